@@ -91,6 +91,7 @@ class Published(BaseModel):
     documents: Documents | None = None
     names: Mapping[str, str] = {}
     values: Mapping[str, str] = {}
+    blanks: Mapping[str, tuple[str, ...]] = {}
     stripped: tuple[str, ...] = ()
 
     def is_of(self, model: str) -> bool:

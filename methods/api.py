@@ -307,6 +307,7 @@ class Ranking:
         scores: One per id; only their order within this ranking means anything.
         usage: What retrieving cost, where a model was asked.
         notes: Handed on to the prediction, under keys of the retriever's own.
+        selected: Ids that compressor and reader may be handed; None: all.
     """
 
     query_id: str
@@ -314,10 +315,18 @@ class Ranking:
     scores: tuple[float, ...]
     usage: Usage = field(default_factory=Usage)
     notes: Mapping[str, Any] = field(default_factory=dict)
+    selected: frozenset[str] | None = None
 
     def top(self, k: int) -> Ranking:
         """The first k."""
         return replace(self, ids=self.ids[:k], scores=self.scores[:k])
+
+    def handed_on(self, k: int | None) -> Ranking:
+        """Return the first k that compressor and reader may be handed; None: all of these."""
+        if self.selected is None:
+            return self if k is None else self.top(k)
+        kept = [(id, score) for id, score in zip(self.ids, self.scores, strict=True) if id in self.selected][:k]
+        return replace(self, ids=tuple(id for id, _ in kept), scores=tuple(score for _, score in kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +399,7 @@ class Reranker(Protocol):
     """Orders given candidates anew."""
 
     def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
-        """One ranking per query, over the same ids."""
+        """One ranking per query, over the same ids; what is kept from the reader is not among `selected`."""
         ...
 
 

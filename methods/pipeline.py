@@ -409,8 +409,9 @@ class Pipeline:
             if reranked.usage is not ranking.usage:
                 usage += reranked.usage
             notes.update(reranked.notes)
-            ranking = reranked
-        handed_on = ranking if self.k is None else ranking.top(self.k)
+            # A later reranker orders what an earlier one selected.
+            ranking = reranked if reranked.selected is not None else replace(reranked, selected=ranking.selected)
+        handed_on = ranking.handed_on(self.k)
         if self._compress is not None:
             with clock("compress"):
                 context: Context = await self._compress(query, handed_on, corpus, self.budget)

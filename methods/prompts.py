@@ -550,6 +550,7 @@ def published(name: str, shown: Collection[str] = (), fetch: bool = True, own: M
     every = texts_of(name, fetch) if own is None else own
     every = {key: text.strip() if isinstance(text, str) and key in entry.stripped else text for key, text in every.items()}
     texts = {key: text for key, text in every.items() if isinstance(text, str)}
+    texts |= {key: texts[key].format(*fills) for key, fills in entry.blanks.items()}
     wordings = {key: text for key, text in every.items() if not isinstance(text, str)}
     parts: list[PromptPart] = []
     for part in entry.parts:
@@ -567,7 +568,7 @@ def published_hash(name: str, shown: Collection[str] = (), own: Mapping[str, Tex
     """Return the hash of a published prompt, which its entry of the registry and a checkpoint's own texts determine."""
     entry = registry()[name]
     fields = entry.model_dump(include={"sha256", "options", "parts", "documents", "names", "values"})
-    fields |= {name: value for name in ("layout", "stripped") if (value := getattr(entry, name))}
+    fields |= {name: value for name in ("layout", "stripped", "blanks") if (value := getattr(entry, name))}
     fields |= {"sha256": digest(own)} if own else {}
     return content_hash([repr(fields), *sorted(shown)])
 

@@ -241,9 +241,19 @@ def beginning_hash(model: str) -> str:
     folder = Path(locate(model))
     if not folder.is_dir():
         return "-b"
-    files = [folder / name for name in ("chat_template.jinja", "tokenizer_config.json")]
-    template = "".join(path.read_text("utf-8", "replace") for path in files if path.is_file())
+    template = _template_files(folder)
     return "-b" if "message" in template and not re.search(r"\{\{-?\s*bos_token", template) else ""
+
+
+def has_chat_template(model: str) -> bool:
+    """Tell whether the files of a model on this machine hold a chat template."""
+    folder = files_of(model, None)
+    return folder is not None and "message" in _template_files(folder)
+
+
+def _template_files(folder: Path) -> str:
+    files = [folder / name for name in ("chat_template.jinja", "tokenizer_config.json")]
+    return "".join(path.read_text("utf-8", "replace") for path in files if path.is_file())
 
 
 def file_hash(path: Path) -> str:

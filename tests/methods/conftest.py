@@ -360,6 +360,7 @@ def offline_options(
         "self_rag": {"model": tiny_selfrag, "retriever": "bm25", "k": 2, "max_new_tokens": 6, "mode": "always"},
         "flare": {"model": tiny_llama, "retriever": "bm25", "k": 1, "max_new_tokens": 6, "sentences": 2},
         "chatqa": {"model": tiny_llama, "max_new_tokens": 6},
+        "ddr_generator": {"llm": {"local": tiny_llama, "max_tokens": 6}, "prompt": "ours"},
         "in_context_ralm": {"model": tiny_llama, "max_new_tokens": 6, "prompt": "ours", "closed_book_prompt": "ours"},
         "in_context_rag": {"llm": {"local": tiny_llama, "max_tokens": 6}, "demonstrations": "worlds/multihop:train", "count": 1},
         "g_retriever": {"model": tiny_encoder},

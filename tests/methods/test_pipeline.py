@@ -88,6 +88,17 @@ def test_rerankers_decide_what_is_read_and_the_final_order() -> None:
     assert [item.id for item in twice.evidence] == NAMES[:10]
 
 
+def test_the_reader_is_handed_what_a_reranker_selected_also_behind_another_one() -> None:
+    class Selecting:
+        def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
+            return [replace(r, selected=frozenset(r.ids[2:9:3])) for r in rankings]
+
+    for later, k, read in (((), 2, (2, 5)), ((Backwards(),), 5, (8, 5, 2))):
+        (prediction,) = answers(Pipeline(InOrder(), Echo(), k=k, depth=10, rerankers=[Selecting(), *later]), queries(1))
+        assert prediction.answer == "|".join(f"text of p00{number}" for number in read)
+        assert len(prediction.evidence) == 10
+
+
 def test_a_compressor_gets_k_passages_and_its_cost_is_counted() -> None:
     prediction = answers(Pipeline(InOrder(), Echo(), k=3, compressor=Shorten(), budget=9), queries(1))[0]
     assert prediction.answer == "3 passages within 9"

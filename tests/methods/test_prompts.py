@@ -191,7 +191,7 @@ PAGES = {
     "graph-rag": "methods.baselines.graph_rag.",
     "end-to-end": "methods.baselines.end_to_end.",
 }
-ELSEWHERE = {"end-to-end": ("chatqa", "in_context_rag", "in_context_ralm", "rq_rag_prompted"), "graph-rag": ("hyde",)}
+ELSEWHERE = {"end-to-end": ("chatqa", "ddr_generator", "in_context_rag", "in_context_ralm", "rq_rag_prompted"), "graph-rag": ("hyde",)}
 NAMED = {"in_context_ralm": "ic_ralm"}
 """Systems whose published prompts have another name."""
 RELEASED_ONLY = {

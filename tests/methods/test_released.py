@@ -22,7 +22,7 @@ import pytest
 from benchmarks.corpus import Corpus
 from benchmarks.published_prompts import registry
 from benchmarks.schema import Passage, Query
-from methods.api import Services
+from methods.api import Context, Services
 from methods.baselines.compress.convert import convert
 from methods.baselines.compress.model import SoftModel
 from methods.baselines.compress.recomp import SUMMARY
@@ -90,7 +90,10 @@ WITH_FIXTURES = {
     "qwen3-embedding": "as built in",
 }
 """Systems with fixtures, and the prompt's name where it is another, or what the page says in place of a published prompt."""
+LICENSES = {"chatqa": "its model card (nvidia/Llama3-ChatQA-1.5-8B): Llama 3 community license"}
+"""Licenses of what is not in the registry."""
 OTHERS = {
+    "`ddr_generator`": f"{registry()['ddr_generator'].source} | {registry()['ddr_generator'].license} | no fixture | no fixture |",
     "`oscar`": f"{registry()['oscar'].source} | {registry()['oscar'].license} | no fixture | no fixture |",
     "PCC, MemoRAG's memory model, Jina v3, Stella, HippoRAG v1": "ours, or as built in | – | no fixture | no fixture |",
 }
@@ -693,6 +696,20 @@ def test_texts_without_ids_are_the_published_ones(golden: Path) -> None:
         record(name, TEXTS, len(cases), len(cases))
 
 
+def test_ddr_generator_asks_in_the_published_format_and_cuts_the_end_of_the_passages(golden: Path) -> None:
+    llm = {"local": str(golden / "released" / "rank-zephyr" / "checkpoint"), "dtype": "float32", "max_tokens": 2}
+    made = build("ddr_generator", llm=llm)
+    passages = [Passage("a", "", "One $x {y} "), Passage("b", "", "two.")]
+    (message,), notes = made._request("Who?", Context("q", tuple(passages)))
+    assert (message["content"], notes) == ("Background:\nOne $x {y} \ntwo.\n\nQ: Who?\nA:", {})
+    assert made._request("Who?", Context("q"))[0] == [{"role": "user", "content": "Q: Who?\nA:"}]
+    (message,), notes = made._request("Who?", Context("q", (Passage("a", "", "word " * 10_000),)))
+    assert message["content"].startswith("Background:\nword word")
+    assert message["content"].endswith("\n\nQ: Who?\nA:")
+    assert made._model.counter.count([message]) <= made._model.room
+    assert 0 < notes["truncated"]["kept"] < notes["truncated"]["of"]
+
+
 def test_retrobust_reads_the_published_ids(golden: Path) -> None:
     data = read(golden / "ids" / "retrobust.json")
     tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
@@ -761,9 +778,8 @@ def test_the_page_of_released_checkpoints_says_what_these_tests_say() -> None:
 def line(name: str) -> str:
     """Return a system's line of the table."""
     entry = registry().get(WITH_FIXTURES[name] or name)
-    source = f"{entry.source}" if entry else WITH_FIXTURES[name]
     source = entry.source if entry else WITH_FIXTURES[name]
-    return f"| `{name}` | {source} | {entry.license if entry else '–'} | {said(name, IDS)} | {said(name, NUMBERS)} |"
+    return f"| `{name}` | {source} | {entry.license if entry else LICENSES.get(name, '–')} | {said(name, IDS)} | {said(name, NUMBERS)} |"
 
 
 def said(name: str, kind: str) -> str:

@@ -18,11 +18,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from methods.api import Services
 from methods.flow import Batcher, together
-from methods.models.llm import LLM, defaults
+from methods.models.llm import LLM, LocalConfig, defaults
 from methods.models.nli import NliConfig, NliModel
+from methods.models.weights import has_chat_template
 from methods.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, behind, register_program
 from methods.prompts import Messages, Prompt
 from methods.readers.extract import short_answer
@@ -54,6 +56,17 @@ class RetRobustConfig(SelfAskConfig):
     follow_ups: bool = Field(
         True, description="layout released: whether follow-up questions are needed (for NQ: false)", exclude_if=lambda value: value is True
     )
+
+    def preflight(self) -> None:
+        """Check the models, and that the one that continues a text has no chat template."""
+        super().preflight()
+        if self.layout == "released" and isinstance(self.llm, LocalConfig) and has_chat_template(self.llm.local):
+            raise UserError(
+                f"layout: released is a text that the model continues, and {self.llm.local!r} has a chat template",
+                code="chat-template-unexpected",
+                where="retrobust, option layout",
+                try_this="layout: chat, or a model without a chat template",
+            )
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,7 @@ class State:
         query: Its text.
         passages: All that are ranked, in their order.
         ids: Their ids.
+        selected: Positions of the passages that the reader may be handed; None: all.
         calls: Of the model.
         fallbacks: Replies that could not be used as they were, by reason.
         usage: What the calls cost.
@@ -90,6 +91,7 @@ class State:
     query: str
     passages: list[str]
     ids: Sequence[str]
+    selected: Sequence[int] | None = None
     calls: int = 0
     fallbacks: Counter[str] = field(default_factory=Counter)
     usage: Usage = field(default_factory=Usage)
@@ -142,7 +144,8 @@ class AskingReranker(ABC):
         result = (*(ids[position] for position in order), *ranking.ids[len(ids) :])
         fallbacks = {"fallbacks": dict(sorted(state.fallbacks.items()))} if state.fallbacks else {}
         note = {self.name: {"calls": state.calls, **fallbacks}}
-        return Ranking(query.id, result, tuple(-float(rank) for rank in range(len(result))), state.usage, note)
+        selected = None if state.selected is None else frozenset(ids[position] for position in state.selected)
+        return Ranking(query.id, result, tuple(-float(rank) for rank in range(len(result))), state.usage, note, selected)
 
     @abstractmethod
     async def order(self, state: State) -> Sequence[int]:

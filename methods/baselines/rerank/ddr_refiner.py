@@ -1,6 +1,7 @@
 """RAG-DDR's knowledge refinement: a model says YES or NO to each passage, from the first on, until enough are kept.
 
-What it keeps comes first, in its order; the others follow as they stood, and fill up what the reader is handed.
+What it keeps comes first, in its order, and alone is handed to the reader; if it keeps nothing, all passages are. The others
+follow as they stood. Replies to the published prompt are read as the released code does: a YES, Yes or yes anywhere keeps.
 
 Source: Li et al. 2025, RAG-DDR (arXiv:2410.13509); five passages of at most 1,024 tokens.
 """
@@ -15,6 +16,7 @@ from pydantic import Field
 
 from methods.api import Services
 from methods.baselines.rerank.asking import OVERHEAD, AskingReranker, AskingRerankerConfig, State, made_of
+from methods.baselines.rerank.prompts import PROMPTS
 from methods.baselines.rerank.replies import UNUSABLE, plain_digits
 from methods.flow import together
 from methods.models.llm import LLM, defaults
@@ -26,9 +28,11 @@ RELEASED: Mapping[str, Any] = {
     "local": "meta-llama/Meta-Llama-3-8B-Instruct",
     "adapter": "OpenMatch/RAG-DDR/Kr_model_for_Llama3_8b",
     "dtype": "bfloat16",
+    "max_tokens": 32,
 }
 _VERDICT = re.compile(r"\A\W*(yes|no)\b", re.IGNORECASE)
 _WRAPPED = re.compile(r"\b(YES|NO)\b")
+_PUBLISHED = re.compile("YES|Yes|yes")
 
 
 class DdrRefinerConfig(AskingRerankerConfig):
@@ -50,7 +54,7 @@ def _work(config: DdrRefinerConfig, lengths: Lengths) -> Work:
     "ddr_refiner",
     kind="reranker",
     summary="keeps the passages that a language model says YES to; DDR's adapters, or any model by prompt",
-    version=2,
+    version=3,
     paper="Li et al. 2025, RAG-DDR (arXiv:2410.13509)",
     presets={"paper": {"keep": 5, "passage_tokens": 1024}, "released": {"llm": RELEASED}},
     checkpoint_hash=made_of,
@@ -66,6 +70,7 @@ class DdrRefiner(AskingReranker):
 
     def __init__(self, config: DdrRefinerConfig, services: Services) -> None:
         super().__init__(config, services, NAME, NAME, {"passage_tokens": config.passage_tokens})
+        self._published = PROMPTS[NAME].is_published(config.chosen_prompt)
 
     async def order(self, state: State) -> Sequence[int]:
         kept: list[int] = []
@@ -76,12 +81,15 @@ class DdrRefiner(AskingReranker):
             verdicts = await together(*(self._keeps(state, position) for position in batch))
             kept += [position for position, verdict in zip(batch, verdicts, strict=True) if verdict]
             start = batch.stop
+        state.selected = kept or None
         return [*kept, *(position for position in range(end) if position not in set(kept))]
 
     async def _keeps(self, state: State, position: int) -> bool:
         reply = await self.reply(state, self.writer(state.query, state.texts([position]), ["1"]), "")
         if reply is None:
             return False
+        if self._published:
+            return _PUBLISHED.search(reply.text) is not None
         text = plain_digits(reply.text)
         verdict = _VERDICT.match(text) or _WRAPPED.search(text)
         if verdict is None:

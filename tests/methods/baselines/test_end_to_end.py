@@ -383,6 +383,18 @@ def test_an_adapter_lies_in_a_folder_of_a_repository(tmp_path: Path, monkeypatch
     assert not all(map(torch.equal, before, merged.parameters()))
 
 
+@pytest.mark.parametrize("layout", ["chat", "released"])
+def test_retrobust_refuses_a_chat_template_in_the_released_layout(tiny: Path, layout: str) -> None:
+    options = {"retriever": "bm25", "layout": layout}
+    Component.of("retrobust", {**options, "llm": {"local": str(tiny / "llama")}}).preflight()
+    chats = Component.of("retrobust", {**options, "llm": {"local": str(tiny / "zephyr")}})
+    if layout == "chat":
+        chats.preflight()
+    else:
+        with raises("chat-template-unexpected", where="layout"):
+            chats.preflight()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["retrobust", "self_rag"])
 def test_a_system_keeps_the_contract_on_a_checkpoint_of_its_layout(tiny: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

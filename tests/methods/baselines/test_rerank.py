@@ -25,6 +25,7 @@ from methods.baselines.rerank.replies import COMPLETED, LABELS, REPAIRED, UNUSAB
 from methods.baselines.rerank.strategies import bubblesort, bubblesort_calls, heapsort, heapsort_calls, window_calls, windows
 from methods.flow import each
 from methods.models.causal import Generation
+from methods.models.chat import Reply
 from methods.models.endpoint import TokenCounter
 from methods.models.weights import adapted
 from methods.registry import Component
@@ -460,6 +461,32 @@ def test_rank1_judges_behind_the_reasoning_and_ends_what_does_not_end(tiny: Path
     assert result.notes == {"rank1": {"calls": 3, "fallbacks": {"unfinished": 2}}}
     assert (result.usage.model_calls, result.usage.prompt_tokens, result.usage.completion_tokens) == (3, 27, 15)
     assert each(made, "rerank", [QUERY], [ranking.top(1)], corpus)[0].usage.model_calls == 0
+
+
+@pytest.mark.parametrize(
+    ("published", "replies", "order", "selected"),
+    [
+        (False, ["NO", "YES", "unsure", "**yes**", "NO, yes"], [1, 3, 0, 2, 4], [1, 3]),
+        (True, ["NO", "YES", "unsure", "**yes**", "NO, yes"], [1, 3, 4, 0, 2], [1, 3, 4]),
+        (True, ["YES"] * 5, range(5), [0, 1, 2]),
+        (True, ["NO"] * 5, range(5), None),
+    ],
+)
+def test_ddr_hands_over_what_it_keeps_alone(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, published: bool, replies: list[str], order: Sequence[int], selected: list[int] | None
+) -> None:
+    corpus, ranking = passages(5)
+    made = reranker("ddr_refiner", llm={"local": str(tiny / "llama3")}, prompt="ours", keep=3)
+    made._published = published
+
+    async def reply(state: object, messages: list[dict[str, str]], step: str) -> Reply:
+        (text,) = (text for number, text in enumerate(replies) if f"number {number}," in messages[-1]["content"])
+        return Reply(text)
+
+    monkeypatch.setattr(made, "reply", reply)
+    result = asyncio.run(made.rerank_one(QUERY, ranking, corpus))
+    assert list(result.ids) == [ranking.ids[position] for position in order]
+    assert result.selected == (None if selected is None else {ranking.ids[position] for position in selected})
 
 
 ROWS = {

@@ -1,0 +1,140 @@
+"""RAG-DDR's generator: passages a line each, question and answer in one message, as its weights were trained.
+
+Source: Li et al. 2025, RAG-DDR (arXiv:2410.13509).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.schema import Passage, Query
+from methods.api import FAILED, TRUNCATED, Answer, Context, Services
+from methods.models.endpoint import ChatConfig
+from methods.models.llm import LLM, asks_released, defaults, llm_hash, open_llm
+from methods.prompts import OURS, Messages, shipped
+from methods.readers.chat import CALL
+from methods.readers.prompts import longest_prefix, prompt_tokens
+from methods.registry import AskingMethodConfig, register
+from methods.work import Lengths, Work, ask
+
+NAME, PASSAGES = "ddr_generator", "passages"
+TEMPLATE = shipped("methods.readers", NAME, released=(NAME,), optional=(PASSAGES,))[NAME]
+RELEASED: dict[str, Any] = {
+    "local": "meta-llama/Meta-Llama-3-8B-Instruct",
+    "adapter": "OpenMatch/RAG-DDR/Gen_model_Llama3_8b",
+    "dtype": "bfloat16",
+    "max_tokens": 32,
+}
+
+
+class DdrGeneratorConfig(AskingMethodConfig):
+    """Options of the generator."""
+
+    llm: Annotated[LLM, defaults(max_tokens=32)] = Field(description="the model that answers; released: an adapter of Llama-3-8B")
+    prompt: str | None = Field(
+        None,
+        description="`ours`, `published` or a template file; null: published for weights of this machine and endpoints with the name "
+        "of a checkpoint, else ours",
+    )
+
+    @property
+    def chosen_prompt(self) -> str | None:
+        """The option `prompt`, or the default for the model that is asked."""
+        return self.prompt or (None if asks_released(self.llm, NAME) else OURS)
+
+    def preflight(self) -> None:
+        """Check that the model can be asked, and the template; fetch a published one."""
+        super().preflight()
+        DdrPrompt(self)
+
+
+class DdrPrompt:
+    """Writes the message.
+
+    Args:
+        config: Options.
+
+    Raises:
+        UserError: The template cannot be used, or the published one cannot be had.
+    """
+
+    def __init__(self, config: DdrGeneratorConfig) -> None:
+        self._prompts = {shown: TEMPLATE.load(config.chosen_prompt, shown=(PASSAGES,) if shown else ()) for shown in (False, True)}
+
+    def __call__(self, question: str, evidence: str) -> Messages:
+        """Return the conversation; `evidence` holds a passage a line."""
+        return self._prompts[bool(evidence)].messages(question=question, passages=evidence)
+
+
+def _evidence(passages: Sequence[Passage]) -> str:
+    return "\n".join(passage.full_text for passage in passages)
+
+
+def _hash(config: DdrGeneratorConfig) -> str:
+    chosen = config.chosen_prompt
+    return fingerprint(llm_hash(config.llm), TEMPLATE.hash(chosen, shown=(PASSAGES,)), TEMPLATE.hash(chosen))
+
+
+def _work(config: DdrGeneratorConfig, lengths: Lengths) -> Work:
+    write = DdrPrompt(config.model_copy(update={"prompt": OURS}))
+
+    def texts(question: str, passages: Sequence[Passage]) -> list[str]:
+        return [message["content"] for message in write(question, _evidence(passages))]
+
+    return ask(config.llm, lengths.questions, prompt_tokens(texts, lengths, config.llm, None))
+
+
+@register(
+    NAME,
+    kind="reader",
+    summary="RAG-DDR's generator, or any language model asked in its format",
+    paper="Li et al. 2025, RAG-DDR (arXiv:2410.13509)",
+    presets={"released": {"llm": RELEASED}},
+    checkpoint_hash=_hash,
+    work=_work,
+)
+class DdrGenerator:
+    """Reader that asks a language model; passages that do not fit together lose their end.
+
+    Args:
+        config: Options.
+        services: Of them the cache of replies, device and seed.
+    """
+
+    def __init__(self, config: DdrGeneratorConfig, services: Services) -> None:
+        self._write = DdrPrompt(config)
+        self._model = open_llm(config.llm, services, role="reader", known=True)
+        self._notes_calls = services.cache is not None
+        self.waits = isinstance(config.llm, ChatConfig)
+        self.batches = self._model.batches
+        self.in_flight = self._model.in_flight
+
+    async def read_one(self, query: Query, context: Context) -> Answer:
+        """Return the reply as the answer; a question whose call failed has the reason under `notes["failed"]`.
+
+        Raises:
+            Broke: No further call could succeed (key, model, endpoint).
+        """
+        messages, notes = self._request(query.text, context)
+        reply = await self._model.ask(messages)
+        notes |= {CALL: reply.key} if self._notes_calls else {}
+        notes |= {FAILED: reply.failed} if reply.failed is not None else {}
+        text = "" if reply.failed is not None else reply.text.strip()
+        return Answer(text, reply.usage, notes, raw=reply.raw if reply.raw != text else "")
+
+    def _request(self, question: str, context: Context) -> tuple[Messages, dict[str, object]]:
+        evidence, room, count = _evidence(context.passages), self._model.room, self._model.counter.count
+        messages = self._write(question, evidence)
+        if room is None or count(messages) <= room:
+            return messages, {}
+        spans = self._model.counter.spans(evidence)
+
+        def first(tokens: int) -> Messages:
+            return self._write(question, evidence[: spans[tokens - 1][1]] if tokens else "")
+
+        kept = longest_prefix(len(spans), lambda tokens: count(first(tokens)) <= room)
+        return first(kept), {TRUNCATED: {"unit": "tokens", "kept": kept, "of": len(spans)}}

@@ -35,7 +35,7 @@ metrics: [em, recall@5]
 
 # What is typed after `ragmeter`, and how it ends: every command occurs, with success wherever that is cheap.
 WALK: tuple[tuple[str, int], ...] = (
-    ("run", 0), ("run x.yaml --dry-run", 0), ("run x.yaml", 0), ("run --resume", 0), ("demo --device nowhere", 2),
+    ("run", 0), ("run x.yaml --dry-run", 0), ("run x.yaml", 0), ("run --resume", 0), ("init --schema", 0), ("demo --device nowhere", 2),
     ("results", 0), ("results table small", 0), ("results paper", 0), ("results paper ark", 0), ("results show bm25", 0),
     ("results compare bm25 random", 0), ("results power bm25 random --effect 5pp", 0),
     ("results tag main bm25", 0), ("results tag", 0), ("results report -o b.html", 0),

@@ -131,7 +131,7 @@ def test_retry_fills_unread_verdicts_and_replaces_none(store: Store, fill: Any, 
     assert rows["random accuracy"]["unread"] == 20
     for more in ([], ["--retry-unscored"], ["--retry-unscored"]):  # each retry asks, whatever is cached
         prompts: list[str] = []
-        judged(lambda prompt, prompts=prompts: str(prompts.append(prompt)), *more)  # type: ignore[misc, func-returns-value]
+        judged(lambda prompt, prompts=prompts: str(prompts.append(prompt)), *more)
         assert len(prompts) == (40 if more else 0)  # a question and its stricter form
     code, rows, _ = judged(lambda prompt: "Mismatch", "--retry-unscored")
     assert (code, rows["random accuracy"]["value"], rows["random accuracy"]["unread"]) == (0, pytest.approx(1 / 3), 0)

@@ -494,6 +494,7 @@ class Services:
         judge: Injected by `ragmeter/` for the pipelines that need one.
         reading: How the benchmark that is asked wants to be read, where it says so; for readers that follow it.
         repeat: How often the same questions were answered before; models are asked again for each repeat.
+        reask_unread: Judges ask again if a cached reply could not be read.
     """
 
     seed: int = 0
@@ -504,6 +505,7 @@ class Services:
     reading: Reading | None = None
     replies: str = ""
     repeat: int = 0
+    reask_unread: bool = False
 
     def folder(self, *parts: str) -> Path | None:
         """A folder below `artifacts`, None where nothing is kept."""

@@ -161,7 +161,7 @@ class PrimarySpec(FrozenModel):
     """What the experiment is about; results of other metrics and methods are secondary."""
 
     metric: str = Field(description="one of the experiment's metrics, as `metrics` names it")
-    method: str | None = Field(None, description="the method whose difference from the reference decides; default: all methods")
+    method: str | None = Field(None, description="the row (or its method's id) whose difference decides; default: all methods")
 
 
 class ExperimentSpec(FrozenModel):
@@ -410,8 +410,8 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
                 try_this="give one a `name`",
             )
     reference = _row(spec.reference, methods, source.where(("reference",)))
-    if spec.primary is not None and spec.primary.method is not None and spec.primary.method not in {*names, *map(base_name, names)}:
-        raise unknown_name("method", spec.primary.method, names, where=source.where(("primary", "method")))
+    if spec.primary is not None:
+        _row(spec.primary.method, methods, source.where(("primary", "method")))
     if spec.primary is not None and spec.metrics is not None and spec.primary.metric not in spec.metrics:
         raise unknown_name("metric of this experiment", spec.primary.metric, spec.metrics, where=source.where(("primary", "metric")))
     rankable = [method.name for method in methods if method.kind != "control"]

@@ -345,7 +345,7 @@ def _named(value: str | int, own: Sequence[str], item: Asked, loading: _Loading)
     try:
         held = tuple(titles) or loading.library.named(value)
     except UserError as error:
-        raise item.record.problem(error.what, "evidence", error.try_this) from None
+        raise item.record.problem(error.what, "evidence", "the document's path in the folder") from None
     if not held and loading.built is not None and (passage := loading.built.by_native_id(value)) is not None:
         held = (passage,)
     if not held:
@@ -368,7 +368,7 @@ def _found(stated: Stated, names: Sequence[str], item: Asked, library: Library) 
     try:
         named = [library.document(name) for name in ([stated.document] if stated.document else names)]
     except UserError as error:
-        raise item.record.problem(error.what, "evidence", error.try_this) from None
+        raise item.record.problem(error.what, "evidence", "the document's path in the folder") from None
     among = [document for document in named if document is not None]
     if (stated.document or names) and not among:
         return None
@@ -416,7 +416,8 @@ def _benchmark(loading: _Loading, questions: Sequence[Question], rows: Sequence[
     by_rule = bool(rows) and all(item.synthetic.startswith("rule: ") for item in rows)
     if number := len(loading.unmatched):
         gold = loading.matched + number
-        caveats.append(f"{number:,} of {gold:,} pieces of gold evidence ({number / gold:.0%}) match no document: no method can find them")
+        which = f"match no document, such as {loading.unmatched[0][:60]!r}: no method can find them"
+        caveats.append(f"{number:,} of {gold:,} pieces of gold evidence ({number / gold:.0%}) {which}")
     if number := loading.counts.pop("undivided_answers", 0):
         caveats.append(
             f"{number:,} answers contain '|' and count as one answer each; if it stands between several answers, set separator: '|'"

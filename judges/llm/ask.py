@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import count
 from statistics import fmean
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
@@ -153,6 +155,7 @@ class Asker:
         self.config = config
         self._services = services
         self._parse = parse
+        self._since = time.time()
 
     @property
     def in_flight(self) -> int:
@@ -171,22 +174,32 @@ class Asker:
     async def call(self, case: Case, repetition: int) -> list[JudgeCall]:
         """Make one call of one case, and a second one in a stricter form if the reply is unreadable.
 
-        A judge that refuses is not asked again: a form that allows no refusal would make up a verdict.
+        A judge that refuses is not asked again: a form that allows no refusal would make up a verdict. With
+        `Services.reask_unread`, a draw that was cached before and cannot be read is replaced by the next draw.
         """
         if case.messages is None:
             return [JudgeCall(case.part, repetition, None, case.settled or Parsed(None, NO_REPLY))]
-        text, call = await self._ask(case.part, case.messages, case.shape, repetition)
+        for draw in count(repetition, self.config.repetitions):
+            calls, old = await self._draw(case, case.messages, draw)
+            if not (old and self._services.reask_unread) or any(call.read for call in calls):
+                break
+        return [replace(call, repetition=repetition) for call in calls]
+
+    async def _draw(self, case: Case, messages: Messages, draw: int) -> tuple[list[JudgeCall], bool]:
+        """Make the calls of one draw, and return whether all of their replies were cached before this judge began."""
+        text, call, old = await self._ask(case.part, messages, case.shape, draw)
         form = case.strict or case.shape
         if text is None or form is None or call.read or refused(call.parsed):
-            return [call]
-        return [call, (await self._ask(case.part, asked_again(case.messages, text, form), form, repetition))[1]]
+            return [call], old
+        _, second, also = await self._ask(case.part, asked_again(messages, text, form), form, draw)
+        return [call, second], old and also
 
-    async def _ask(self, part: str, messages: Messages, shape: type[BaseModel] | None, repetition: int) -> tuple[str | None, JudgeCall]:
-        """The reply's text, None if there is none, and the call as it is stored."""
-        reply = await self._model.ask(messages, shape=shape, repetition=repetition, step=part)
+    async def _ask(self, part: str, messages: Messages, shape: type[BaseModel] | None, draw: int) -> tuple[str | None, JudgeCall, bool]:
+        """The reply's text, None if there is none; the call as it is stored; whether the reply was cached before."""
+        reply = await self._model.ask(messages, shape=shape, repetition=draw, step=part)
         call = JudgeCall(
             part,
-            repetition,
+            draw,
             reply.key,
             self._parse(part, reply.text) if reply.failed is None else Parsed(None, f"{NO_REPLY}: {reply.failed}"),
             reply.served,
@@ -195,7 +208,7 @@ class Asker:
             reply.seconds,
             reply.cost_usd,
         )
-        return None if reply.failed is not None else reply.text, call
+        return None if reply.failed is not None else reply.text, call, reply.created is not None and reply.created < self._since
 
     @cached_property
     def _model(self) -> ChatModel:

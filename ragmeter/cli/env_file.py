@@ -5,7 +5,9 @@ Values that are secrets are hidden wherever endpoints repeat them, as those of t
 
 from __future__ import annotations
 
+import logging
 import os
+from io import StringIO
 from pathlib import Path
 
 from benchmarks.core.errors import UserError, refused
@@ -34,15 +36,21 @@ def read(folder: Path) -> None:
         return
     try:
         from dotenv import dotenv_values
+        from dotenv.parser import parse_stream
     except ImportError:
         _lines.append(f"{file} was not read: pip install python-dotenv, or --no-env")
         return
     try:
-        values = dotenv_values(file, encoding="utf-8-sig")
+        text = file.read_text("utf-8-sig")
     except UnicodeDecodeError:
         raise UserError("this file is not UTF-8 text", code="not-utf8", where=str(file), try_this="save it as UTF-8, or --no-env") from None
     except OSError as error:
         raise refused(error, str(file), what="this file cannot be read", try_this="make it readable, or --no-env") from None
+    for binding in parse_stream(StringIO(text)):
+        if binding.error:
+            _lines.append(f"{file}, line {binding.original.line}: ignored, as it is not NAME=VALUE")
+    logging.getLogger("dotenv.main").setLevel(logging.ERROR)  # it warns of these lines without the file's name
+    values = dotenv_values(stream=StringIO(text))
     names = [name for name, value in values.items() if value is not None and name not in os.environ]
     if not names:
         return

@@ -334,6 +334,8 @@ def _show_data(plan: Plan) -> None:
     out.print(Text("answers:  ", style="bold") + Text(" | ".join(question.answers) or "none"), soft_wrap=True)
     for note in plan.benchmark.extra.get("notes", ()):
         out.print(Text(note, style="dim"), soft_wrap=True)
+    for item in plan.benchmark.skipped:
+        out.print(Text(f"skipped: {item.reason} ({item.where})", style="yellow"), soft_wrap=True)
     if plan.trial is not None and plan.trial.prediction is not None:
         out.print(Text(f"the app, asked {counted(plan.trial.requests, 'time')}:", style="bold"))
         show_prediction(plan.trial.prediction)

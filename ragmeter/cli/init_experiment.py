@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def experiment_text(plan: Plan) -> str:
 def _lines(plan: Plan) -> Iterator[str]:
     if plan.schema:
         yield f"# yaml-language-server: $schema={plan.schema}"
-    yield f"# Run it with: ragmeter run {FILE}    (--dry-run says before what it takes)"
+    yield f"# Run it with: ragmeter run {FILE}    (--dry-run estimates calls and cost first)"
     yield "# Every key is explained in the documentation: docs/experiments.md. Paths are relative to the working directory."
     yield f"name: {flow(plan.name)}"
     yield f"reference: {plan.baseline if plan.searched else APP}    # differences are measured from this row"
@@ -186,7 +187,8 @@ def _app(plan: Plan, url: str) -> Iterator[str]:
         if not plan.faithful:
             yield '      # contexts: "docs[].text"    # what the app read; without it nothing can be said of its faithfulness'
         return
-    yield f"  # It gave no answer when this file was written: {' '.join((trial.problem if trial else 'it was not asked').split())}"
+    problem = shorten(trial.problem if trial else "it was not asked", 100, placeholder=" …")
+    yield f"  # It gave no answer when this file was written: {problem}"
     yield f"  # ragmeter method try http QUESTION --set url={url} shows what it replies. Then remove the marks:"
     yield "  # - id: http"
     yield f"  #   name: {APP}"

@@ -118,7 +118,8 @@ def execute(work: Sequence[Judging], store: Store, services: Services, progress:
         store: Where the answers are, and where judgments go.
         services: Of them the cache of replies.
         progress: Reports every step.
-        retry_unscored: Judge questions again that have no value; verdicts that were read stay as they are.
+        retry_unscored: Judge questions again that have no value, and ask again if a cached reply could not be read;
+            verdicts that were read stay as they are.
 
     Raises:
         Broke: A judge's endpoint cannot be used; what was judged is kept.
@@ -134,7 +135,7 @@ def execute(work: Sequence[Judging], store: Store, services: Services, progress:
             key = item.judge, replies, max(repeat_of(run.method) for run in item.runs)
             if key not in built:
                 judgments.put_judge(store, item.judge)
-                built[key] = item.judge.build(replace(services, replies=replies, repeat=key[2]))
+                built[key] = item.judge.build(replace(services, replies=replies, repeat=key[2], reask_unread=retry_unscored))
             if any(chat.batch for chat in chats(item.judge.config)):
                 together.append((item, built[key]))
             else:

@@ -105,7 +105,7 @@ class RunProgress(_Display):
     def end(self, task: Task, status: str, message: str | None) -> None:
         self._live.advance(self._all)
         if message and not self._quiet:
-            # The whole message stands at the end of the run and in the table; in between its beginning suffices.
+            # The whole message stands at the end of the run; in between its beginning suffices.
             beginning = shorten(message.partition("\n")[0], 80, placeholder=" …")
             err.print(f"[red]{status}[/red] {_name(task)}: {escape(beginning)}")
 

@@ -113,8 +113,13 @@ def show_prediction(prediction: Prediction) -> None:
         out.print(Text("contexts: not returned (judges cannot check the answer against what the app read)", style="yellow"))
     _show_record(prediction.record())
     usage = prediction.usage
-    spent = f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens, US$ {usage.cost_usd:.6g}, {usage.own_s:.3g} s"
-    out.print(Text(f"took: {spent}", style="dim"))
+    parts = (
+        (usage.prompt_tokens or usage.completion_tokens, f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens"),
+        (usage.cost_usd, f"US$ {usage.cost_usd:.6g}"),
+        (usage.own_s, f"{usage.own_s:.3g} s"),
+    )
+    if known := [text for value, text in parts if value]:  # 0: the system did not report it
+        out.print(Text(f"took: {', '.join(known)}", style="dim"))
 
 
 def _show_record(record: Mapping[str, Any]) -> None:

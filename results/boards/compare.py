@@ -499,7 +499,9 @@ def _primary(store: Store, first: RunRow, second: RunRow, numbers: Sequence[Numb
     lines = [primary_metric(labels([number.metric for number in numbers])[metric])]
     names = [base_name(run.method) for run in (first, second)]
     if metric in tested and (difference := tested[metric].difference) is not None and stored.reference is not None:
-        method = declared.method or next((name for name in names if name != base_name(stored.reference)), None)
+        method = declared.row(queries.runs(store, first.experiment)) or next(
+            (name for name in names if name != base_name(stored.reference)), None
+        )
         if method is not None and {base_name(method), base_name(stored.reference)} == set(names):
             lines.append(primary_comparison(f"second minus first on {metric}", difference, tested[metric].scale))
     return lines

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import yaml
 
-from results.store.queries import ExperimentRow
+from results.boards.names import base_name
+from results.store.queries import ExperimentRow, RunRow
 
 EACH = 5
 """Percent: how often a column without any difference shows a star."""
@@ -21,7 +22,7 @@ class Primary:
 
     Attributes:
         metric: As the experiment names it.
-        method: The method that is compared with the reference; None: all of them.
+        method: The row that is compared with the reference, by its name or the id of its method; None: all of them.
     """
 
     metric: str
@@ -32,6 +33,13 @@ class Primary:
         return next(
             (metric for metric in metrics if metric == self.metric or metric.startswith((f"{self.metric}(", f"{self.metric}#"))), None
         )
+
+    def row(self, runs: Iterable[RunRow]) -> str | None:
+        """Return the method's name in tables: that of a row, else of the row of the method with this id."""
+        runs = list(runs)
+        if self.method in {name for run in runs for name in (run.method, base_name(run.method))}:
+            return self.method
+        return next((base_name(run.method) for run in runs if run.method_id == self.method), self.method)
 
 
 def primary_of(experiment: ExperimentRow) -> Primary | None:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from html import escape
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -157,7 +158,8 @@ def remarks(row: Row) -> list[str]:
     if row.accepted:
         lines.append(f"{_counted(row.accepted, 'question')} failed because code raised; accepted, counted as wrong")
     if run.error:
-        lines.append(run.error)
+        # `run` and the run's page print the whole error.
+        lines.append(shorten(run.error.partition("\n")[0], _SHORT, placeholder=" …"))
     lines += [f"these scores cannot be right: {what}" for what in row.violations]
     if row.contaminated:
         lines.append(f"{CONTAMINATED}: {'; '.join(row.contaminated)}; not compared")
@@ -199,6 +201,9 @@ def _headed(row: Row) -> Iterable[tuple[str, Cell]]:
     """The cells of a row with their column heads."""
     return zip(labels(list(row.cells)).values(), row.cells.values(), strict=True)
 
+
+_SHORT = 120
+"""Characters of an error below a table."""
 
 _EITHER_WAY = "; the intervals of differences allow for either, wrong or right"
 
@@ -288,14 +293,10 @@ def family_of_marks(board: Board) -> list[str]:
         return [of_several(len(starred), len(board.metrics))] if len(starred) > 1 else []
     head = labels(board.metrics)[metric]
     lines = [primary_metric(head)]
+    method = board.primary.row(row.run for row in board.rows)
     for row in board.rows:
         cell = row.cells.get(metric)
-        if (
-            row.run.method == board.primary.method
-            and cell is not None
-            and cell.difference is not None
-            and cell.difference.p == cell.difference.p
-        ):
+        if row.run.method == method and cell is not None and cell.difference is not None and cell.difference.p == cell.difference.p:
             lines.append(primary_comparison(f"{row.run.method} against {board.reference} on {head}", cell.difference, cell.scale))
     return lines
 

@@ -190,7 +190,7 @@ def test_other_wrong_values_are_repeated() -> None:
 )
 def test_reference_names_a_row_or_the_only_row_of_a_method(rows, reference):
     text = f"name: x\nreference: bm25\nbenchmarks: [{{id: worlds/multihop}}]\nmethods: [{rows}]\n"
-    assert experiment.parse(text, "x.yaml").reference == reference
+    assert experiment.parse(f"{text}primary: {{metric: em, method: bm25}}\n", "x.yaml").reference == reference
 
 
 def test_reference_to_one_of_several_rows_of_a_method_is_refused():

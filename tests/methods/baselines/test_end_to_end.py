@@ -187,12 +187,8 @@ def test_genground_as_released_reads_every_batch_and_revises_once_with_what_it_c
     deduced, end = "<question>Who?</question><answer>Ann</answer>", "<finish>Bob</finish>"
     empty, cited = "<ref>Empty</ref>", f"<ref>{CORPUS.get(['p4'])[0].text}</ref>"
     done = solo("genground", deduced, empty, cited, '{"answer": "Bob"}', end, finds=lambda text: range(8), preset="released", k=8)
-    # Batches p0–p2 (nothing), p3–p5 (p4), then p6, p7 and p4.
-    assert [[number for number in range(8) if f"Title {number}" in prompt] for prompt in done.asked[1:4]] == [
-        [0, 1, 2],
-        [3, 4, 5],
-        [4, 6, 7],
-    ]
+    batches = done.asked[1:4]  # p0–p2 (nothing), p3–p5 (p4), then p6, p7 and p4
+    assert [[number for number in range(8) if f"Title {number}" in prompt] for prompt in batches] == [[0, 1, 2], [3, 4, 5], [4, 6, 7]]
     assert "Answer 1: Bob" in done.asked[4]
     unreadable = solo("genground", deduced, "no JSON", end, finds=lambda text: range(3), preset="released")
     assert "Answer 1: Ann" in unreadable.asked[2]

@@ -32,12 +32,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_environment_goes_before_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
-    (folder / ".env").write_text(f'﻿ACME_KEY="{SECRET}"\nexport ACME_MODE=file\nACME_EMPTY\n', encoding="utf-8")
+    (folder / ".env").write_text(f'﻿ACME_KEY="{SECRET}"\nexport ACME_MODE=file\nACME_EMPTY\nBAD LINE\n', encoding="utf-8")
     monkeypatch.setenv("ACME_MODE", "environment")
     done = call("list", "metrics", "em")
     assert (os.environ["ACME_KEY"], os.environ["ACME_MODE"], "ACME_EMPTY" in os.environ) == (SECRET, "environment", False)
     assert "ACME_KEY" in done.err
     assert not {"ACME_MODE", "ACME_EMPTY", SECRET} & set(done.err.split())
+    assert ".env, line 4" in done.err
     assert SECRET not in done.err + done.out
 
 

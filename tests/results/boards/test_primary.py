@@ -71,6 +71,10 @@ def test_stars_on_several_metrics_state_the_error_of_all_unless_one_metric_is_pr
     assert len(family_of_marks(replace(board, primary=Primary("em")))) == 1
     # A primary metric that is not shown decides nothing here.
     assert family_of_marks(replace(board, primary=Primary("ndcg@10"))) == [line]
+    # A method's id stands for its row, unless a row has this name.
+    assert len(family_of_marks(replace(board, primary=Primary("em", "ours")))) == 2
+    other = replace(board, rows=tuple(replace(row, run=replace(row.run, method_id=f"{row.run.method}_id")) for row in board.rows))
+    assert len(family_of_marks(replace(other, primary=Primary("em", "ours_id")))) == 2
 
 
 def test_two_runs_of_the_primary_comparison_state_it_and_others_do_not(board: Board) -> None:

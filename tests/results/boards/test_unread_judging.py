@@ -11,7 +11,6 @@ import pytest
 
 from judges.llm.ask import AGAIN
 from methods.models.chat import PREFLIGHT
-from methods.models.reply_cache import ResponseCache
 from ragmeter.cli import main
 from results.boards.board import boards
 from results.boards.tables import render
@@ -130,7 +129,10 @@ def test_retry_fills_unread_verdicts_and_replaces_none(store: Store, fill: Any, 
     filled(fill, store, 0, 30)
     _, rows, _ = judged(lambda prompt: "Match" if number(prompt) < 10 else "Well.")
     assert rows["random accuracy"]["unread"] == 20
-    ResponseCache(store.cache).prune(keep_bytes=0)  # a judge that says something else now
+    for more in ([], ["--retry-unscored"], ["--retry-unscored"]):  # each retry asks, whatever is cached
+        prompts: list[str] = []
+        judged(lambda prompt, prompts=prompts: str(prompts.append(prompt)), *more)
+        assert len(prompts) == (40 if more else 0)  # a question and its stricter form
     code, rows, _ = judged(lambda prompt: "Mismatch", "--retry-unscored")
     assert (code, rows["random accuracy"]["value"], rows["random accuracy"]["unread"]) == (0, pytest.approx(1 / 3), 0)
 

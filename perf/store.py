@@ -11,7 +11,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -58,14 +58,14 @@ def _run(name: str) -> Run:
     return Run(name, name, "perf", "method", {}, "perf:test", "perf", "corpus", 0, QUESTIONS, {})
 
 
-def append(store: Store, name: str, rng: np.random.Generator, count: int) -> float:
+def append(store: Store, name: str, rng: np.random.Generator, count: int, clock: Callable[[], float] = time.perf_counter) -> float:
     """Append a run's scores as a resumed scoring does; seconds."""
     store.start(_run(name))
     questions = [f"question-{number:08}" for number in range(count)]
     scores = {f"metric{number}@5(rules=perf)#v1": rng.random(count) for number in range(METRICS)}
-    started = time.perf_counter()
+    started = clock()
     store.put_scores(name, questions, scores)
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def _plain_rate(store: Store, rows: int = 5000) -> float:

@@ -197,8 +197,8 @@ POSTING = 8
 
 
 def bm25_work(config: BM25Config, lengths: Lengths) -> Work:
-    """The index on disk."""
-    return index(Work(bytes=lengths.corpus * lengths.passage * WORDS_PER_TOKEN * POSTING))
+    """Disk while the index is built: the counts of the runs and the index that is merged from them."""
+    return index(Work(bytes=2 * lengths.corpus * lengths.passage * WORDS_PER_TOKEN * POSTING))
 
 
 @register(

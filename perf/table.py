@@ -77,8 +77,8 @@ def figures(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Figure]:
     Args:
         records: By name, as `measuring.record` wrote them.
     """
-    found = (figure for record, parts in records.items() for part, value in parts.items() for figure in _within((record, part), value))
-    return {figure.name: figure for figure in found}
+    every = (figure for record, parts in records.items() for part, value in parts.items() for figure in _within((record, part), value))
+    return {figure.name: figure for figure in every}
 
 
 def _within(path: tuple[str, ...], part: Mapping[str, Any]) -> Iterator[Figure]:
@@ -145,7 +145,7 @@ def regressed(before: Mapping[str, Figure], rounds: Sequence[Mapping[str, Figure
     """
     results = {}
     for name, old in before.items():
-        values = sorted((found[name] for found in rounds if name in found), key=lambda figure: figure.value)
+        values = sorted((part[name] for part in rounds if name in part), key=lambda figure: figure.value)
         if not values or not old.value or not (old.carries_over or _machine(old) == _machine(values[0])):
             continue
         worse = values[len(values) // 2].worse_than(old)

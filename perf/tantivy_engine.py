@@ -26,16 +26,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("tantivy_engine", quick=query.quick)
     benchmark = load("worlds/long:test")
     queries = [Query(question.id, question.text) for question in benchmark.questions[: 20 if query.quick else 200]]
-    found = {}
+    rankings = {}
     with tempfile.TemporaryDirectory() as folder:
         for engine in ("bm25s", "tantivy"):
             method = Component.of("bm25", {"k1": 1.2, "b": 0.75, "engine": engine}).build(Services())
             target = Path(folder) / engine
             built, index = timed(lambda method=method, target=target: method.index(benchmark.corpus, target))  # type: ignore[misc]
-            searched, found[engine] = timed(lambda index=index: index.retrieve(queries, K))  # type: ignore[misc]
+            searched, rankings[engine] = timed(lambda index=index: index.retrieve(queries, K))  # type: ignore[misc]
             bench.figure(f"{engine}: build", built, "s")
             bench.figure(f"{engine}: search", searched, "s")
-    pairs = zip(found["bm25s"], found["tantivy"], strict=True)
+    pairs = zip(rankings["bm25s"], rankings["tantivy"], strict=True)
     bench.figure("tantivy", mean(len({*a.ids} & {*b.ids}) / max(1, len(a.ids)) for a, b in pairs), f"overlap@{K} with bm25s")
     return bench.finish()
 

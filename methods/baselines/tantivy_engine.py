@@ -121,13 +121,13 @@ class TantivyIndex:
         terms = [(tantivy.Occur.Should, tantivy.Query.term_query(self._schema, WORDS, word, "freq")) for word in words]
         if not terms or k < 1:
             return Ranking(query.id, (), ())
-        asked = tantivy.Query.boolean_query(terms)
+        disjunction = tantivy.Query.boolean_query(terms)
         limit = 2 * k
-        hits = self._searcher.search(asked, limit, count=False).hits
+        hits = self._searcher.search(disjunction, limit, count=False).hits
         # Of passages with the k-th score all are needed: which ones tantivy lists first depends on its segments.
         while len(hits) == limit and hits[k - 1][0] == hits[-1][0]:
             limit *= 2
-            hits = self._searcher.search(asked, limit, count=False).hits
+            hits = self._searcher.search(disjunction, limit, count=False).hits
         rows = self._searcher.fast_field_values(ROW, [address for _, address in hits])
         best = sorted(zip((-score for score, _ in hits), rows, strict=True))[:k]
         return self._scope.ranking(query, [row for _, row in best], [-score for score, _ in best])

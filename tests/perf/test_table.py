@@ -24,8 +24,8 @@ def flagged(before: dict[str, Any], *rounds: dict[str, Any]) -> bool:
 
 def test_figures_have_targets_and_skip_alternatives_and_wall_time() -> None:
     part = {**ABOUT, "target_MB": 10, "plain loop": {"MB": 99.0}, "first load": {"MB": 11.0, "s": 1.0, "s of CPU": 2.0}}
-    found = figures({"x": {"part": part}})
-    assert {name: (figure.value, figure.missed) for name, figure in found.items()} == {
+    results = figures({"x": {"part": part}})
+    assert {name: (figure.value, figure.missed) for name, figure in results.items()} == {
         "x: part: first load: MB": (11.0, True),
         "x: part: first load: s of CPU": (2.0, False),
     }

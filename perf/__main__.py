@@ -1,23 +1,61 @@
-"""Run every benchmark in this folder one after another; exit code 1 where a target is missed."""
+"""Run every benchmark of this folder, and print one table with targets, stored values and regressions.
+
+Each benchmark is a process of its own and writes its record to `perf/measured`. One with a figure that is worse than the
+committed record runs twice more, and counts as regressed if the median is worse by more than the noise. Exit code 1 if a
+target is missed, a benchmark breaks or a figure regressed. The page is written from all records.
+"""
 
 from __future__ import annotations
 
-import importlib
+import argparse
 import pkgutil
+import subprocess
 import sys
+from collections.abc import Sequence
 
 import perf
+from perf.measuring import say
+from perf.page import PAGE, page
+from perf.table import ROOT, Figure, committed, figures, regressed, stored, table
+
+NO_BENCHMARKS = frozenset({"measuring", "page", "table"})
+REPEATS = 2
 
 
-def main() -> int:
-    missed = []
-    for module in sorted(info.name for info in pkgutil.iter_modules(perf.__path__) if not info.name.startswith("_")):
-        sys.stdout.write(f"\n== {module}\n")
-        sys.stdout.flush()
-        if importlib.import_module(f"perf.{module}").main([]):
-            missed.append(module)
-    sys.stdout.write(f"\n{'targets missed in: ' + ', '.join(missed) if missed else 'every target was met'}\n")
-    return 1 if missed else 0
+def benchmarks() -> list[str]:
+    """Return the names of all benchmarks."""
+    names = (info.name for info in pkgutil.iter_modules(perf.__path__) if not info.name.startswith("_"))
+    return sorted(set(names) - NO_BENCHMARKS)
+
+
+def _runs(name: str) -> bool:
+    say(f"\n== {name}")
+    return subprocess.run([sys.executable, "-m", f"perf.{name}"], cwd=ROOT, check=False).returncode == 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m perf", description=__doc__)
+    parser.add_argument("names", nargs="*", help="benchmarks (default: all)")
+    names = parser.parse_args(argv).names or benchmarks()
+    if unknown := set(names) - set(benchmarks()):
+        parser.error(f"unknown benchmarks: {', '.join(sorted(unknown))}; choose from {', '.join(benchmarks())}")
+    before = figures(committed())
+    failed: list[str] = []
+    flags: dict[str, str] = {}
+    for name in names:
+        if not _runs(name):
+            failed.append(name)
+        rounds: list[dict[str, Figure]] = [figures(stored())]
+        own = {key: old for key, old in before.items() if key in rounds[0] and rounds[0][key].benchmark == name}
+        for _ in range(REPEATS if regressed(own, rounds) else 0):
+            _runs(name)
+            rounds.append(figures(stored()))
+        flags |= regressed(own, rounds)
+    say("\n" + table(figures(stored()).values(), before, flags))
+    PAGE.write_text(page(stored()), "utf-8")
+    say(f"\n{'missed or broken: ' + ', '.join(failed) if failed else 'every target was met'}; {len(flags)} regressions")
+    return int(bool(failed or flags))
 
 
 if __name__ == "__main__":

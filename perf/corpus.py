@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, by_size in results.items():
         measured = {str(size): values for size, values in by_size.items()}
         # What a lookup takes grows with the logarithm, if at all.
-        fitted = _fitted(by_size) if name != "look up" and len(by_size) > 1 else None
+        fitted = fitted_at(WIKIPEDIA, by_size) if name != "look up" and len(by_size) > 1 else None
         figures[name] = {"measured": measured, "line_at_21015324": fitted, "target_MB": MEMORY_MB.get(name)}
         if fitted is not None:
             say(f"{name} {WIKIPEDIA:,} (extrapolated): {_shown(fitted)}")
@@ -88,12 +88,12 @@ def _shown(values: dict[str, float]) -> str:
     return ", ".join(f"{value:,.3g} {unit}" if value < 10 else f"{value:,.0f} {unit}" for unit, value in values.items())
 
 
-def _fitted(by_size: dict[int, dict[str, float]]) -> dict[str, float]:
-    """Return the values at Wikipedia's size of least-squares lines through all sizes."""
+def fitted_at(passages: int, by_size: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
+    """Return the values at a size of least-squares lines through all measured sizes."""
     sizes = list(by_size)
     units = by_size[sizes[-1]]
     lines = {unit: np.polyfit(sizes, [by_size[size][unit] for size in sizes], 1) for unit in units}
-    return {unit: max(0.0, float(np.polyval(line, WIKIPEDIA))) for unit, line in lines.items()}
+    return {unit: max(0.0, float(np.polyval(line, passages))) for unit, line in lines.items()}
 
 
 @lru_cache(maxsize=200_000)

@@ -11,7 +11,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             store = Store(Path(folder) / f"by-{questions}")
             per_run = questions * METRICS
             runs = 1_000_000 // per_run
-            spent = sum(_append(store, f"run{number:05}", rng, questions) for number in range(runs))
+            spent = sum(append(store, f"run{number:05}", rng, questions) for number in range(runs))
             rate = 1_000_000 / spent
             remark = f" (executemany {plain:,.0f} rows/s: {rate / plain:.0f} x)"
             bench.figure(f"append 1,000,000 score rows, {per_run:,} a transaction", rate, "rows/s", at_least=target, remark=remark)
@@ -58,14 +58,14 @@ def _run(name: str) -> Run:
     return Run(name, name, "perf", "method", {}, "perf:test", "perf", "corpus", 0, QUESTIONS, {})
 
 
-def _append(store: Store, name: str, rng: np.random.Generator, count: int) -> float:
+def append(store: Store, name: str, rng: np.random.Generator, count: int, clock: Callable[[], float] = time.perf_counter) -> float:
     """Append a run's scores as a resumed scoring does; seconds."""
     store.start(_run(name))
     questions = [f"question-{number:08}" for number in range(count)]
     scores = {f"metric{number}@5(rules=perf)#v1": rng.random(count) for number in range(METRICS)}
-    started = time.perf_counter()
+    started = clock()
     store.put_scores(name, questions, scores)
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def _plain_rate(store: Store, rows: int = 5000) -> float:

@@ -25,18 +25,19 @@ from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Ranking, Services
+from methods.baselines import tantivy_engine
 from methods.baselines.postings import Postings, build, open_postings
 from methods.baselines.words import BM25S, WORDS, one_form
 from methods.pipeline import index_folder
 from methods.registry import Component, MethodConfig, register
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, Rows, Scope, best_rows, built_once, comparable, indexed_so_far
-from methods.work import WORDS_PER_TOKEN, Lengths, Work, index
+from methods.work import WORDS_PER_TOKEN, Lengths, Work, index, unknown
 
 
 class BM25Config(MethodConfig):
@@ -196,23 +197,40 @@ POSTING = 8
 """Bytes of a word's entry in the index: row and score."""
 
 
+class BM25RetrieverConfig(BM25Config):
+    """Options of BM25 over a corpus."""
+
+    # A default that is left out keeps the fingerprints of runs that were made before there were engines.
+    engine: Literal["bm25s", "tantivy"] = Field(
+        "bm25s",
+        exclude_if=lambda value: value == "bm25s",
+        description="tantivy (extra `tantivy`): a smaller index and faster search with k1: 1.2 and b: 0.75 over the whole corpus; passage "
+        "lengths are rounded, so rankings differ (`python -m perf.tantivy_engine`)",
+    )
+
+    @model_validator(mode="after")
+    def _tantivy_can(self) -> BM25RetrieverConfig:
+        fixed = (tantivy_engine.K1, tantivy_engine.B)
+        if self.engine == "tantivy" and ((self.k1, self.b) != fixed or self.statistics == "candidates"):
+            raise ValueError("engine: tantivy needs k1: {}, b: {} and statistics: corpus or null".format(*fixed))
+        return self
+
+    def preflight(self) -> None:
+        """Check that the engine is installed."""
+        super().preflight()
+        if self.engine == "tantivy":
+            tantivy_engine.library()
+
+
 def bm25_work(config: BM25Config, lengths: Lengths) -> Work:
-    """The index on disk."""
-    return index(Work(bytes=lengths.corpus * lengths.passage * WORDS_PER_TOKEN * POSTING))
+    """Disk while the index is built: the counts of the runs and the index that is merged from them."""
+    if isinstance(config, BM25RetrieverConfig) and config.engine == "tantivy":
+        return unknown("the disk of a tantivy index")
+    return index(Work(bytes=2 * lengths.corpus * lengths.passage * WORDS_PER_TOKEN * POSTING))
 
 
-@register(
-    "bm25",
-    kind="retriever",
-    summary="BM25 (Lucene's formula), its statistics from a question's own candidates or from the corpus",
-    version=3,
-    paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
-    presets={"pyserini": {"k1": 0.9, "b": 0.4}},
-    extra="retrieval",
-    work=bm25_work,
-)
-class BM25:
-    """Retriever that scores by term statistics.
+class WholeBM25:
+    """Retriever that scores by term statistics, by bm25s.
 
     Args:
         config: Options.
@@ -254,6 +272,45 @@ class BM25:
             return library().BM25(method="lucene", k1=self.config.k1, b=self.config.b, backend="numpy")
         except ImportError as error:
             raise MissingPackage("bm25s", "retrieval", "BM25") from error
+
+
+@register(
+    "bm25",
+    kind="retriever",
+    summary="BM25 (Lucene's formula), its statistics from a question's own candidates or from the corpus",
+    version=3,
+    paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
+    presets={"pyserini": {"k1": 0.9, "b": 0.4}},
+    extra="retrieval",
+    work=bm25_work,
+)
+class BM25(WholeBM25):
+    """Retriever that scores by term statistics, by the engine of its options.
+
+    Args:
+        config: Options.
+        services: Unused; BM25 has no randomness and needs no device.
+    """
+
+    def __init__(self, config: BM25RetrieverConfig, services: Services) -> None:
+        super().__init__(config, services)
+        self._tantivy = config.engine == "tantivy"
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Any:
+        """Build the index of the engine in memory or in `folder`, or open what is there."""
+        if not self._tantivy:
+            return super().index(corpus, folder)
+
+        def split(texts: Iterable[str]) -> Any:
+            return tokenize(texts, self.config, ids=False)
+
+        def build(target: Path | None) -> Any:
+            return tantivy_engine.build(self.texts(corpus), split, target, lambda done: indexed_so_far(done, len(corpus)))
+
+        if folder is None:
+            return tantivy_engine.TantivyIndex(corpus, build(None), split)
+        kept = built_once(folder, len(corpus), lambda target: build(target / "tantivy")) / "tantivy"
+        return tantivy_engine.TantivyIndex(corpus, tantivy_engine.open_index(kept), split)
 
 
 def _open(folder: Path) -> Postings | None:

@@ -1,6 +1,7 @@
 """Weights that stay in memory, so that tasks of one process that name the same model load it once.
 
-Whoever changes a model (training, adapters) must load an own one.
+Code that changes a model (training, adapters) must load its own. A model whose weights were changed in place all the same is
+not given to others: they load it again.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ def _bytes(model: Any) -> int:
     return sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
 
 
+def _state(model: Any) -> tuple[tuple[int, int], ...]:
+    """Return where the weights are and how often each was changed in place; torch counts no changes of inference tensors."""
+    return tuple((weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in model.parameters())
+
+
 class Kept:
     """Models by what was loaded.
 
@@ -44,6 +50,7 @@ class Kept:
     def __init__(self) -> None:
         self._alive: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
         self._held: OrderedDict[Hashable, tuple[Any, str, int]] = OrderedDict()
+        self._loaded_as: dict[Hashable, tuple[tuple[int, int], ...]] = {}
         self._lock = threading.RLock()
 
     def get(self, key: Hashable, device: str, load: Callable[[], Any]) -> Any:
@@ -56,8 +63,9 @@ class Kept:
         """
         with self._lock:
             model = self._alive.get(key)
-            if model is None:
+            if model is None or _state(model) != self._loaded_as[key]:
                 model = self._alive[key] = self._loaded(device, load)
+                self._loaded_as[key] = _state(model)
             self._held.pop(key, None)
             self._hold(key, model, device)
             return model

@@ -1,6 +1,6 @@
 """Static encoders: a vector per token, made from another encoder, and a text is the mean of its tokens' vectors.
 
-Nothing is computed with a transformer once the vectors are there, so encoding is hundreds of times faster and ranks worse.
+Nothing is computed with a transformer once the vectors are there, so encoding is much faster and ranks worse.
 `python -m perf.backends` states the overlap of the rankings.
 
 Source: Tulkens and van Dongen 2024, Model2Vec (github.com/MinishLab/model2vec): each token of the vocabulary is encoded on its

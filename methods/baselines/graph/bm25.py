@@ -31,7 +31,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus, Triples
 from benchmarks.schema import Query, Triple
 from methods.api import Index, Ranking, Services
-from methods.baselines.bm25 import BM25, BM25Config, BM25Index, Numbers, bm25_work, lucene_scores, tokenize
+from methods.baselines.bm25 import BM25Config, BM25Index, Numbers, WholeBM25, bm25_work, lucene_scores, tokenize
 from methods.models.embeddings import read_array
 from methods.registry import register
 from methods.retrieval.ranking import Rows, best_rows, built_once
@@ -176,7 +176,7 @@ class TripleBM25:
         return TripleBM25Index(self.config, triples, NameWords.open(kept), folder / "whole")
 
 
-class _Verbalized(BM25):
+class _Verbalized(WholeBM25):
     """BM25 over the triples of a corpus as if they were passages."""
 
     def texts(self, corpus: Corpus) -> Iterable[str]:

@@ -46,6 +46,18 @@ def test_a_model_in_use_is_shared_whatever_its_size() -> None:
     assert models.get("large", "cpu", lambda: layer(2000)) is first
 
 
+def test_weights_changed_in_place_are_loaded_again_for_the_next_task() -> None:
+    models = Kept()
+    first = models.get("shared", "cpu", lambda: layer(400))
+    assert models.get("shared", "cpu", lambda: layer(400)) is first
+    with torch.no_grad():
+        first.weight.fill_(float("inf"))
+    second = models.get("shared", "cpu", lambda: layer(400))
+    assert second is not first
+    assert second.weight.isfinite().all()
+    assert models.get("shared", "cpu", lambda: layer(400)) is second
+
+
 @pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError])
 @pytest.mark.usefixtures("hundred")
 def test_idle_models_leave_when_another_does_not_fit(error: type[Exception]) -> None:

@@ -1,0 +1,132 @@
+"""The page docs/speed.md: how seconds grow, what 21 million and a billion passages take, and every figure with a target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from methods.models import static
+from perf.corpus import DIMENSION, WIKIPEDIA, fitted_at
+from perf.growth import exponent
+from perf.table import ROOT, figures, markdown, number
+from results.boards.tables import to_markdown
+
+PAGE = ROOT / "docs" / "speed.md"
+SIZES = (WIKIPEDIA, 1_000_000_000)
+USD_PER_HOUR = 0.10
+"""Assumed price of the machine on which was measured; multiply the dollars for another price."""
+_TEXT = """# Speed: figures, growth and large corpora
+
+`python -m perf.table --page` writes this page from the records in `perf/measured`; `make perf` measures everything again, prints
+the table with the committed values beside it, and exits with 1 if a figure is worse by more than its noise.
+[performance.md](performance.md) describes the benchmarks.
+
+## Growth
+
+Exponent b of CPU seconds = a · size^b, fitted to the logarithms; 1 is linear.
+
+{growth}
+## What large corpora take
+
+Lines fitted to {measured} passages of 100 words, **extrapolated**: no size in this table was measured. The rates are of
+{hardware}; dollars are hours × ${price:.2f}, an assumed price for such a machine. Vectors have {dimension} numbers of 4 bytes
+(static: {static}).
+Encoding uses the rate of
+{encoded}. The largest step of each column is the bottleneck.
+
+{arithmetic}
+{bottlenecks}
+
+While BM25 builds, it needs about twice the disk of its index. Its memory holds the different terms, which grow more slowly than
+a line (Heaps' law), so the line overstates it. A query to vectors is for exact search; `hnsw` and `ivfpq` do not read all vectors.
+
+## Figures with a target
+
+{figures}"""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step takes at a number of passages: CPU hours, bytes on disk, peak MB; None: not measured."""
+
+    name: str
+    command: str
+    hours: float
+    disk: float | None
+    memory: float | None
+
+    def row(self) -> list[str]:
+        """Return the cells of the table."""
+        disk, memory = (None if value is None else value / 1024 for value in (self.disk, self.memory))
+        cells = ["–" if value is None else f"{number(value)} GiB" for value in (disk, memory)]
+        return [self.name, f"`{self.command}`", number(self.hours), number(self.hours * USD_PER_HOUR), *cells]
+
+
+def steps(records: Mapping[str, Any], passages: int) -> Iterator[Step]:
+    """Yield the steps of building and encoding a corpus."""
+    for name, title in (("build", "build the corpus"), ("bm25", "build the BM25 index")):
+        part = records["corpus"][name]
+        at = fitted_at(passages, _by_size(part))
+        yield Step(title, part["command"], at["s of CPU"] / 3600, at["MB on disk"], at["MB"])
+    for name, title, numbers in (
+        ("torch float32", "encode with MiniLM, float32", DIMENSION),
+        ("static", "encode with the static encoder", static.DIMENSION),
+    ):
+        part = records["backends"][name]
+        yield Step(title, part["command"], passages * part["cpu_s"] / _encoded(part) / 3600, passages * numbers * 4 / 2**20, None)
+
+
+def _encoded(part: Mapping[str, Any]) -> int:
+    words = part["command"].split()
+    return int(words[words.index("--passages") + 1])
+
+
+def _by_size(part: Mapping[str, Any]) -> dict[int, dict[str, float]]:
+    return {int(size): values for size, values in sorted(part["measured"].items(), key=lambda item: int(item[0]))}
+
+
+def page(records: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the page.
+
+    Args:
+        records: As `table.stored` returns them, `corpus`, `backends` and `growth` among them.
+    """
+    corpus = records["corpus"]
+    bm25 = _by_size(corpus["bm25"])
+    growth = [[name, f"`{part['command']}`", f"{part['value']:.2f}", _sizes(part["seconds"])] for name, part in records["growth"].items()]
+    for name, unit in (("build", "s of CPU"), ("bm25", "s of CPU"), ("bm25 query", "ms a query")):
+        by_size = {size: values[unit] for size, values in _by_size(corpus[name]).items()}
+        growth.append([f"passages: {name}, {unit}", f"`{corpus[name]['command']}`", f"{exponent(by_size):.2f}", _sizes(by_size)])
+    rows, bottlenecks = [], []
+    for passages in SIZES:
+        every = list(steps(records, passages))
+        rows += [[f"{passages:,}", *step.row()] for step in every]
+        for name in ("bm25 query", "search"):
+            part = corpus[name]
+            milliseconds = fitted_at(passages, _by_size(part))["ms a query"]
+            title = {"bm25 query": "a BM25 query", "search": "a query to vectors (exact)"}[name]
+            rows.append([f"{passages:,}", title, f"`{part['command']}`", f"{number(milliseconds / 1000)} s", "–", "–", "–"])
+        slowest = max(every, key=lambda step: step.hours)
+        largest = max(every, key=lambda step: step.memory or 0.0)
+        bottlenecks.append(
+            f"{passages:,} passages: the longest step is to {slowest.name} ({number(slowest.hours)} hours), the most memory takes to "
+            f"{largest.name} ({number((largest.memory or 0.0) / 1024)} GiB)."
+        )
+    with_target = [figure for figure in figures(records).values() if figure.target is not None and figure.about["command"]]
+    return _TEXT.format(
+        growth=to_markdown(("what grows", "command", "exponent", "measured"), growth, left=2),
+        measured=", ".join(f"{size:,}" for size in bm25),
+        hardware=corpus["bm25"]["hardware"],
+        price=USD_PER_HOUR,
+        dimension=DIMENSION,
+        static=static.DIMENSION,
+        encoded=f"{_encoded(records['backends']['static'])} passages of worlds, the time of 100 questions included",
+        arithmetic=to_markdown(("passages", "step", "command", "CPU hours", "dollars", "disk", "memory"), rows, left=3),
+        bottlenecks="\n".join(f"- {line}" for line in bottlenecks),
+        figures=markdown(with_target),
+    )
+
+
+def _sizes(by_size: Mapping[Any, float]) -> str:
+    return ", ".join(f"{int(size):,}: {number(value)}" for size, value in sorted(by_size.items(), key=lambda item: int(item[0])))

@@ -1,0 +1,65 @@
+"""The table of measured figures: which are read, and which changes count as regressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perf.corpus import fitted_at
+from perf.growth import exponent
+from perf.page import SIZES, page, steps
+from perf.table import figures, regressed, stored
+
+ABOUT = {"command": "python -m perf.x", "commit": "c", "date": "d", "hardware": "h", "python": "p"}
+
+
+def record(value: float, unit: str = "x", **more: Any) -> dict[str, Any]:
+    return {"x": {"part": {**ABOUT, "value": value, "unit": unit, **more}}}
+
+
+def flagged(before: dict[str, Any], *rounds: dict[str, Any]) -> bool:
+    return bool(regressed(figures(before), [figures(now) for now in rounds]))
+
+
+def test_figures_have_targets_and_skip_alternatives_and_wall_time() -> None:
+    part = {**ABOUT, "target_MB": 10, "plain loop": {"MB": 99.0}, "first load": {"MB": 11.0, "s": 1.0, "s of CPU": 2.0}}
+    results = figures({"x": {"part": part}})
+    assert {name: (figure.value, figure.missed) for name, figure in results.items()} == {
+        "x: part: first load: MB": (11.0, True),
+        "x: part: first load: s of CPU": (2.0, False),
+    }
+    assert figures(record(4.0, at_least=5.0))["x: part"].missed
+    assert not figures(record(4.0, "ms", at_most=5.0))["x: part"].missed
+
+
+@pytest.mark.parametrize(("unit", "worse", "better"), [("x", 5.0, 20.0), ("s", 20.0, 5.0)])
+def test_a_regression_has_a_direction(unit: str, worse: float, better: float) -> None:
+    assert flagged(record(10.0, unit), record(worse, unit))
+    assert not flagged(record(10.0, unit), record(better, unit))
+
+
+def test_a_change_within_margin_or_spread_is_no_regression() -> None:
+    assert not flagged(record(10.0), record(9.5))
+    assert not flagged(record(10.0), record(5.0), record(8.0), record(11.0))
+    assert flagged(record(10.0), record(7.0), record(7.2), record(7.4))
+
+
+def test_seconds_of_other_hardware_are_not_compared_but_ratios_are() -> None:
+    assert not flagged(record(10.0, "s"), record(20.0, "s", hardware="other"))
+    assert flagged(record(10.0), record(5.0, hardware="other"))
+
+
+def test_exponents_and_lines_are_those_of_known_curves() -> None:
+    assert exponent({10: 3 * 10**1.5, 20: 3 * 20**1.5, 40: 3 * 40**1.5}) == pytest.approx(1.5)
+    assert fitted_at(1000, {1: {"MB": 5.0}, 2: {"MB": 7.0}, 3: {"MB": 9.0}}) == pytest.approx({"MB": 2003.0})
+
+
+def test_the_page_is_that_of_the_stored_figures() -> None:
+    from perf.page import PAGE
+
+    records = stored()
+    assert PAGE.read_text("utf-8") == page(records)
+    for passages in SIZES:
+        by_name = {step.name: step for step in steps(records, passages)}
+        assert by_name["encode with MiniLM, float32"].disk == pytest.approx(passages * 384 * 4 / 2**20)

@@ -19,7 +19,8 @@ from methods.flow import IN_FLIGHT
 from methods.models.limits import execution, limiters
 from methods.models.reply_cache import share
 from methods.pipeline import Composition
-from ragmeter.runner.executors.permits import Permits, Place, RemoteCache
+from methods.spending import lend
+from ragmeter.runner.executors.permits import Permits, Place, RemoteAccount, RemoteCache
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Work:
         questions: For a control, which is handed all of them before it answers.
         variables: Environment variables that hold keys and places of data.
         place, key, limited: Of the `PermitServer`.
+        charged: Whether calls pass the account of the server.
     """
 
     composition: Composition
@@ -43,6 +45,7 @@ class Work:
     place: Place
     key: bytes
     limited: bool
+    charged: bool
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,8 @@ class Worker:
         os.environ.update(work.variables)
         permits = Permits(work.place, work.key, work.limited)
         limiters.make = permits.limiter
+        if work.charged:
+            lend(RemoteAccount(permits))
         if work.services.cache is not None:
             share(work.services.cache, RemoteCache(permits))
         self._work = work

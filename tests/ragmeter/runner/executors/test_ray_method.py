@@ -122,7 +122,7 @@ def test_killed_workers_change_no_row(text: str, slow: Slow, calm: dict[str, lis
     assert rows(tmp_path) == calm
 
 
-def test_a_limit_of_calls_holds_over_two_workers_and_the_next_run_asks_the_rest(
+def test_a_limit_of_calls_holds_in_a_worker_and_the_next_run_asks_the_rest(
     text: str, slow: Slow, calm: dict[str, list[tuple]], tmp_path: Path
 ) -> None:
     text, before = text.replace("  - {id: gold_answer}\n", ""), slow.replies

@@ -495,6 +495,7 @@ class Services:
         reading: How the benchmark that is asked wants to be read, where it says so; for readers that follow it.
         repeat: How often the same questions were answered before; models are asked again for each repeat.
         reask_unread: Judges ask again if a cached reply could not be read.
+        embeddings: Folder of the cache of embeddings, a database that needs a local disk; None: `embeddings` in `artifacts`.
     """
 
     seed: int = 0
@@ -506,9 +507,12 @@ class Services:
     replies: str = ""
     repeat: int = 0
     reask_unread: bool = False
+    embeddings: Path | None = None
 
     def folder(self, *parts: str) -> Path | None:
         """A folder below `artifacts`, None where nothing is kept."""
+        if parts == ("embeddings",) and self.embeddings is not None:
+            return self.embeddings
         return self.artifacts.joinpath(*parts) if self.artifacts else None
 
     def seeded(self, seed: int) -> Services:

@@ -2,7 +2,8 @@
 
 Each request to a model or an app passes the account of its process (`current`): it sets aside what it may cost at most, and
 settles what it did cost. Once a limit is reached, no further request starts. Those in flight end first, so that their replies
-are kept; then all who wait are refused by one `LimitReached`, and their questions stay pending. Weights of this machine cost
+are kept; then all who wait are refused by one `LimitReached`, and their questions stay pending. Workers of a cluster pass the account
+of the process that started them (`lend`). Weights of this machine cost
 nothing and pass no account; `max_hours` holds for them, too (`methods.flow.stream` starts no further question).
 """
 
@@ -140,25 +141,37 @@ class Account:
         Raises:
             LimitReached: It must not be sent.
         """
+        await self.reserve(most)
+        charge = Charge()
+        try:
+            yield charge
+        finally:
+            self.settle(most, charge.usd)
+
+    async def reserve(self, most: float) -> None:
+        """Set aside what a request costs at most; `settle` must follow.
+
+        Raises:
+            LimitReached: It must not be sent.
+        """
         while not self._fits(most):
             if self.reached and not self._in_flight:
                 raise self.error()
             if self._changed is None:
                 self._changed = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._changed)
-        charge = Charge()
         self.calls += 1
         self._in_flight += 1
         self._reserved += most
-        try:
-            yield charge
-        finally:
-            self._in_flight -= 1
-            self._reserved = max(0.0, self._reserved - most) if self._in_flight else 0.0
-            self.usd += charge.usd
-            changed, self._changed = self._changed, None
-            if changed is not None and not changed.done():
-                changed.set_result(None)
+
+    def settle(self, most: float, usd: float) -> None:
+        """Replace what was set aside for a request by what it cost."""
+        self._in_flight -= 1
+        self._reserved = max(0.0, self._reserved - most) if self._in_flight else 0.0
+        self.usd += usd
+        changed, self._changed = self._changed, None
+        if changed is not None and not changed.done():
+            changed.set_result(None)
 
     def _fits(self, most: float) -> bool:
         """Return whether a request may be sent now; if it never may, note the limit."""
@@ -179,6 +192,12 @@ _open: Account | None = None
 def current() -> Account | None:
     """Return the account that is open in this process."""
     return _open
+
+
+def lend(account: Account) -> None:
+    """Let everything in this process pass an account that another process keeps."""
+    global _open
+    _open = account
 
 
 @asynccontextmanager

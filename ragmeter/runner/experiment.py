@@ -95,13 +95,6 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
     experiment = limited(experiment, how.limit)
     limits = limits_of(experiment, how.limits)
     require_prices(options_of(experiment, store), limits)
-    if how.cluster is not None and limits != NO_LIMITS:
-        raise UserError(
-            "limits of an experiment do not hold on a Ray cluster yet, whose workers ask models themselves",
-            code="limits-with-ray",
-            where="limits",
-            try_this="leave out --executor ray or the limits; max_usd of a model holds over all workers",
-        )
     resume = f"`{going_on(experiment.name, store, *how.limits.options())}`"
     with opened(how.cluster) as executor, smallest_concurrency(options_of(experiment, store)) as different, spending(limits, resume):
         # Devices of a cluster are those of its nodes.

@@ -40,6 +40,15 @@ def network_type(folder: Path, mounts: str) -> str | None:
     return kind if kind in NETWORK else None
 
 
+def network_here(folder: Path) -> str | None:
+    """Return the type of the network file system that a folder of this machine is on; None: a local one, or unknown."""
+    try:
+        mounts = MOUNTS.read_text("utf-8", "replace")
+    except OSError:  # no Linux
+        return None
+    return network_type(folder.resolve(), mounts)
+
+
 @cache
 def refuse_network(folder: Path) -> None:
     """Refuse a store on a network file system, unless the user allows it.
@@ -49,11 +58,7 @@ def refuse_network(folder: Path) -> None:
     """
     if os.environ.get(ALLOW) == "allow":
         return
-    try:
-        mounts = MOUNTS.read_text("utf-8", "replace")
-    except OSError:  # no Linux
-        return
-    if (kind := network_type(folder.resolve(), mounts)) is not None:
+    if (kind := network_here(folder)) is not None:
         raise UserError(
             f"the store would be on a network file system ({kind}), where its databases and locks can be damaged",
             code="store-on-network",

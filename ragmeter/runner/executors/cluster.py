@@ -237,7 +237,8 @@ class RayCluster:
         permits = PermitServer(self._host, cache)
 
         def work(corpus: Path, questions: Any) -> Work:
-            return Work(task.method.composition, own, corpus, questions, sent, permits.place, permits.key, permits.limited)
+            opened = (permits.place, permits.key, permits.limited, permits.account is not None)
+            return Work(task.method.composition, own, corpus, questions, sent, *opened)
 
         def place_of(corpus: Corpus) -> Path:
             if corpus.folder is not None:

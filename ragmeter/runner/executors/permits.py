@@ -1,8 +1,9 @@
 """Limits, budgets and cached replies stay in one process, and workers on other machines use them over a connection.
 
 Each worker holds one connection to the `PermitServer` of the process that writes the results. A call of a model enters the
-one rate limiter of its endpoint there, spends from the one budget of its task there, and reads and writes the one cache of
-replies. If a worker is killed, its connection ends: its slots become free, and what it had reserved counts as spent.
+one rate limiter of its endpoint there, spends from the one budget of its task and passes the one account of the experiment
+there, and reads and writes the one cache of replies. If a worker is killed, its connection ends: its slots become free, and
+what it had reserved counts as spent.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 from methods.flow import event_loop
 from methods.models.limits import Address, Budget, RateLimiter, Signal, Ticket, budget_of, limiters
 from methods.models.reply_cache import Call, Kept, ResponseCache, shared
+from methods.spending import NO_LIMITS, Account, LimitReached, current
 
 Place = tuple[str, int]
 """Host and port of a server."""
@@ -43,11 +45,13 @@ class PermitServer:
         place: Where workers connect.
         key: What they authenticate with.
         limited: Whether every call must reserve its cost, although no part states a limit.
+        account: What all calls of the experiment pass; None: it has no limits.
     """
 
     def __init__(self, host: str, cache: Path | None) -> None:
         self.key = secrets.token_bytes(32)
         self.limited = not budget_of(Address("", "", ""), None, None).unlimited
+        self.account = current()
         self._cache = shared(cache) if cache is not None else None
         self._context = contextvars.copy_context()
         self._listener = Listener((host, 0), backlog=64)
@@ -81,6 +85,10 @@ class PermitServer:
         """Call a function of the cache of replies."""
         return getattr(self._cache, name)(*arguments)
 
+    def late(self) -> LimitReached | None:
+        """Return what is said if the experiment's hours are over."""
+        return self.account.error() if self.account is not None and self.account.late() else None
+
 
 class _Served:
     """One worker's connection, with what the worker holds."""
@@ -94,6 +102,7 @@ class _Served:
         self._joined: dict[tuple[Address, int], int] = {}
         self._held: Counter[Address] = Counter()
         self._reserved: list[tuple[Budget, tuple[int, float]]] = []
+        self._charged: list[float] = []
 
     def serve(self) -> None:
         """Do what the worker asks for, until it is gone."""
@@ -105,6 +114,8 @@ class _Served:
                 number, name, arguments = self._connection.recv()
                 if name in ("find", "put"):
                     self._reply(number, partial(self._server.cached, name, *arguments))
+                elif name == "late":
+                    self._reply(number, self._server.late)
                 else:
                     loop.call_soon_threadsafe(self._begin, number, name, arguments)
         except (EOFError, OSError, AuthenticationError):
@@ -122,7 +133,7 @@ class _Served:
             self._connection.send(reply)
 
     def _begin(self, number: int, name: str, arguments: tuple[Any, ...]) -> None:
-        if name not in ("enter", "reserve"):
+        if name not in ("enter", "reserve", "charge"):
             getattr(self, f"_{name}")(*arguments)
             return
         task = asyncio.get_running_loop().create_task(getattr(self, f"_{name}")(*arguments))
@@ -173,6 +184,16 @@ class _Served:
         self._reserved.remove((budget, reserved))
         budget.settle(reserved, used)
 
+    async def _charge(self, most: float) -> None:
+        assert self._server.account is not None
+        await self._server.account.reserve(most)
+        self._charged.append(most)
+
+    def _spend(self, most: float, usd: float) -> None:
+        assert self._server.account is not None
+        self._charged.remove(most)
+        self._server.account.settle(most, usd)
+
     def _release(self) -> None:
         for task in list(self._waiting.values()):
             task.cancel()
@@ -183,6 +204,8 @@ class _Served:
             self._limiters[address].part(name)
         for budget, most in self._reserved:
             budget.settle(most, most)  # the calls may have been answered, and nobody knows what they took
+        for usd in list(self._charged):
+            self._spend(usd, usd)
         self._held.clear()
 
 
@@ -331,6 +354,29 @@ class _Budget(Budget):
 
     def settle(self, reserved: tuple[int, float], used: tuple[int, float]) -> None:
         self._permits.tell("settle", self._address, tuple(reserved), tuple(used))
+
+
+class RemoteAccount(Account):
+    """The server's account of the experiment."""
+
+    def __init__(self, permits: Permits) -> None:
+        super().__init__(NO_LIMITS, "")
+        self._permits = permits
+        self._late: LimitReached | None = None
+
+    def late(self) -> bool:
+        self._late = self._permits.ask("late")
+        return self._late is not None
+
+    def error(self) -> LimitReached:
+        assert self._late is not None
+        return self._late
+
+    async def reserve(self, most: float) -> None:
+        await self._permits.wait(lambda _: self.settle(most, 0.0), "charge", most)
+
+    def settle(self, most: float, usd: float) -> None:
+        self._permits.tell("spend", most, usd)
 
 
 class RemoteCache(ResponseCache):

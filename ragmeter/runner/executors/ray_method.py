@@ -19,6 +19,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Query, Question
 from methods.api import Indexed, Prediction, Usage
 from methods.flow import Cancelled
+from methods.spending import LimitReached
 from ragmeter.runner.executors.permits import PermitServer
 
 LOOK_S = 0.5
@@ -122,6 +123,7 @@ class RayMethod:
 
         Raises:
             Broke: Workers are lost one after another.
+            LimitReached: A limit on spending; what was in flight in any worker has ended first.
             Cancelled: The run was interrupted.
         """
         import ray
@@ -140,11 +142,12 @@ class RayMethod:
             opening[worker.build_for.remote(list(self._built_for)) if self._built_for else first] = worker
 
         exhausted = False
+        limit: LimitReached | None = None
 
         def send(worker: Any) -> None:
             nonlocal exhausted
             open_ones = sent.setdefault(worker, {})
-            room = share - len(open_ones)
+            room = share - len(open_ones) if limit is None else 0
             fresh = [waiting.popleft() for _ in range(min(room, len(waiting)))]
             fresh += islice(source, room - len(fresh))
             exhausted = exhausted or len(fresh) < room
@@ -155,14 +158,17 @@ class RayMethod:
         for worker in list(self._workers):
             send(worker)
         # A worker that nothing is left for may never start: another task may hold the processor that it waits for.
-        while replies or waiting or (opening and not exhausted):
-            while len(self._workers) < wanted and (waiting or len(sent) + len(opening) < wanted):
+        while replies or (limit is None and (waiting or (opening and not exhausted))):
+            while limit is None and len(self._workers) < wanted and (waiting or len(sent) + len(opening) < wanted):
                 open_worker()
             self._look()
             for reference in ray.wait([*replies, *opening], timeout=LOOK_S)[0]:
                 worker = replies.pop(reference, None) or opening.pop(reference)
                 try:
                     value = value_of(reference)
+                except LimitReached as reached:  # in a worker that was opening
+                    limit = reached
+                    continue
                 except ray.exceptions.RayActorError as loss:
                     waiting.extend(sent.pop(worker, {}).values())
                     self._lose(worker, loss)
@@ -172,12 +178,17 @@ class RayMethod:
                     sent[worker].pop(prediction.question_id, None)
                     self._losses = 0
                     yield prediction
+                if isinstance(error, LimitReached):
+                    limit = error
+                    continue
                 if error is not None:
                     raise error
                 send(worker)
-            for worker in self._workers if waiting else ():
+            for worker in self._workers if waiting and limit is None else ():
                 if worker not in replies.values() and worker not in opening.values():
                     send(worker)
+        if limit is not None:
+            raise limit
 
     def stop(self) -> None:
         """Let whoever waits for a worker end."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import pickle
 import queue
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query, Question
 from methods.api import Control, Indexed, Prediction, Services, Usage
@@ -19,7 +21,9 @@ from methods.flow import IN_FLIGHT
 from methods.models.limits import execution, limiters
 from methods.models.reply_cache import share
 from methods.pipeline import Composition
-from ragmeter.runner.executors.permits import Permits, Place, RemoteCache
+from methods.spending import lend
+from ragmeter.runner.executors.permits import Permits, Place, RemoteAccount, RemoteCache
+from results.store.mounts import network_here
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Work:
         questions: For a control, which is handed all of them before it answers.
         variables: Environment variables that hold keys and places of data.
         place, key, limited: Of the `PermitServer`.
+        charged: Whether calls pass the account of the server.
     """
 
     composition: Composition
@@ -43,6 +48,7 @@ class Work:
     place: Place
     key: bytes
     limited: bool
+    charged: bool
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,8 @@ class Worker:
         os.environ.update(work.variables)
         permits = Permits(work.place, work.key, work.limited)
         limiters.make = permits.limiter
+        if work.charged:
+            lend(RemoteAccount(permits))
         if work.services.cache is not None:
             share(work.services.cache, RemoteCache(permits))
         self._work = work
@@ -110,7 +118,7 @@ class Worker:
     def index(self) -> Ready:
         """Build the method, make the index or open it, and say what that took."""
         with execution(self._permits.budget):
-            self._method = self._work.composition.build(self._work.services)
+            self._method = self._work.composition.build(with_local_embeddings(self._work.services))
         if self._work.questions is not None and isinstance(self._method, Control):
             self._method.prepare(self._work.questions)
         threading.Thread(target=self._answer, name="answers", daemon=True).start()
@@ -145,6 +153,28 @@ class Worker:
                     self._answered.put(prediction)
         except BaseException as error:
             self._answered.put(sendable(error))
+
+
+def with_local_embeddings(services: Services) -> Services:
+    """Return services whose cache of embeddings is safe to use: in a folder of this node if `artifacts` is on a network file system.
+
+    Raises:
+        UserError: The node has no local folder for it.
+    """
+    if services.artifacts is None or network_here(services.artifacts) is None:
+        return services
+    folder = Path(tempfile.gettempdir(), f"ragmeter-{os.getuid()}")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Nobody else may put vectors there.
+    kind = network_here(folder)
+    if kind is not None or folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise UserError(
+            f"the cache of embeddings needs a local disk, and {folder} " + (f"is on {kind}" if kind else "belongs to another user"),
+            code="no-local-embeddings",
+            where=f"node {os.uname().nodename}",
+            try_this="set TMPDIR to a folder of your own on a local disk before `ray start` on this node",
+        )
+    return replace(services, embeddings=folder / "embeddings")
 
 
 def sendable(error: BaseException) -> BaseException:

@@ -11,7 +11,9 @@ import pytest
 
 from methods.models.limits import LIMIT, Address, execution
 from methods.models.reply_cache import Call, ResponseCache
-from ragmeter.runner.executors.permits import Permits, PermitServer, RemoteCache
+from methods.spending import Limits, spending
+from ragmeter.runner.executors.permits import Permits, PermitServer, RemoteAccount, RemoteCache
+from tests.support.errors import raises
 
 
 @pytest.fixture
@@ -30,6 +32,12 @@ def server(tmp_path: Path) -> Iterator[PermitServer]:
 
 def worker(server: PermitServer) -> Permits:
     return Permits(server.place, server.key, server.limited)
+
+
+def vanish(worker: Permits) -> None:
+    """End a connection as the system does for a process that was killed."""
+    with socket.socket(fileno=os.dup(worker._connection.fileno())) as end:
+        end.shutdown(socket.SHUT_RDWR)
 
 
 def test_calls_of_all_workers_in_flight_stay_within_the_limit_of_their_endpoint(server: PermitServer, place: Address) -> None:
@@ -84,9 +92,7 @@ def test_slots_of_a_worker_that_is_gone_become_free_and_its_reservations_count_a
         assert await budget.reserve(40, 0.0) is None
 
     asyncio.run(hold())
-    # As the system does it for a process that was killed.
-    with socket.socket(fileno=os.dup(lost._connection.fileno())) as end:
-        end.shutdown(socket.SHUT_RDWR)
+    vanish(lost)
 
     async def take() -> str | None:
         await asyncio.wait_for(other.limiter(place).enter(), 10)
@@ -126,3 +132,37 @@ def test_a_connection_without_the_key_is_refused_and_holds_nobody_up(server: Per
     with pytest.raises(AuthenticationError):
         Permits(server.place, b"another key", False)
     assert RemoteCache(worker(server)).find([Call("http://x", "m", [])]) == {}
+
+
+def test_calls_of_all_workers_pass_one_account_and_what_a_lost_one_held_counts_as_spent(tmp_path: Path) -> None:
+    with spending(Limits(max_usd=1.0, max_calls=4), "`again`") as account:
+        server = PermitServer("127.0.0.1", None)
+        lost, other = worker(server), worker(server)
+
+        async def call(permits: Permits, usd: float) -> None:
+            async with RemoteAccount(permits).charged(0.3) as charge:
+                charge.usd = usd
+
+        async def calls() -> None:
+            await call(other, 0.1)
+            await call(lost, 0.1)
+            await RemoteAccount(lost).reserve(0.3)
+            vanish(lost)
+            await call(other, 0.1)
+            with raises("limit-reached"):
+                await call(other, 0.1)
+
+        asyncio.run(calls())
+        server.close()
+    assert account is not None
+    assert (account.calls, round(account.usd, 6), account.reached) == (4, 0.6, "max_calls 4")
+
+
+def test_workers_learn_from_the_server_that_the_hours_are_over() -> None:
+    with spending(Limits(max_hours=0), "`again`"):
+        server = PermitServer("127.0.0.1", None)
+        account = RemoteAccount(worker(server))
+        with raises("limit-reached") as caught:
+            account.check()
+        assert "max_hours 0" in caught.value.what
+        server.close()

@@ -9,11 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from methods.spending import NO_LIMITS, LimitReached, Limits
 from ragmeter import experiment
 from ragmeter.runner.executors.cluster import Shares
 from ragmeter.runner.experiment import How, run_experiment
 from ragmeter.runner.loop import Outcome
-from results.store.store import FINISHED, Store
+from results.store.store import FINISHED, INCOMPLETE, Store
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
 FILE = """\
@@ -56,8 +57,8 @@ def text(slow: Slow) -> Iterator[str]:
         yield FILE.replace("URL", url)
 
 
-def run(text: str, folder: Path, cluster: Shares | None) -> list[Outcome]:
-    return run_experiment(experiment.parse(text, "x.yaml"), Store(folder), How(cluster=cluster), talk=False)
+def run(text: str, folder: Path, cluster: Shares | None, limits: Limits = NO_LIMITS) -> list[Outcome]:
+    return run_experiment(experiment.parse(text, "x.yaml"), Store(folder), How(cluster=cluster, limits=limits), talk=False)
 
 
 def rows(folder: Path) -> dict[str, list[tuple]]:
@@ -119,3 +120,19 @@ def test_killed_workers_change_no_row(text: str, slow: Slow, calm: dict[str, lis
     assert kills == 10
     assert [outcome.status for outcome in outcomes] == [FINISHED] * 2
     assert rows(tmp_path) == calm
+
+
+def test_a_limit_of_calls_holds_in_a_worker_and_the_next_run_asks_the_rest(
+    text: str, slow: Slow, calm: dict[str, list[tuple]], tmp_path: Path
+) -> None:
+    text, before = text.replace("  - {id: gold_answer}\n", ""), slow.replies
+    (outcome,) = run(text, tmp_path, Shares(workers=2), Limits(max_calls=5))
+    assert outcome.status == INCOMPLETE
+    assert isinstance(outcome.error, LimitReached)
+    assert "max_calls 5" in outcome.error.what
+    assert slow.replies - before == 5
+    with Store(tmp_path).database.reading() as connection:
+        assert connection.execute("SELECT count(*), count(failed) FROM predictions").fetchone() == (4, 0)
+    (outcome,) = run(text, tmp_path, Shares(workers=2))
+    assert outcome.status == FINISHED
+    assert set(rows(tmp_path)["predictions"]) <= set(calm["predictions"])

@@ -3,7 +3,7 @@
 Each request to a model or an app passes the account of its process (`current`): it sets aside what it may cost at most, and
 settles what it did cost. Once a limit is reached, no further request starts. Those in flight end first, so that their replies
 are kept; then all who wait are refused by one `LimitReached`, and their questions stay pending. Workers of a cluster pass the account
-of the process that started them (`lend`). Weights of this machine cost
+of the process that started them (`replace_account`). Weights of this machine cost
 nothing and pass no account; `max_hours` holds for them, too (`methods.flow.stream` starts no further question).
 """
 
@@ -194,7 +194,7 @@ def current() -> Account | None:
     return _open
 
 
-def lend(account: Account) -> None:
+def replace_account(account: Account) -> None:
     """Let everything in this process pass an account that another process keeps."""
     global _open
     _open = account

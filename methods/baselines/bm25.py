@@ -292,9 +292,9 @@ class BM25(WholeBM25):
         services: Unused; BM25 has no randomness and needs no device.
     """
 
-    def __init__(self, config: BM25RetrieverConfig, services: Services) -> None:
+    def __init__(self, config: BM25Config, services: Services) -> None:
         super().__init__(config, services)
-        self._tantivy = config.engine == "tantivy"
+        self._tantivy = isinstance(config, BM25RetrieverConfig) and config.engine == "tantivy"
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Any:
         """Build the index of the engine in memory or in `folder`, or open what is there."""

@@ -89,7 +89,7 @@ def _work(config: DdrGeneratorConfig, lengths: Lengths) -> Work:
 
 
 @register(
-    NAME,
+    "ddr_generator",
     kind="reader",
     summary="RAG-DDR's generator, or any language model asked in its format",
     paper="Li et al. 2025, RAG-DDR (arXiv:2410.13509)",

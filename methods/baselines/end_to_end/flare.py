@@ -113,7 +113,7 @@ def query_of(draft: Sequence[tuple[str, float]], unsure: float, left_out: float)
 
 
 @register_program(
-    NAME,
+    "flare",
     summary="an answer sentence by sentence; where the model is unsure, it searches with the draft and writes anew",
     version=2,
     config=FlareConfig,

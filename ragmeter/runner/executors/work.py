@@ -21,7 +21,7 @@ from methods.flow import IN_FLIGHT
 from methods.models.limits import execution, limiters
 from methods.models.reply_cache import share
 from methods.pipeline import Composition
-from methods.spending import lend
+from methods.spending import replace_account
 from ragmeter.runner.executors.permits import Permits, Place, RemoteAccount, RemoteCache
 from results.store.mounts import network_here
 
@@ -107,7 +107,7 @@ class Worker:
         permits = Permits(work.place, work.key, work.limited)
         limiters.make = permits.limiter
         if work.charged:
-            lend(RemoteAccount(permits))
+            replace_account(RemoteAccount(permits))
         if work.services.cache is not None:
             share(work.services.cache, RemoteCache(permits))
         self._work = work

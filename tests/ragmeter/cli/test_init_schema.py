@@ -16,7 +16,7 @@ from ragmeter.cli.init_schema import SCHEMA, schema
 from ragmeter.experiments import shipped
 
 jsonschema = pytest.importorskip("jsonschema")
-EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/*.yaml"))
+EXAMPLES = sorted(path for path in (Path(__file__).parents[3] / "examples").glob("*/*.yaml") if "\nbenchmarks:" in path.read_text())
 EXAMPLES = [path for path in EXAMPLES if path.parent.name != "plugin"]  # its names are those of a package that is not installed
 VALID: Any = {"name": "x", "benchmarks": [{"id": "worlds/multihop", "split": "test"}], "methods": [{"id": "bm25"}], "metrics": ["recall@5"]}
 

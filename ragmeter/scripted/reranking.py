@@ -43,7 +43,7 @@ def choose_document(truth: Truth, request: Request) -> str | None:
     return None
 
 
-@answers(PROMPTS["ddr_refiner"])
+@answers(PROMPTS["ddr_refiner"].load(OURS))
 def keep_passage(truth: Truth, shown: Shown) -> str:
     """The prompt of DDR's refinement: YES to a passage with a fact of the proof."""
     question = truth.question(shown["query"])

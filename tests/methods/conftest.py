@@ -22,6 +22,7 @@ from benchmarks.schema import Passage, Question, passage_id, sentence_id
 from methods.api import Services
 from methods.registry import Component
 from tests.support.app import app, shout
+from tests.support.hosted import KEY, hosted
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
 TOWNS = ["Arle", "Bresk", "Corvin", "Dalmow", "Estry", "Fennick", "Garlow", "Hulme", "Istrin", "Jorva", "Kestle", "Lorn"]
@@ -321,6 +322,14 @@ def app_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def embeddings_url() -> Iterator[str]:
+    """The address of a server of embeddings."""
+    with hosted() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOSTED_KEY", KEY)
+        yield f"{server.url}/openai"
+
+
+@pytest.fixture(scope="session")
 def offline_options(
     tiny_encoder: str,
     tiny_rq_rag: str,
@@ -333,6 +342,7 @@ def offline_options(
     tiny_selfrag: str,
     scripted_url: str,
     app_url: str,
+    embeddings_url: str,
 ) -> dict[str, dict[str, Any]]:
     """Options with which methods that need a model or an endpoint run in tests, by id."""
     llm = {"model": "scripted", "base_url": scripted_url, "key_variable": None}
@@ -340,6 +350,7 @@ def offline_options(
     tree = {"model": tiny_rq_rag, "max_new_tokens": 6, "evidence_words": 4, "depth": 1, "system": "Answer."}
     return {
         "http": {"url": app_url},
+        "hosted_dense": {"model": "m", "base_url": embeddings_url, "key_variable": "HOSTED_KEY"},
         "function": {"call": "tests.support.app:shout"},
         "hyde": {"llm": llm, "samples": 2, "dense": {"model": tiny_encoder}},
         "chat": {"llm": {"local": tiny_llama, "max_tokens": 6}},

@@ -33,6 +33,7 @@ from methods.baselines.end_to_end.self_rag import SelfRagConfig, TagModel, augme
 from methods.baselines.hyde import PROMPT as HYDE
 from methods.baselines.rerank.log_odds import LogOddsReranker
 from methods.baselines.rerank.prompts import PROMPTS, Writer
+from methods.baselines.rerank.rank1 import Rank1
 from methods.baselines.rerank.rankllama import RankLlama, RankLlamaConfig
 from methods.baselines.rerank.replies import LABELS
 from methods.clara.convert import convert as convert_clara
@@ -127,7 +128,8 @@ def tokenizer_of(folder: Path) -> Any:
 def encoder(identifier: str, tokenizer: Any, **config: Any) -> Any:
     """Make a log-odds reranker that encodes with one of the real tokenizers and has no weights."""
     component = Component.of(identifier, {"model": "none", **config})
-    made = component.entry.factory.__new__(component.entry.factory)
+    kind = Rank1 if identifier == "rank1" else component.entry.factory  # the factory of Rank1 also serves endpoints
+    made = kind.__new__(kind)
     model = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=32768))
     LogOddsReranker.__init__(made, component.config, Services(device="cpu"), (tokenizer, model))
     return made

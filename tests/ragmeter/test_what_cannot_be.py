@@ -139,11 +139,11 @@ def test_a_tag_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, tmp_path:
     assert ragmeter("results", "tag", "main", "bm25")[0] == 0
     assert ragmeter("results", "export", "main", "-o", str(tmp_path / "run.trec"))[0] == 0
     assert ragmeter("store", "export", "main", "-o", str(tmp_path / "out"))[0] == 0
+    assert ragmeter("submit", "bundle", "main", "-o", str(tmp_path / "b.zip"))[0] == 0
     code, out, _ = ragmeter("store", "prune", "main", "--json")
     assert code == 0
     assert len(json.loads(out)["runs"]) == 1
     for line in (
-        ("submit", "bundle", "main", "-o", str(tmp_path / "b.zip")),
         ("submit", "verify", "main"),
         ("store", "replies", "export", "-o", str(tmp_path / "t.jsonl"), "--run", "main"),
     ):

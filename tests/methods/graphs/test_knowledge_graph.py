@@ -35,7 +35,7 @@ word = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, 
 phrase = st.lists(word, min_size=1, max_size=4).map(" ".join)
 entities = st.builds(EntityRecord, phrase.map(str.upper), phrase.map(str.upper), phrase)
 name, strength, keywords = phrase.map(str.upper), st.integers(1, 10).map(float), st.just("") | phrase
-relations = st.builds(RelationRecord, name, name, phrase, strength, keywords).filter(lambda item: item.source != item.target)
+relations = st.builds(RelationRecord, name, name, phrase, strength, keywords, st.none()).filter(lambda item: item.source != item.target)
 
 
 @pytest.mark.slow

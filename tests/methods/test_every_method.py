@@ -120,10 +120,12 @@ def test_a_retriever_cuts_its_ranking_and_keeps_to_the_candidates(identifier: st
     long, short = each(index, "retrieve", queries, 30), each(index, "retrieve", queries, 3)
     # Opened from the folder, and one by one, it is the same index.
     again = component(identifier).build(Services(artifacts=tmp_path, device="cpu")).index(ground.corpus)
-    assert [each(again, "retrieve", [query], 30)[0] for query in queries] == long
+    opened = [each(again, "retrieve", [query], 30)[0] for query in queries]
+    # Vectors of questions that an endpoint computed once cost nothing the second time.
+    assert [(ranking.ids, ranking.scores) for ranking in opened] == [(ranking.ids, ranking.scores) for ranking in long]
     assert all(len(ranking.ids) <= 3 for ranking in short)
     if identifier != "random":
-        assert [ranking.top(3) for ranking in long] == short
+        assert [ranking.top(3).ids for ranking in long] == [ranking.ids for ranking in short]
     (none,) = each(index, "retrieve", [dataclasses.replace(queries[0], candidates=())], 5)
     assert none.ids == ()
     if identifier != "no_retrieval":

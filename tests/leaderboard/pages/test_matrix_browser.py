@@ -60,10 +60,10 @@ def test_a_benchmark_is_opened_by_keyboard_and_after_going_back_a_click_pins(pag
     page.keyboard.press("Enter")
     page.wait_for_url("**view=benchmark**")
     screenshots.settled(page)
-    assert page.locator("table.matrix").count() == 0
+    assert page.locator("table.matrix").first.count() == 0
     assert page.locator("table.board").count() >= 1
     page.go_back()
-    page.locator("table.matrix").wait_for()
+    page.locator("table.matrix").first.wait_for()
     screenshots.settled(page)
     last = methods(page)[-2]
     page.get_by_role("button", name=f"Keep {last} on top").click()

@@ -143,10 +143,7 @@ def test_a_tag_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, tmp_path:
     code, out, _ = ragmeter("store", "prune", "main", "--json")
     assert code == 0
     assert len(json.loads(out)["runs"]) == 1
-    for line in (
-        ("submit", "verify", "main"),
-        ("store", "replies", "export", "-o", str(tmp_path / "t.jsonl"), "--run", "main"),
-    ):
+    for line in (("submit", "verify", "main"), ("store", "replies", "export", "-o", str(tmp_path / "t.jsonl"), "--run", "main")):
         code, _, response = ragmeter(*line)
         assert code == 2
         assert "unknown" not in response, "these refuse the run for what it is, and not its name"

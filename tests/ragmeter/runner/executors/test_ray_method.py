@@ -19,13 +19,13 @@ from tests.support.server import ChatRequest, OpenAIServer, Written
 
 FILE = """\
 name: small
-benchmarks: [{id: worlds/multihop, split: validation, setting: distractor, limit: 60}]
+benchmarks: [{id: worlds/multihop, split: validation, setting: distractor, limit: 150}]
 methods:
   - {id: bm25, reader: {id: chat, config: {llm: {model: m, base_url: "URL", key_variable: null, concurrency: 3}}}}
   - {id: gold_answer}
 metrics: [em, recall@5]
 """
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning"), pytest.mark.usefixtures("cluster")]
+pytestmark = [pytest.mark.filterwarnings("ignore::ResourceWarning"), pytest.mark.usefixtures("cluster")]
 
 
 class Slow:
@@ -39,7 +39,7 @@ class Slow:
         with self._lock:
             self.now += 1
             self.most = max(self.most, self.now)
-        time.sleep(0.2)
+        time.sleep(0.05)
         with self._lock:
             self.now -= 1
             self.replies += 1
@@ -87,6 +87,7 @@ def workers() -> list[psutil.Process]:
     return [child for child in psutil.Process().children(recursive=True) if child.name().startswith("ray::Worker")]
 
 
+@pytest.mark.slow
 def test_rows_of_workers_are_those_of_one_process_and_one_limit_holds(
     text: str, slow: Slow, calm: dict[str, list[tuple]], tmp_path: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_rows_of_workers_are_those_of_one_process_and_one_limit_holds(
     assert slow.most == 3
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_killed_workers_change_no_row(text: str, slow: Slow, calm: dict[str, list[tuple]], tmp_path: Path) -> None:
     kills, ended = 0, threading.Event()
@@ -122,7 +124,8 @@ def test_killed_workers_change_no_row(text: str, slow: Slow, calm: dict[str, lis
     assert rows(tmp_path) == calm
 
 
-def test_a_limit_of_calls_holds_in_a_worker_and_the_next_run_asks_the_rest(
+@pytest.mark.slow
+def test_a_limit_of_calls_holds_over_workers_and_the_next_run_asks_the_rest(
     text: str, slow: Slow, calm: dict[str, list[tuple]], tmp_path: Path
 ) -> None:
     text, before = text.replace("  - {id: gold_answer}\n", ""), slow.replies

@@ -292,7 +292,7 @@ class BM25(WholeBM25):
         services: Unused; BM25 has no randomness and needs no device.
     """
 
-    def __init__(self, config: BM25Config, services: Services) -> None:
+    def __init__(self, config: BM25RetrieverConfig, services: Services) -> None:
         super().__init__(config, services)
         self._tantivy = isinstance(config, BM25RetrieverConfig) and config.engine == "tantivy"
 

@@ -14,6 +14,8 @@ import yaml
 from ragmeter import experiment
 from tests.support.app import Asked, app
 
+pytestmark = pytest.mark.slow
+
 CITIES = ["Lyon", "Nantes", "Lille", "Nice", "Metz", "Brest", "Dijon", "Tours", "Reims", "Rouen", "Caen", "Nancy"]
 Init = Callable[..., Any]
 

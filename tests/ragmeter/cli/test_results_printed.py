@@ -16,8 +16,11 @@ from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from judges.metric import parse
 from methods.api import Prediction
+from ragmeter.show import console
 from results.store.store import FINISHED, Run, Store
 from tests.support.toy import CARD
+
+pytestmark = pytest.mark.slow
 
 QUESTIONS = 60
 SHIFTS = (0.0, 0.02, 0.05, 0.08, 0.12, 0.2)
@@ -56,8 +59,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def ragmeter(folder: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    for name, value in {"COLUMNS": "150", "NO_COLOR": "1", "RAGMETER_STORE": str(folder)}.items():
+    for name, value in {"NO_COLOR": "1", "RAGMETER_STORE": str(folder)}.items():
         monkeypatch.setenv(name, value)
+    # A console reads the width of the terminal when it is made, which may be before this test.
+    monkeypatch.setattr(console.out, "_width", 150)
     return call
 
 

@@ -17,6 +17,8 @@ from results.store import checkpoints, queries
 from results.store.store import BY_RUN, FINISHED, INTERRUPTED, Store, fingerprint_of, token_of
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
+pytestmark = pytest.mark.slow
+
 QUESTIONS = 6
 
 

@@ -19,6 +19,8 @@ from ragmeter.runner.tasks import states, tasks_of
 from results.store.store import INTERRUPTED, Store
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("openai")
 
 SLOW_S = 3.0

@@ -20,6 +20,8 @@ from results.store import queries
 from results.store.store import Store
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
+pytestmark = pytest.mark.slow
+
 
 class Silent:
     """Progress that nobody sees."""

@@ -22,6 +22,8 @@ from methods.training.contrast import HeldOutConfig, load_data
 from results.store.checkpoints import known_checkpoints
 from results.store.store import Store
 
+pytestmark = pytest.mark.slow
+
 Command = Callable[..., Any]
 N = 50
 

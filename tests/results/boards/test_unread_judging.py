@@ -20,6 +20,8 @@ from results.store.queries import RunRow
 from results.store.store import Store
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
+pytestmark = pytest.mark.slow
+
 QUESTIONS = 40
 Judged = Callable[..., tuple[int, dict[str, Any], str]]
 

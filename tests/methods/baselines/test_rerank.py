@@ -497,7 +497,7 @@ ROWS = {
     "rankllama": {"base": "llama", "adapter": "rankllama"},
     "qwen3_reranker": {"model": "qwen3", "prompt": "ours"},
     "rank1": {"model": "qwen2.5", "max_new_tokens": 2, "prompt": "ours"},
-    "ddr_refiner": {"llm": {"local": "llama3", "adapter": "ddr/Kr_model_for_Llama3_8b", "max_tokens": 4}},
+    "ddr_refiner": {"prompt": "ours", "llm": {"local": "llama3", "adapter": "ddr/Kr_model_for_Llama3_8b", "max_tokens": 4}},
     "dro": {"llm": {"local": "zephyr", "max_tokens": 4}},
     "dpa_rag": {"model": "dpa-rag"},
 }

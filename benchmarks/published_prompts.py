@@ -40,7 +40,7 @@ _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 
 class Place(BaseModel):
-    """Where a text stands: a file of the repository, and the key or the constant in it; `local`: its keys in the local file."""
+    """Name the place of a text: a file of the repository, and the key or the constant in it; `local`: its keys in the local file."""
 
     model_config = _STRICT
     file: str

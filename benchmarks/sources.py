@@ -307,7 +307,7 @@ class Record:
         raise self.problem(f"field {name!r} is {_word(value)}", name, "a string or a list of strings")
 
     def written_list(self, name: str, text: str) -> list[Any] | None:
-        """Return the list that the text of a field writes (`literals.listed`), or None if it is no list.
+        """Return the list that the text of a field writes (`literals.listed`), or None if the text is not a list.
 
         Raises:
             BadRecord: NumPy printed the list, so Python would read several texts as one.

@@ -82,7 +82,7 @@ def holds(endpoint: ChatConfig, cache: Path | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What an endpoint wrote behind a prompt.
+    """Hold the continuation that an endpoint wrote.
 
     Attributes:
         generation: As local weights give it.

@@ -22,7 +22,7 @@ from benchmarks.core.models import FrozenModel
 
 
 class Limits(FrozenModel):
-    """What one execution may spend; all of them null: no limit."""
+    """Limit what one execution may spend; a null field sets no limit."""
 
     max_usd: float | None = Field(default=None, ge=0, description="dollars of all models and apps, by reported costs and stated prices")
     max_hours: float | None = Field(default=None, ge=0, description="hours from the start of the command")
@@ -79,7 +79,7 @@ class Charge:
 
 
 class Account:
-    """What an execution has spent; requests pass it on one event loop.
+    """Count what an execution has spent; requests pass it on one event loop.
 
     Args:
         limits: The limits.

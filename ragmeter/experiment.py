@@ -229,7 +229,7 @@ class MethodPlan:
     at: tuple[str | int, ...] = ()
     """Its place in the file."""
     repeat: int = 0
-    """How often it answers the same questions before this."""
+    """Count the earlier answers to the same questions."""
 
     @property
     def kind(self) -> str:

@@ -27,7 +27,7 @@ _LONGEST = 500
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """What a tracker is given of one row.
+    """Hold what a tracker receives of one row.
 
     Attributes:
         run: The run's id in the store; also identifies the tracker's run.

@@ -14,7 +14,7 @@ from benchmarks.sources import QUESTION_CHARS, Record
 
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 _ROLES = {**dict.fromkeys(("user", "human"), "user"), **dict.fromkeys(("assistant", "ai", "bot", "model"), "assistant"), "system": ""}
-"""Who says a turn, by the names in people's data; instructions of a system are no turn."""
+"""Map the speakers' names in people's data to roles; system instructions are not turns."""
 _SPAN = {
     "document": ("document", "document_id", "doc_id", "doc", "file", "source"),
     "start": ("start", "start_char", "answer_start", "begin"),
@@ -110,7 +110,7 @@ class Reader:
         )
 
     def _turns(self, record: Record) -> tuple[Turn, ...]:
-        """Read the earlier turns; if the last one is the question, as in lists of messages, it is no earlier turn."""
+        """Read the earlier turns; leave out the last one if it is the question, as in lists of messages."""
         turns = []
         for value in self._all(record, "turns"):
             item = record.expect(value, self._path("turns"), dict)

@@ -40,14 +40,14 @@ _PROMPT = ("prompt_tokens", "input_tokens")
 _COMPLETION = ("completion_tokens", "output_tokens")
 _COSTS = ("cost_usd", "cost", "usd", "total_cost", "total_cost_usd")
 _NO_ANSWERS = ("error", "errors", "detail", "status", "id", "code", "model", "object", "session_id", "request_id", "trace_id")
-"""Keys of texts that are no answer even if nothing else is there."""
+"""Keys of texts that are never taken as an answer, even if nothing else is there."""
 _DEPTH = 4
 _TIMEOUT_S, _LARGEST = 60.0, 8 * 2**20
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What an app did with one question.
+    """Record the reply of an app to one question.
 
     Attributes:
         options: Of the method `http`, without the URL; empty if no answer was found.
@@ -177,7 +177,7 @@ def _step(path: str, key: str) -> str:
 
 
 def _leaves(value: Mapping[str, Any], path: str, depth: int = _DEPTH) -> Iterator[tuple[str, str, Any]]:
-    """Yield path, key and value of everything in an object that is no object itself, upper levels first."""
+    """Yield path, key and value of every leaf of an object, upper levels first."""
     inner = []
     for key, item in value.items():
         at = _step(path, str(key))
@@ -201,7 +201,7 @@ def _contexts(leaves: Sequence[tuple[str, str, Any]]) -> Any:
     ranked = sorted(lists, key=lambda item: CONTEXTS.index(item[1]) if item[1] in CONTEXTS else len(CONTEXTS))
     for path, key, items in ranked:
         if all(isinstance(item, str) for item in items):
-            # Citations are often addresses or ids, which are no texts.
+            # Citations are often addresses or ids instead of texts.
             if key in CONTEXTS and all(" " in item.strip() for item in items):
                 return f"{path}[]"
         elif all(isinstance(item, Mapping) for item in items) and (inside := _inside(items)):

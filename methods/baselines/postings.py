@@ -47,7 +47,7 @@ _Scored = tuple[Numbers, NDArray[np.int32], NDArray[np.float32]]
 
 
 class Tokenized(Protocol):
-    """What `bm25s.tokenize` returns: the numbers of each text's words, and the number of each word."""
+    """Name the result of `bm25s.tokenize`: the numbers of each text's words, and the number of each word."""
 
     ids: Sequence[Sequence[int]]
     vocab: dict[str, int]

@@ -199,7 +199,7 @@ def checked(template: Prompt | None, clara: Clara) -> Prompt | None:
 
 
 class ReadingOptions(AskedOptions, WritingOptions, CheckpointOptions):
-    """How a checkpoint is asked, and how it answers."""
+    """Describe how a checkpoint is asked and how it answers."""
 
     def checkpoint(self) -> tuple[Path, Shipped, bool]:
         folder = require_checkpoint(self.model, where="clara, option model")

@@ -62,7 +62,7 @@ class RelationRecord(NamedTuple):
     strength: float
     keywords: str = ""
     triple: tuple[str, str, str] | None = None
-    """Subject, predicate and object as a model wrote them; None for relations that are no triples."""
+    """Subject, predicate and object as a model wrote them; None for relations from other extractors."""
 
 
 @dataclass(frozen=True, slots=True)

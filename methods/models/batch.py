@@ -41,7 +41,7 @@ MOST_BYTES = 200_000_000
 SETTLE_S = 0.1
 """Pause between two looks at whether every question waits."""
 QUIET_S = 10.0
-"""Requests are submitted after so long without a further one, whoever else is under way."""
+"""Seconds without a further request after which the collected requests are submitted."""
 FIRST_PAUSE_S = 1.0
 """Pause before the second look at a batch; grows up to `poll_s`."""
 SAID_S = 60.0
@@ -309,7 +309,7 @@ class Pool:
         return results
 
     def _fail(self, names: Sequence[str] | Mapping[str, Any], error: Exception) -> None:
-        self._attached = False  # whoever asks next looks for the batch again
+        self._attached = False  # the next caller looks for the batch again
         if not isinstance(error, Fault | LimitReached):
             error = Fault(f"it is no batch API: {type(error).__name__}: {message_of(error)}"[:300], "fail")
         if isinstance(error, Fault) and not isinstance(error, _Lost) and error.status not in (401, 403):

@@ -391,7 +391,7 @@ class ChatModel:
         Args:
             ids: The prompt, which no chat template is put around.
             fields: Further fields of the request, `max_tokens` among them.
-            shown: The prompt as text, for whoever looks at the calls.
+            shown: The prompt as text, for the log of calls.
             step: As of `ask`.
         """
         reply = await self._answered([token_message(ids)], _Further(fields), 0, True)

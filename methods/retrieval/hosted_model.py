@@ -128,7 +128,7 @@ class HostedConfig(MethodConfig):
 
     @property
     def served(self) -> str:
-        """What answers, as provenance and messages name it."""
+        """Name the endpoint and model for provenance and messages."""
         return f"{self.model} at {self.base_url}"
 
     def key(self) -> str:

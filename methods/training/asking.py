@@ -1,4 +1,4 @@
-"""How a checkpoint is asked: in words of ours, as its authors asked it, or in a template of one's own."""
+"""Choose how a checkpoint is asked: with our prompt, the published prompt or a template file."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ app = App(help="Write an experiment for your documents, questions, app or model.
 
 @dataclass
 class _Written:
-    """What the command did.
+    """List what the command did.
 
     Attributes:
         folder: Where it writes.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FILE, WORKFLOW, IGNORE = "experiment.yaml", ".github/workflows/gate.yml", ".gitignore"
 IGNORED = ("ragmeter-store/", ".env", "*.states.jsonl", "gate.md", "gate.xml")
-"""What must not be committed: the store with its cache of replies, secrets, prompts and replies of written questions, reports."""
+"""Patterns of files that stay out of commits: the store with its cache of replies, secrets, prompts of written questions, reports."""
 APP = "app"
 """The name of the app's row."""
 _PLAIN = re.compile(r"[A-Za-z_./][\w./@-]*")
@@ -43,7 +43,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the experiment holds.
+    """Describe the parts of the experiment.
 
     Attributes:
         name: Of the experiment.

@@ -1,4 +1,4 @@
-"""What a folder holds that an experiment can begin with: documents, and questions whose fields can be guessed."""
+"""Find what an experiment can begin with in a folder: documents, and questions whose fields can be guessed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PASSED_OVER = ("node_modules", "site-packages", "__pycache__", "venv", "env", "
 
 @dataclass
 class Found:
-    """What was seen.
+    """Describe what was found in the folder.
 
     Attributes:
         documents: A folder of documents, or a file with a document per record; None if there is neither.

@@ -152,7 +152,7 @@ def execute(
 
 @dataclass(frozen=True)
 class _How:
-    """How tasks are executed; see `execute`."""
+    """Choose how tasks are executed; see `execute`."""
 
     executor: Executor
     retry_failed: bool

@@ -1,4 +1,4 @@
-"""What runs of one method are called: by the seed of their training, and by how often the questions were answered before.
+"""Name the runs of one method by the seed of their training and the number of earlier answers.
 
 `ARK #1 ~2` is the second answer of the training with seed 1. The first answer has no number, so that a run keeps its
 name (and its answers) if more repeats are wanted.

@@ -550,7 +550,7 @@ def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any
 
 
 def _named(name: str, description: Mapping[str, Any]) -> dict[str, str]:
-    """What a row's name says of its compression: `PISCO 16x`, `CLaRa-Mistral-7B 16x instruction`; nothing of text."""
+    """Read the compression from a row's name: `PISCO 16x`, `CLaRa-Mistral-7B 16x instruction`; nothing of text."""
     match = NAMED.search(name)
     if match is None or (description.get("reader") and not description.get("compressor")):
         return {}

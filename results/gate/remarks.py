@@ -1,4 +1,4 @@
-"""What a reader of a gate must know beside its outcome, one sentence each."""
+"""Write the remarks below a gate's outcome, one sentence each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gate decided: the outcome, the verdict on each metric and the loss since the anchor, as values and as JSON."""
+"""Hold the gate's decision: the outcome, the verdict on each metric and the loss since the anchor, as values and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large an experiment must be: questions, repeated answers and trainings that show a difference, from a pilot.
+"""Plan how large an experiment must be: questions, repeated answers and trainings that show a difference, from a pilot.
 
 A pilot's variance over questions has a part that comes from its answers, which vary from one repeat to the next, and a
 part that more repeats leave as it is. With r repeats of a question in each of s trainings, answers whose variance is w

@@ -58,7 +58,7 @@ class IrcotConfig(ProgramConfig):
 
 _NUMBER = r"\d[\d,]*(?:\.\d+)?"
 _NO_QUERY = re.compile(rf"^(?:thus|so|therefore|hence|that is)\b|{_NUMBER} [-+] {_NUMBER} = {_NUMBER}", re.IGNORECASE)
-"""Sentences that conclude or calculate ("4 + 5 = 9"), which make no good query; ranges and fractions are no calculations."""
+"""Sentences that conclude or calculate ("4 + 5 = 9"), which do not retrieve anything; ranges and fractions do not count as calculations."""
 
 
 @register_program(

@@ -26,7 +26,7 @@ from methods.retrieval.cross_encoder import CrossEncoderReranker, CrossEncoderRe
 from methods.retrieval.ranking import ModelReranker
 
 ENCODER, HEAD = "bge.", "classifier."
-"""What the names of weights begin with in the authors' file."""
+"""Prefix of the weights' names in the authors' file."""
 
 
 class DpaRagConfig(CrossEncoderRerankerConfig):
@@ -114,7 +114,7 @@ class JoinedModel(CrossEncoderModel):
 
 
 class Joined:
-    """What a cross-encoder of sentence-transformers offers, computed by encoder and linear layer."""
+    """Compute the scores of a sentence-transformers cross-encoder by encoder and linear layer."""
 
     def __init__(self, tokenizer: Any, encoder: Any, linear: Any, device: str) -> None:
         self.tokenizer, self.device = tokenizer, device

@@ -154,7 +154,7 @@ class Rank1(_Pairs):
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What an endpoint's replies about a pair come to: the bounds of its score, or why there are none, and the cost."""
+    """Hold the result of an endpoint's replies about a pair: bounds of its score or the reason why they are missing, and the cost."""
 
     bounds: tuple[float, float]
     usage: Usage

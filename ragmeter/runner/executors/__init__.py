@@ -1,4 +1,4 @@
-"""Where methods are built and answer: in this process, or in workers of a Ray cluster.
+"""Build methods and answer with them in this process or in workers of a Ray cluster.
 
 Start here, then read `cluster.py` and `ray_method.py`. An executor builds the method of a task (`build`). What it
 returns keeps the contract of `methods.api.Method`, so the run loop makes indexes and asks questions through it in one way,
@@ -29,7 +29,7 @@ class Executor(Protocol):
         """Give back what a method holds."""
 
     def interrupt(self) -> None:
-        """End what is under way; whoever waits for it is raised `methods.flow.Cancelled`."""
+        """End what is under way; a caller that waits for it gets `methods.flow.Cancelled`."""
 
 
 class Local:

@@ -46,7 +46,7 @@ CONNECT_S = 5.0
 
 @dataclass(frozen=True)
 class Shares:
-    """How a cluster is divided among workers.
+    """Divide a cluster among workers.
 
     Attributes:
         address: HOST:PORT of the head; None: `RAY_ADDRESS`, or else a cluster on this machine that ends with the run.
@@ -63,7 +63,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Node:
-    """What a node says of itself.
+    """Describe a node as it reports itself.
 
     Attributes:
         name: Its host name and address.

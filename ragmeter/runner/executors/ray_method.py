@@ -23,7 +23,7 @@ from methods.spending import LimitReached
 from ragmeter.runner.executors.permits import PermitServer
 
 LOOK_S = 0.5
-"""How often a method that waits for its workers looks whether it was interrupted."""
+"""Seconds between two checks for an interruption while a method waits for its workers."""
 LOSSES = 5
 """Workers that may be lost without an answer in between."""
 
@@ -191,7 +191,7 @@ class RayMethod:
             raise limit
 
     def stop(self) -> None:
-        """Let whoever waits for a worker end."""
+        """Wake the callers that wait for a worker."""
         self._stopped.set()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a worker does: it builds a method, opens corpus and index by their paths, and answers the queries that it is sent."""
+"""Run one worker: it builds a method, opens corpus and index by their paths, and answers the queries that it is sent."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Ready:
-    """What a worker says when it can answer.
+    """Report that a worker can answer.
 
     Attributes:
         pid, node: Which process it is.

@@ -25,6 +25,8 @@ from tests.support.errors import raises
 from tests.support.vllm_completions import CompletionsServer
 from tools.tiny_checkpoints import make
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("torch")
 INFINITE = float("inf")
 QUERY = Query("q", "where was the old painter born ?")

@@ -24,6 +24,8 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("openai")
 
 SLOW_S = 3.0
+HELD_S = 60.0
+"""Longest time that a reply is held back until a test lets it go."""
 
 
 class Nothing:
@@ -36,8 +38,8 @@ class Nothing:
 
 
 @contextmanager
-def run_of(folder: Path, refuse: bool = False) -> Any:
-    """Two tasks at an endpoint whose very first reply is slow; when each call came, by how many passages it brings."""
+def run_of(folder: Path, refuse: bool = False, held: threading.Event | None = None) -> Any:
+    """Two tasks at an endpoint whose very first reply is slow or held; when each call came, by how many passages it brings."""
     came: list[tuple[float, int]] = []
     lock = threading.Lock()
 
@@ -46,7 +48,10 @@ def run_of(folder: Path, refuse: bool = False) -> Any:
             first = not came
             came.append((time.monotonic(), request.prompt.count("\n[")))
         if first:
-            time.sleep(SLOW_S)
+            if held is None:
+                time.sleep(SLOW_S)
+            else:
+                held.wait(HELD_S)
             if refuse:
                 raise Refused(400, "not this one")
         return Written("Ann", 3, 1)
@@ -86,7 +91,9 @@ def test_one_slow_reply_delays_no_row_and_not_the_next_task(tmp_path: Path) -> N
 def test_stopped_while_last_replies_are_outstanding_it_keeps_what_is_there_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with run_of(tmp_path) as (store, tasks, came):
+    # However busy the machine is, the reply is outstanding when Ctrl-C arrives.
+    held = threading.Event()
+    with run_of(tmp_path, held=held) as (store, tasks, came):
         first = loop._Running.result
 
         def interrupted(self: Any) -> Any:
@@ -99,7 +106,8 @@ def test_stopped_while_last_replies_are_outstanding_it_keeps_what_is_there_and_g
         monkeypatch.setattr(loop, "_close", lambda *arguments: (time.sleep(0.2), close(*arguments)))
         with pytest.raises(loop.Interrupted):
             loop.execute(tasks, store, Services(), Nothing())
-        assert time.monotonic() - came[0][0] < SLOW_S
+        assert time.monotonic() - came[0][0] < HELD_S
+        held.set()
         assert store.status(tasks[0].task.run.run) == INTERRUPTED
         assert len(store.finished_questions(tasks[0].task.run.run)) == 11
         monkeypatch.setattr(loop._Running, "result", first)

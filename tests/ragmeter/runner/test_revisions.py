@@ -26,6 +26,8 @@ from results.store.store import Store
 from tests.support.deployment import Deployment
 from tests.support.errors import raises
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("openai")
 
 

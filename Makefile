@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo experiments-small test fast slow lint docs perf soak gpu integrations install clean
+.PHONY: demo experiments-small test fast slow lint docs perf soak gpu gpu-real integrations install clean
 
 install: $(STAMP)
 
@@ -57,6 +57,9 @@ soak: install  ## what takes hours: large and long cases, then every property ov
 
 gpu: install
 	$(BIN)/python -m pytest -m "gpu"
+
+gpu-real: install
+	$(BIN)/python -m perf.gpu_real
 
 clean:
 	rm -rf $(VENV) build dist site

@@ -157,6 +157,8 @@ class Use:
         batch: Texts at once.
         causal: Whether a token sees only those before it.
         adapted: Whether only adapters learn.
+        held: Tokens whose activations are held at once while learning.
+        checkpointed: Whether activations are computed again in the backward pass.
         where: See `Where`.
     """
 
@@ -173,6 +175,8 @@ class Use:
     batch: int = 1
     causal: bool = True
     adapted: bool = False
+    held: float = 0
+    checkpointed: bool = False
     where: Where = "here"
 
     def __mul__(self, factor: float) -> Use:
@@ -317,9 +321,31 @@ def encode(config: Any, texts: float, length: float, *, causal: bool = False) ->
     return _passes(config, "encoded", texts, length, causal)
 
 
-def learn(config: Any, texts: float, length: float, precision: str = "no", *, causal: bool = False, adapted: bool = False) -> Work:
-    """Forward and backward passes over texts of a length; in a type, or in what `precision` of trainings means."""
-    return _passes(config, "trained", texts, length, causal, precision, adapted)
+def learn(
+    config: Any,
+    texts: float,
+    length: float,
+    precision: str = "no",
+    *,
+    causal: bool = False,
+    adapted: bool = False,
+    held: float = 0,
+    checkpointed: bool = False,
+) -> Work:
+    """Forward and backward passes over texts of a length; in a type, or in what `precision` of trainings means.
+
+    Args:
+        config: The model's options.
+        texts: How many.
+        length: Tokens of one.
+        precision: A type, or an option `precision` of trainings.
+        causal: Whether a token sees only those before it.
+        adapted: Whether only adapters learn.
+        held: Tokens whose activations are held at once.
+        checkpointed: Whether activations are computed again in the backward pass.
+    """
+    work = _passes(config, "trained", texts, length, causal, precision, adapted)
+    return replace(work, uses=tuple(replace(use, held=held, checkpointed=checkpointed) for use in work.uses))
 
 
 def _passes(config: Any, kind: str, texts: float, length: float, causal: bool, dtype: str | None = None, adapted: bool = False) -> Work:

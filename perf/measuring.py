@@ -111,7 +111,7 @@ class Bench:
 
     def __init__(self, name: str, *, quick: bool = False) -> None:
         self.name, self.quick, self.failed = name, quick, False
-        self._figures: dict[str, dict[str, Any]] = {}
+        self.figures: dict[str, dict[str, Any]] = {}
 
     def ratio(self, name: str, ours: float, theirs: float, target: float | None = None, *, equal: bool = True, remark: str = "") -> None:
         """Report seconds of ours and of an alternative; `target`: least of theirs to ours. `equal`: whether their results agree."""
@@ -145,12 +145,12 @@ class Bench:
         targets = "" if self.quick else "".join(f", target {key.replace('_', ' ')} {bound:,g}" for key, bound in bounds.items())
         shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
         say(f"{name}: {shown} {unit}{targets}{remark}{'  MISSED' if missed else ''}{'' if equal else '  DIFFERENT RESULTS'}")
-        self._figures[name] = {"value": float(value), "unit": unit, "equal": bool(equal), **bounds, **more}
+        self.figures[name] = {"value": float(value), "unit": unit, "equal": bool(equal), **bounds, **more}
 
     def finish(self) -> int:
         """Record the figures; returns the exit code: 1 if a target was missed or results differ."""
         if not self.quick:
-            record(self.name, self._figures)
+            record(self.name, self.figures)
         return int(self.failed)
 
 

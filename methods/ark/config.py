@@ -155,7 +155,12 @@ class TrainConfig(TrainingOptions):
         "encoded once for many questions",
     )
     micro_batch: int = Field(16, ge=1, description="texts encoded at once; changes nothing but memory and time")
-    held: int = Field(256, ge=1, description="texts whose activations are held; a larger batch is encoded twice (gradient caching)")
+    held_tokens: int = Field(
+        65_536, ge=1, description="tokens whose activations are held; a batch with more is encoded twice (gradient caching)"
+    )
+    recompute: bool = Field(
+        False, description="compute layers again at backward in place of keeping their activations (gradient checkpointing)"
+    )
     max_length: int | None = Field(None, ge=8, description="tokens of a text in training; null: the base's own")
     trainable_layers: int | None = Field(
         None, ge=1, description="only so many of the encoder's last layers are trained, which is faster; null: all (paper)"

@@ -96,7 +96,7 @@ class Tower:
     Args:
         model: A `SentenceTransformer`.
         prompts: Put before texts.
-        config: How many texts at once, and how many activations are held.
+        config: Texts encoded at once, and tokens whose activations are held.
         accelerator: Of `accelerate`; None: one process in the model's own precision.
     """
 
@@ -106,6 +106,17 @@ class Tower:
             model.max_seq_length = config.max_length
         if config.trainable_layers is not None:
             freeze_all_but_last(model, config.trainable_layers)
+        if config.recompute:
+            from methods.training.pieces import recompute_activations
+
+            recompute_activations(model[0].auto_model)
+        self._lengths: dict[str, int] = {}
+
+    def length(self, text: str) -> int:
+        """Return the number of tokens of a text as training reads it; a prompt before it is not counted."""
+        if text not in self._lengths:
+            self._lengths[text] = min(len(self.model.tokenizer.tokenize(text)), self.model.max_seq_length or UNBOUNDED)
+        return self._lengths[text]
 
     @property
     def _ranks(self) -> int:
@@ -138,7 +149,7 @@ class Tower:
     def backward(self, batch: Batch, temperature: float, seed: Sequence[str | int], scale: float = 1.0) -> float:
         """Add the gradient of a batch's loss to the parameters; each process adds the part of its own texts.
 
-        Where the batch has more texts than are held, they are encoded once without activations, the loss gives the
+        Where the batch has more tokens than are held, its texts are encoded once without activations, the loss gives the
         gradient of each vector, and they are encoded again to carry it on: the same gradient in less memory.
 
         Args:
@@ -156,7 +167,7 @@ class Tower:
         import torch
 
         micros = self._micros(batch)
-        hold = sum(len(micro.positions) for micro in micros) <= self.config.held
+        hold = sum(self.length(text) for micro in micros for text in micro.texts) <= self.config.held_tokens
         with torch.set_grad_enabled(hold):
             encoded = [self._encode(micro, seed) for micro in micros]
         leaf = self._gathered(micros, encoded, len(batch.queries) + len(batch.documents))

@@ -147,8 +147,8 @@ class StageTrainer:
         parts: list[list[TrainRow]] = []
         texts: set[str] = set()
         for row in rows:
-            own = {row.query, row.positive_id, *row.negative_ids}
-            if not parts or len(texts | own) > self.config.train.held:
+            own = {row.query, *(self.texts[identifier] for identifier in (row.positive_id, *row.negative_ids))}
+            if not parts or sum(map(self.tower.length, texts | own)) > self.config.train.held_tokens:
                 parts.append([])
                 texts = set()
             parts[-1].append(row)
@@ -406,10 +406,18 @@ def _learned(config: ArkTrainingConfig, lengths: Lengths, stage: str, epochs: in
     negatives = max(0.0, min(config.mine.sample if stage in SIZES else config.mine.stage1_random, number - 1))
     rows = epochs * lengths.questions * _positives(config)
     longest = min(length, train.max_length or length)
-    work = learn(config.encoder, rows * (1 + negatives), longest, train.precision) + learn(
-        config.encoder, rows, lengths.question, train.precision
-    )
-    work = work * (GRADIENT_CACHING if train.batch_size * (2 + negatives) > train.held else 1.0)
+    batch = train.batch_size * ((1 + negatives) * longest + lengths.question)
+    shares = config.loss.in_batch[STAGES.index(stage)] != "none"
+    row, micro = batch / train.batch_size, train.micro_batch * longest
+    # Rows that share no candidates are parted until they are held; else, or if a row alone is too long, texts are encoded twice.
+    cached = (batch if shares else row) > train.held_tokens
+    held = micro if cached else min(batch, train.held_tokens)
+
+    def learned(texts: float, length: float) -> Work:
+        return learn(config.encoder, texts, length, train.precision, held=held, checkpointed=train.recompute)
+
+    work = learned(rows * (1 + negatives), longest) + learned(rows, lengths.question)
+    work = work * (GRADIENT_CACHING if cached else 1.0)
     mined = stage in SIZES and config.mine.source != "random"
     return work + encode(config.encoder, _documents(lengths) * number, length) if mined else work
 

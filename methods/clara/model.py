@@ -27,7 +27,7 @@ from methods.models.causal import Generation
 from methods.models.likelihood import CPU_TOKENS, GPU_TOKENS, by_length, padded
 from methods.prompts import ids_behind_bos, plain_ids
 from methods.training.adapters import Adapters
-from methods.training.pieces import spread_positions
+from methods.training.pieces import recompute_activations, spread_positions
 from methods.training.soft_prompts import MemoryRows, Tokens, add_tokens, decoder_of, harmless, load_base
 
 # A text is `begin bos text eos` and then the memory tokens; of a long one the end is cut, its eos with it. Attention is
@@ -264,14 +264,7 @@ class Clara:
         At backward another adapter may be active than in the forward, so each layer is computed again through the
         adapter it was computed through; switched on at the base itself, that would go wrong.
         """
-        # Newer versions of transformers call it activation checkpointing.
-        word = "activation" if hasattr(self._base, "activation_checkpointing_enable") else "gradient"
-        if not on:
-            getattr(self._base, f"{word}_checkpointing_disable")()
-            return
-        getattr(self._base, f"{word}_checkpointing_enable")(
-            {"use_reentrant": False, "context_fn": lambda: (nullcontext(), self.use(self.adapters.active))}
-        )
+        recompute_activations(self._base, on, context_fn=lambda: (nullcontext(), self.use(self.adapters.active)))
 
     def encode(self, texts: Sequence[str], adapter: Adapter | None = "compressor", token_budget: int | None = None) -> Encoded:
         """Memory of texts; gradients flow unless they are switched off around it.

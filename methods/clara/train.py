@@ -94,10 +94,12 @@ def _count_rows(config: ClaraTrainingConfig, stage: Stage, name: str, lengths: L
 
 def _pass(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, lengths: Lengths, rows: float) -> Work:
     """All rows once: what is read with a gradient."""
+    base, micro = Checkpoint(clara.base, clara.revision), getattr(config, stage).train.micro_batch
 
     def read(texts: float, length: float) -> Work:
-        base = Checkpoint(clara.base, clara.revision)
-        return learn(base, texts, length, _computes(config, clara), causal=True, adapted=True)
+        held = micro * length * texts / rows if rows else 0.0
+        computes = _computes(config, clara)
+        return learn(base, texts, length, computes, causal=True, adapted=True, held=held, checkpointed=config.recompute)
 
     question = read(rows, lengths.question + clara.memory_tokens)
     if stage == "supervised":

@@ -326,8 +326,9 @@ def _work(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
     written = ask(config.questions.active_llm, TRIES * masked, sum(map(tokens, prompt.texts)) + length)
     shared = Once(written, fingerprint("gpr", config.graph, config.questions.model_dump(mode="json")))
     rows, size = masked * train.rows_per_question, graphs[0].size(config.question_encoder.model, config.revision)
-    work = learn(config.question_encoder, train.epochs * rows, length, train.precision)
-    work += learn(config.triple_encoder, train.epochs * rows * TEXTS, length, train.precision)
+    held = train.micro_batch * length
+    work = learn(config.question_encoder, train.epochs * rows, length, train.precision, held=held)
+    work += learn(config.triple_encoder, train.epochs * rows * TEXTS, length, train.precision, held=TEXTS * held)
     kept = saved_weights(size, config.base, towers=2)
     return [
         StageWork(DATA, Work(once=(shared,)), masked),

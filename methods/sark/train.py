@@ -314,6 +314,7 @@ def _work(config: SarkTrainingConfig, of: LengthsOf) -> list[StageWork]:
             train.epochs * _labeled(config, lengths) * texts,
             min(lengths.question + lengths.passage, config.model.max_length),
             train.precision,
+            held=train.token_budget,
         )
         for _, lengths in data
     )

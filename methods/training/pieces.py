@@ -24,6 +24,22 @@ Piece: TypeAlias = Sequence[int] | Tensor
 """Token ids, or vectors [n, h]."""
 
 
+def recompute_activations(model: Any, on: bool = True, **options: Any) -> None:
+    """Set whether backward computes layers again in place of keeping their activations (gradient checkpointing).
+
+    Args:
+        model: A model of `transformers`.
+        on: Whether it does.
+        options: Of `torch.utils.checkpoint`.
+    """
+    # Newer versions of transformers call it activation checkpointing.
+    word = "activation" if hasattr(model, "activation_checkpointing_enable") else "gradient"
+    if on:
+        getattr(model, f"{word}_checkpointing_enable")({"use_reentrant": False, **options})
+    else:
+        getattr(model, f"{word}_checkpointing_disable")()
+
+
 def size(row: Sequence[Piece]) -> int:
     """Places that a row takes."""
     return sum(map(len, row))

@@ -81,11 +81,11 @@ def without_dropout(model: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("held", [1, 100])
-@pytest.mark.parametrize("share", ["all", "none"])
-def test_a_batch_in_pieces_has_the_gradient_of_the_whole(folder: Path, held: int, share: str) -> None:
-    """With gradient caching (few texts held) and without it, against one pass over everything."""
-    config = options(folder, {"in_batch": [share] * 3, "temperature": 0.1}, held=held)
+@pytest.mark.parametrize("held", [1, 10_000])
+@pytest.mark.parametrize(("share", "recompute"), [("all", False), ("none", True)])
+def test_a_batch_in_pieces_has_the_gradient_of_the_whole(folder: Path, held: int, share: str, recompute: bool) -> None:
+    """With gradient caching (few tokens held) and without it, with and without recomputed activations, against one pass."""
+    config = options(folder, {"in_batch": [share] * 3, "temperature": 0.1}, held_tokens=held, recompute=recompute)
     batch = batch_of(rows(), TEXTS, config.loss)
     pieces = tower(config)
     without_dropout(pieces.model)
@@ -107,8 +107,8 @@ def test_a_batch_in_pieces_has_the_gradient_of_the_whole(folder: Path, held: int
 
 def test_gradient_caching_draws_the_same_dropout_twice_and_a_part_counts_by_its_share(folder: Path) -> None:
     results = []
-    for held, scale, process in ((1, 1.0, None), (100, 0.25, None), (100, 0.25, accelerator("no", "cpu"))):
-        item = tower(options(folder, {"in_batch": ["all"] * 3, "temperature": 0.1}, held=held), process)
+    for held, scale, process in ((1, 1.0, None), (10_000, 0.25, None), (10_000, 0.25, accelerator("no", "cpu"))):
+        item = tower(options(folder, {"in_batch": ["all"] * 3, "temperature": 0.1}, held_tokens=held), process)
         item.model.train()
         item.backward(batch_of(rows(), TEXTS, options(folder).loss), 0.1, (5, "stage2", 0), scale)
         results.append(gradients(item.model))

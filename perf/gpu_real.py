@@ -295,10 +295,10 @@ def sark_step(folder: Path, sizes: Sizes, report: Report, name: str) -> None:
     def both() -> tuple[str, str]:
         return words(draw, sizes.passage), words(draw, sizes.passage)
 
-    rows = [
-        SarkRow(words(draw, 16), f"p{n}", *both(), n % 2, tuple(both() for _ in range(6)), f"q{n}")
-        for n in range(train.batch_size * sizes.steps)
-    ]
+    def row(n: int) -> SarkRow:
+        return SarkRow(words(draw, 16), f"p{n}", *both(), n % 2, tuple(both() for _ in range(6)), f"q{n}")
+
+    rows = [row(number) for number in range(train.batch_size * sizes.steps)]
     process, stamps = accelerator(train.precision, sizes.device), Stamps(sizes.device)
     with measured(sizes.device) as taken:
         objective = Objective(new_reranker(config, sizes.device), config, process)

@@ -135,6 +135,8 @@ def base_of(part: str, folder: Path, sizes: Sizes) -> Path:
         raw.post_processor = processors.TemplateProcessing("<s> $A </s>", "<s> $A </s> $B </s>", [("<s>", 0), ("</s>", 2)])
     names = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>"}
     target = folder / part
+    if target.exists():
+        return target
     transformers.PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=512, **names).save_pretrained(target)
     ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
     config = getattr(transformers, f"{kind}Config")(**(TINY[part] if sizes.quick else shape), **ids)
@@ -312,7 +314,7 @@ def sark_step(folder: Path, sizes: Sizes, report: Report, name: str) -> None:
 
 def clara_reading(sizes: Sizes, report: Report) -> None:
     """Read memory and, with the same adapter, text: the model of CLaRa-7B's shape, five of twenty documents."""
-    work = _QUICK["clara"] if sizes.quick else Reading(queries=10)
+    work = _QUICK["clara"] if sizes.quick else Reading(queries=3, warm_up=1)
     assert isinstance(work, Reading)
     shape, dtype = ("small", "float32") if sizes.quick else ("mistral-7b", "bfloat16")
     rate, name = (4, "small") if sizes.quick else (16, "mistralai/Mistral-7B-Instruct-v0.2")
@@ -345,7 +347,7 @@ def rankzephyr_window(sizes: Sizes, report: Report) -> None:
     dtype = "float32" if sizes.quick else "bfloat16"
     with measured(sizes.device) as taken:
         model = StandIn(Architecture("llm_listwise", kind, {**shape, "pad_token_id": 0}), dtype, sizes.device)
-        timing = measure_stand_in(model, 1 if sizes.quick else 5, work)
+        timing = measure_stand_in(model, 1 if sizes.quick else 3, work)
         most = taken()
     prompt = work.candidates * work.passage_tokens
     use = Use(name, dtype=dtype, calls=1, prompt=prompt, completion=work.answer_tokens, length=prompt)

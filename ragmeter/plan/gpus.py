@@ -1,12 +1,15 @@
 """Hours and memory of GPUs for what models do.
 
 A forward pass takes 2·N operations per token (N: parameters) plus 4·layers·width·L for attention in a text of L tokens, half of
-that if it is causal; learning takes three passes (Kaplan et al. 2020, Scaling Laws), four if activations are
-computed again, at `utilization` of the peak. Writing a
-token reads all weights, and the keys and values before it, once per batch at 60 % of the bandwidth (Pope et al. 2022, Efficiently
-Scaling Transformer Inference). Full training takes 16 bytes per parameter (weights, gradient, two means of AdamW in float32),
-adapters take the weights. Activations of the tokens held at once are added (Korthikanti et al. 2022, Reducing Activation
-Recomputation; attention keeps no matrix of scores). Exchange between GPUs, loading and waiting are not counted.
+that if it is causal, at `utilization` of the peak; learning takes three passes (Kaplan et al. 2020, Scaling Laws), four if
+activations are computed again. Between its products a layer also reads and writes `TRAFFIC` bytes per token and number of its
+width. Writing a token reads all weights, and the keys and values before it, once per batch at 60 % of the bandwidth (Pope et al.
+2022, Efficiently Scaling Transformer Inference), and takes at least `LAUNCH` seconds a layer where `transformers` generates.
+
+Full training takes 16 bytes per parameter (weights, gradient, two means of AdamW in float32), adapters take the weights.
+Activations of the tokens held at once are added: `ACTIVATION` bytes per layer, token and number of its width. `TRAFFIC`, `LAUNCH`
+and `ACTIVATION` were measured by `make gpu-real` (perf/measured/gpu_real.json). Exchange between GPUs, loading and waiting are
+not counted.
 """
 
 from __future__ import annotations
@@ -32,6 +35,12 @@ GPUS = (Gpu("RTX 4090", 24, 165.2e12, 82.6e12, 1.008e12), Gpu("H100", 80, 989e12
 COUNTS = (1, 8)
 UTILIZATION, BANDWIDTH = 0.4, 0.6
 """Shares of the peak and of the bandwidth that large models reach in a tuned loop."""
+TRAFFIC = {"read": 100.0, "learned": 450.0}
+"""Bytes per token, layer and number of the width in a pass: without gradients, and in a pass of mixed-precision training."""
+LAUNCH = 8e-4
+"""Seconds of a layer in which a processor starts its work for one token of a reply."""
+ACTIVATION = 96.0
+"""Bytes per token, layer and number of the width that a training keeps for its backward pass."""
 _BYTES: dict[str | None, int] = {"float32": 4}
 Hours = dict[tuple[Gpu, int], float | None]
 """Hours by GPU and number of GPUs; None: the models do not fit."""
@@ -45,14 +54,17 @@ def operations(size: ModelSize, tokens: float, length: float, *, causal: bool = 
 
 def seconds(use: Use, size: ModelSize, gpu: Gpu, utilization: float = UTILIZATION) -> float:
     """Return the seconds of one GPU for what a model of known size does."""
-    tokens = use.prompt + use.encoded + (4 if use.checkpointed else 3) * use.trained
-    peak = gpu.single if use.dtype == "float32" else gpu.half
-    read = operations(size, tokens, use.length, causal=use.causal) / (peak * utilization)
+    passes, read_only = (4 if use.checkpointed else 3) * use.trained, use.prompt + use.encoded
+    peak, bandwidth = gpu.single if use.dtype == "float32" else gpu.half, gpu.bandwidth * BANDWIDTH
+    read = operations(size, read_only + passes, use.length, causal=use.causal) / (peak * utilization)
+    numbers = (size.layers or 0) * (size.width or 0)
+    read += numbers * (TRAFFIC["read"] * read_only + TRAFFIC["learned"] * passes) / bandwidth
     at_once = min(use.batch, use.calls)
     if not at_once:
         return read
     weights = _BYTES.get(use.dtype, 2) * ((size.parameters or 0.0) + at_once * _kept(size, use.length + use.completion / use.calls / 2))
-    return read + use.completion / at_once * weights / (gpu.bandwidth * BANDWIDTH)
+    launched = LAUNCH * (size.layers or 0) if use.where == "here" else 0.0
+    return read + use.completion / at_once * max(weights / bandwidth, launched)
 
 
 def memory(use: Use, size: ModelSize) -> float:
@@ -67,13 +79,10 @@ def memory(use: Use, size: ModelSize) -> float:
 def activations(use: Use, size: ModelSize) -> float:
     """Return the bytes of the activations that a step holds; 0 if the model's shape is unknown.
 
-    A layer keeps 34 bytes per token and number of its width in 16 bits, twice that in float32. If activations are computed
-    again, a layer keeps its input alone, and one layer at a time is whole.
+    If activations are computed again, a layer keeps its input alone, in float32, and one layer at a time is whole.
     """
-    factor = _BYTES.get(use.dtype, 2) / 2
-    layers, width = size.layers or 0, size.width or 0
-    whole = 34.0 * factor * width * use.held
-    return 2.0 * factor * layers * width * use.held + whole if use.checkpointed else layers * whole
+    layers, whole = size.layers or 0, ACTIVATION * (size.width or 0) * use.held
+    return whole + 4.0 * layers * (size.width or 0) * use.held if use.checkpointed else layers * whole
 
 
 def _kept(size: ModelSize, length: float) -> float:

@@ -33,4 +33,4 @@ def test_a_plan_adds_seconds_and_counts_a_model_once() -> None:
     uses = [Use("m", dtype="bfloat16", trained=1e6, length=100, held=held) for held in (10.0, 20.0)]
     spent, taken = planned(uses, [size, size], GPUS[1])
     assert spent == pytest.approx(2 * seconds(uses[0], size, GPUS[1]))
-    assert taken == memory(uses[1], size) == 16e9 + 10 * 34 * 1024 * 20
+    assert taken == memory(uses[1], size) == 16e9 + 10 * 96 * 1024 * 20

@@ -92,6 +92,30 @@ def test_memory_is_that_of_weights_and_of_keys_and_values_or_of_what_learning_ke
     assert memory(Use("x", calls=10, completion=70, length=100, batch=5), shaped) == 2e9 + 5 * 2 * 2 * 2 * 50 * 107
 
 
+def test_learning_adds_what_layers_read_and_write_and_one_more_pass_if_activations_are_computed_again() -> None:
+    shaped = replace(BARE, layers=4, width=100)
+    bare, use = operations(shaped, 1000, 10) / 0.5e12, Use("x", trained=1000, length=10)
+    one = bare + 1000 * 4 * 100 * 450 / 0.5e12
+    assert taken(use, shaped) == pytest.approx(3 * one)
+    assert taken(replace(use, checkpointed=True), shaped) == pytest.approx(4 * one)
+    assert taken(Use("x", encoded=1000, length=10), shaped) == pytest.approx(bare + 1000 * 4 * 100 * 100 / 0.5e12)
+
+
+def test_a_local_model_starts_every_layer_for_every_token_and_a_server_does_not() -> None:
+    shaped = replace(BARE, layers=100)
+    here = Use("x", calls=1, completion=50, length=1)
+    assert taken(here, shaped) == pytest.approx(50 * 100 * 8e-4)
+    assert taken(replace(here, where="served"), shaped) == pytest.approx(50 * 2e9 / 0.5e12)
+
+
+def test_activations_are_those_of_the_tokens_held_at_once() -> None:
+    shaped = replace(BARE, layers=4, width=100)
+    use = Use("x", trained=5, held=10)
+    assert memory(use, shaped) == 16e9 + 96 * 4 * 100 * 10
+    assert memory(replace(use, checkpointed=True), shaped) == 16e9 + (96 + 4 * 4) * 100 * 10
+    assert memory(replace(use, adapted=True), shaped) == 2e9 + 96 * 4 * 100 * 10
+
+
 def test_an_endpoint_with_prices_costs_dollars_and_one_without_has_unknown_ones() -> None:
     priced = ask(chat_of(model="m", usd_per_million_prompt_tokens=2, usd_per_million_completion_tokens=8), 1000, 500, 100)
     assert priced.usd == pytest.approx(1000 * (500 * 2 + 100 * 8) / 1e6)

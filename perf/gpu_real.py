@@ -182,10 +182,10 @@ class Report:
         """Report seconds and bytes of a part."""
         plan_s, plan_bytes = planned(uses, models, self.gpu)
         remark = f" (plan {plan_s:.3g} s: {spent / plan_s:.2f} of it)"
-        self.bench.figure(f"{name}: time", spent, "s", remark=remark, plan=plan_s)
+        self.bench.figure(f"{name}: time", spent, "s", remark=remark, plan=plan_s, gpu=self.gpu.name)
         if taken:
             remark = f" (plan {plan_bytes / 1e9:.3g} GB: {taken / plan_bytes:.2f} of it)"
-            self.bench.figure(f"{name}: memory", taken / 1e9, "GB", remark=remark, plan=plan_bytes / 1e9)
+            self.bench.figure(f"{name}: memory", taken / 1e9, "GB", remark=remark, plan=plan_bytes / 1e9, gpu=self.gpu.name)
 
 
 def ark_step(folder: Path, sizes: Sizes, report: Report, name: str, **changed: Any) -> None:

@@ -435,11 +435,25 @@ def is_encoder_decoder(model: str, revision: str | None) -> bool:
     Raises:
         UserError: It cannot be read.
     """
+    return bool(_configuration(model, revision).is_encoder_decoder)
+
+
+def context_length(model: str, revision: str | None) -> int | None:
+    """Return the most tokens that a language model reads by its configuration; None if that states none.
+
+    Raises:
+        UserError: It cannot be read.
+    """
+    stated = getattr(_configuration(model, revision).get_text_config(), "max_position_embeddings", None)
+    return int(stated) if stated else None
+
+
+def _configuration(model: str, revision: str | None) -> Any:
     with loading("language model", model):
         from transformers import AutoConfig
 
         options = {"revision": revision} if revision else {}
-        return bool(AutoConfig.from_pretrained(locate(model), **options).is_encoder_decoder)
+        return AutoConfig.from_pretrained(locate(model), **options)
 
 
 def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) -> Any:

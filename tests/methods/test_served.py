@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from methods.pipeline import assemble
 from methods.registry import Component
 from methods.served import ServedModel
 from tests.support.errors import raises
-from tests.support.vllm_completions import CompletionsServer
+from tests.support.vllm import VLLM, Weights
 from tools.tiny_checkpoints import make
 
 pytestmark = pytest.mark.slow
@@ -64,20 +65,25 @@ def rank1(model: str, services: Services | None = None, **options: Any) -> Any:
     return Component.of("rank1", values).build(services or Services(device="cpu"))
 
 
+@contextmanager
+def serving(folder: str, **options: Any) -> Iterator[tuple[Weights, str]]:
+    """Serve a checkpoint for the length of a block; gives it and the base URL."""
+    weights = Weights(folder, **options)
+    with VLLM("judge", weights=weights).running() as url:
+        yield weights, url
+
+
 def endpoint(url: str, **options: Any) -> dict[str, Any]:
     return {"model": "judge", "base_url": url, "key_variable": None, "attempts": 1, **options}
 
 
 @pytest.fixture(scope="module")
-def server(judge: str) -> Iterator[tuple[CompletionsServer, str]]:
-    served = CompletionsServer(judge)
-    with served.running() as url:
-        yield served, url
+def server(judge: str) -> Iterator[tuple[Weights, str]]:
+    with serving(judge) as served:
+        yield served
 
 
-def test_rank1_scores_of_an_endpoint_equal_those_of_local_weights(
-    judge: str, server: tuple[CompletionsServer, str], tmp_path: Path
-) -> None:
+def test_rank1_scores_of_an_endpoint_equal_those_of_local_weights(judge: str, server: tuple[Weights, str], tmp_path: Path) -> None:
     served, url = server
     (local,) = each(rank1(judge), "rerank", [QUERY], [RANKING], CORPUS)
     services = Services(device="cpu", cache=tmp_path / "cache.sqlite")
@@ -97,9 +103,8 @@ def test_rank1_scores_of_an_endpoint_equal_those_of_local_weights(
 
 
 def test_flare_writes_the_same_sentences_and_searches_by_an_endpoint(tiny_llama: str, tmp_path: Path) -> None:
-    served = CompletionsServer(tiny_llama)
     options = {"model": tiny_llama, "retriever": "bm25", "k": 1, "max_new_tokens": 6, "sentences": 2}
-    with served.running() as url:
+    with serving(tiny_llama) as (served, url):
         services = Services(device="cpu", cache=tmp_path / "cache.sqlite", artifacts=tmp_path / "artifacts")
         made = [assemble(Component.of("flare", options | more), services) for more in ({}, {"endpoint": endpoint(url)})]
         predictions = []
@@ -119,7 +124,7 @@ def test_log_probabilities_of_a_continuation_equal_those_of_local_weights(tiny_l
     ids = local.encode("Where was the painter born?")
     (made,) = local.generate([ids])
     (values,) = local.logprobs([(ids, made.tokens)], ScoringConfig())
-    with CompletionsServer(tiny_llama).running() as url:
+    with serving(tiny_llama) as (_, url):
         options = FlareConfig.model_validate({"model": tiny_llama, "max_new_tokens": 8, "endpoint": endpoint(url)})
         written = run(ServedModel(options, Services(), "test").write(ids))
     assert (written.generation.tokens, written.generation.text) == (made.tokens, made.text)
@@ -127,14 +132,14 @@ def test_log_probabilities_of_a_continuation_equal_those_of_local_weights(tiny_l
 
 
 def test_endpoint_without_log_probabilities_is_refused_before_the_first_question(tiny_llama: str, tmp_path: Path) -> None:
-    with CompletionsServer(tiny_llama, ids=False).running() as url:
+    with serving(tiny_llama, ids=False) as (_, url):
         config = FlareConfig.model_validate({"model": tiny_llama, "endpoint": endpoint(url)})
         with raises("no-token-logprobs", "judge"):
             config.reach(tmp_path / "cache.sqlite")
 
 
 def test_rank1_fails_a_question_whose_order_the_returned_tokens_leave_open(judge: str) -> None:
-    with CompletionsServer(judge, most=1).running() as url:
+    with serving(judge, most=1) as (_, url):
         (result,) = each(rank1(judge, endpoint=endpoint(url)), "rerank", [QUERY], [RANKING], CORPUS)
     assert result.notes[FAILED].startswith("rank1: ")
     assert result.ids == RANKING.ids

@@ -46,9 +46,7 @@ class ServedConfig(MethodConfig):
     @model_validator(mode="after")
     def _decides_nothing_else(self) -> ServedConfig:
         if self.endpoint is not None and {"max_tokens", "temperature"} & self.endpoint.model_fields_set:
-            raise ValueError(
-                "endpoint must not set max_tokens or temperature: the system decodes greedily up to its own option max_new_tokens"
-            )
+            raise ValueError("endpoint must not set max_tokens or temperature, which the system decides")
         if self.endpoint is not None and self.endpoint.batch:
             raise ValueError("endpoint must not set batch: calls depend on earlier replies")
         return self

@@ -93,6 +93,8 @@ class Published(BaseModel):
     values: Mapping[str, str] = {}
     blanks: Mapping[str, tuple[str, ...]] = {}
     stripped: tuple[str, ...] = ()
+    filled: Mapping[str, Mapping[str, str]] = {}
+    literal: tuple[str, ...] = ()
 
     def is_of(self, model: str) -> bool:
         """Tell whether the name of a model is that of one of the checkpoints, whatever stands before it."""
@@ -194,7 +196,7 @@ def path_of(name: str) -> Path:
     if not entry.texts:
         return Path(__file__).with_suffix(".yaml")
     here = _in_data_folder(entry)
-    return here if here is not None and here.is_file() else _cached(name, entry)
+    return here if here is not None and here.is_file() and all(_read(here, entry).values()) else _cached(name, entry)
 
 
 def digest(texts: Mapping[str, Text]) -> str:
@@ -247,12 +249,25 @@ def _read(path: Path, entry: Published) -> Mapping[str, Text]:
         return {}
     if ALL in entry.texts:
         return content
-    return {key: _under(content, place.local if place.local and key not in content else key) for key, place in entry.texts.items()}
+    return {key: _locally(content, path, key, place) for key, place in entry.texts.items()}
+
+
+def _locally(content: dict[str, Any], path: Path, key: str, place: Place) -> Text:
+    """Return a text of a local file, or of another one beside it; "" if it is not there."""
+    file, marked, keys = (place.local or "").rpartition("#")
+    try:
+        whole = json.loads(path.with_name(file).read_bytes()) if marked else content
+    except (OSError, ValueError):
+        return ""
+    return _under(whole, keys if keys and (marked or key not in content) else key)
 
 
 def _under(content: Any, keys: str) -> Text:
     for key in keys.split("."):
-        content = content.get(key, "") if isinstance(content, dict) else ""
+        if isinstance(content, list) and key.isdigit():
+            content = content[int(key)] if int(key) < len(content) else ""
+        else:
+            content = content.get(key, "") if isinstance(content, dict) else ""
     return content if isinstance(content, str | list) else ""
 
 

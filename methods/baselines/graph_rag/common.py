@@ -53,7 +53,21 @@ COST, WRITTEN = "cost.json", "written.jsonl"
 DESCRIBED = 500
 """Tokens of what is said of an entity or relation; GraphRAG's limit of a summarized description."""
 PROMPTS = shipped(
-    "methods.baselines.graph_rag", "facts", "keywords", "report", "map", "reduce", "clues", "surrogates", "draft", "gist", "summary"
+    "methods.baselines.graph_rag",
+    "facts",
+    "keywords",
+    "report",
+    "map",
+    "reduce",
+    "drift_hypothesis",
+    "drift_primer",
+    "drift_local",
+    "drift_reduce",
+    "clues",
+    "surrogates",
+    "draft",
+    "gist",
+    "summary",
 )
 
 LARGE = Annotated[LLM, defaults(max_tokens=EXTRACTION)]
@@ -427,8 +441,8 @@ def register(identifier: str, *, config: type[SystemConfig], **stated: Any) -> C
             return System(options, services, kind)
 
         build.__module__ = kind.__module__
-        if retriever := issubclass(kind, SystemIndex):
-            kind.note = identifier
+        kind.note = identifier  # type: ignore[attr-defined]
+        retriever = issubclass(kind, SystemIndex)
         registry.register(
             identifier,
             kind="retriever" if retriever else "method",

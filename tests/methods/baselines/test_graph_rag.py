@@ -369,6 +369,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "lightrag": {"mode": "mix"},
     "graphrag": {},
     "graphrag_global": {},
+    "graphrag_drift": {"questions": 4, "depth": 2},
     "memorag": {"memory": "lite", "draft": True},
     "raptor": {},
     "linear_rag": {},
@@ -391,10 +392,10 @@ def test_an_answer_is_right_exactly_where_its_proof_stands_in_the_context(corrup
     reader = Component.of("chat", {"llm": {**llm, "corruption": 0.0}})
     right, counted = 0, 0
     for name, options in SYSTEMS.items():
-        for context in ("passages", "native") if name != "graphrag_global" else ("native",):
+        whole = name in ("graphrag_global", "graphrag_drift")
+        for context in ("native",) if whole else ("passages", "native"):
             system = Component.of(name, {"llm": llm, "encoder": {"model": tiny_encoder}, "context": context, **options})
             services = Services(cache=tmp_path / "cache.sqlite", artifacts=tmp_path / "kept", device="cpu")
-            whole = name == "graphrag_global"
             method = assemble(system, services, **({} if whole else {"reader": reader}))
             indexed = method.index(world.corpus)
             built = method.build_for([question.query() for question in world.questions]) or indexed.usage  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -144,3 +145,14 @@ def test_plan_counts_each_call_that_a_question_may_take() -> None:
     lengths = Lengths("d", 10, samples=(), corpus=1000, passage=100.0, own=1000)
     plans = [_work(DriftConfig(llm={"model": "m"}, folds=4, questions=7, depth=depth), lengths) for depth in (0, 2)]
     assert plans[1].count("calls") - plans[0].count("calls") == 10 * 2 * 7
+
+
+def test_published_prompts_are_filled_with_what_ours_are(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
+    if not (data_folder / "prompts" / "graphrag").is_dir():
+        pytest.skip("no prompts/graphrag among the real samples")
+    ours, theirs = (DriftConfig(llm={"model": "m"}, prompts=prompts) for prompts in (None, "published"))
+    for name in ("drift_primer", "drift_local", "drift_reduce"):
+        assert theirs.template(name).hash != ours.template(name).hash
+        assert theirs.template(name).placeholders == ours.template(name).placeholders
+    assert theirs.template("drift_hypothesis").hash == ours.template("drift_hypothesis").hash

@@ -366,7 +366,7 @@ def offline_options(
         **{name: {**graph, "extractor": "noun_phrases"} for name in ("hipporag", "hipporag2", "lightrag", "graphrag")},
         "linear_rag": graph,
         **{name: {**graph, "llm": llm} for name in ("memorag", "raptor")},
-        "graphrag_global": {**graph, "llm": llm, "extractor": "noun_phrases"},
+        **{name: {**graph, "llm": llm, "extractor": "noun_phrases"} for name in ("graphrag_global", "graphrag_drift")},
         **{name: {"llm": llm, "retriever": "bm25", "k": 2} for name in PROGRAMS},
         "self_rag": {"model": tiny_selfrag, "retriever": "bm25", "k": 2, "max_new_tokens": 6, "mode": "always"},
         "flare": {"model": tiny_llama, "retriever": "bm25", "k": 1, "max_new_tokens": 6, "sentences": 2},

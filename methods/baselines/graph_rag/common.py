@@ -35,7 +35,7 @@ from methods.models.embeddings import exact_scores
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.llm import LLM, ScriptedConfig, check_llm, defaults, llm_hash, llm_name, open_llm, reach_llm
 from methods.models.weights import check_models
-from methods.prompts import Prompt, shipped
+from methods.prompts import PUBLISHED, Prompt, shipped
 from methods.registry import MethodConfig
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
 from methods.training.journal import Journal
@@ -53,7 +53,21 @@ COST, WRITTEN = "cost.json", "written.jsonl"
 DESCRIBED = 500
 """Tokens of what is said of an entity or relation; GraphRAG's limit of a summarized description."""
 PROMPTS = shipped(
-    "methods.baselines.graph_rag", "facts", "keywords", "report", "map", "reduce", "clues", "surrogates", "draft", "gist", "summary"
+    "methods.baselines.graph_rag",
+    "facts",
+    "keywords",
+    "report",
+    "map",
+    "reduce",
+    "drift_hypothesis",
+    "drift_primer",
+    "drift_local",
+    "drift_reduce",
+    "clues",
+    "surrogates",
+    "draft",
+    "gist",
+    "summary",
 )
 
 LARGE = Annotated[LLM, defaults(max_tokens=EXTRACTION)]
@@ -75,7 +89,8 @@ class SystemConfig(MethodConfig):
 
     prompts: str | None = Field(
         None,
-        description="a folder with templates of your own, by the names of those that ship; what it lacks is taken from these",
+        description="`published`: those that the authors published, as far as they are known here; or a folder with templates of your own, "
+        "by the names of those that ship. What is missing is taken from these",
         exclude_if=lambda value: value is None,
     )
 
@@ -119,6 +134,8 @@ class SystemConfig(MethodConfig):
         Raises:
             UserError: The user's own cannot be used.
         """
+        if self.prompts == PUBLISHED:
+            return PROMPTS[name].load(PUBLISHED if PROMPTS[name].published else None)
         return PROMPTS[name].load_from(self.prompts)
 
     def made_of(self) -> str:
@@ -427,8 +444,8 @@ def register(identifier: str, *, config: type[SystemConfig], **stated: Any) -> C
             return System(options, services, kind)
 
         build.__module__ = kind.__module__
-        if retriever := issubclass(kind, SystemIndex):
-            kind.note = identifier
+        kind.note = identifier  # type: ignore[attr-defined]
+        retriever = issubclass(kind, SystemIndex)
         registry.register(
             identifier,
             kind="retriever" if retriever else "method",

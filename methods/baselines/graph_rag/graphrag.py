@@ -12,9 +12,9 @@ context's sources are the passages that the pipeline hands on (`k`); an answer i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -57,7 +57,8 @@ GRAPH_SHARE = 0.35
 BATCH_TOKENS = 12_000
 """Tokens of reports that are read at once, and of points that are answered from."""
 INSTRUCTIONS = 350
-REPORTS = "reports.jsonl"
+FORMS = {"short": "a short phrase: a name, a number, yes or no; no sentence", "paragraphs": "several paragraphs"}
+"""How a model is told the form of an answer."""
 PER_COMMUNITY = 6
 """Entities of a mean community, for plans."""
 
@@ -85,9 +86,12 @@ class GraphRagConfig(GraphConfig):
         """Records, gleaned."""
         return LLMExtractor(model, self.prompt, gleanings=self.gleanings)
 
+    def reading_templates(self) -> list[Prompt]:
+        """All that the model may be asked by to read a passage."""
+        return [PROMPTS["extraction"].load(self.prompt), PROMPTS["gleaning"].load()]
+
     def templates(self) -> list[Prompt]:
-        own = [self.template(name) for name in ("report", "map", "reduce")]
-        return [PROMPTS["extraction"].load(self.prompt), PROMPTS["gleaning"].load(), *own]
+        return [*self.reading_templates(), *(self.template(name) for name in ("report", "map", "reduce"))]
 
 
 class LocalConfig(GraphRagConfig):
@@ -103,14 +107,18 @@ class LocalConfig(GraphRagConfig):
         return round(self.tokens * (REPORTS_SHARE + GRAPH_SHARE)) if self.context == "native" else 0
 
 
-class GlobalConfig(GraphRagConfig):
-    """Options of global search."""
+class ReportsConfig(GraphRagConfig):
+    """Options of a search that answers by itself."""
 
     needs_llm = True
 
     level: int | None = Field(2, ge=0, description="reports about communities up to this level; null: all levels")
     answer: Literal["short", "paragraphs"] = Field("short", description="paragraphs: the released default, which ruins token F1")
     context: Literal["native"] = Field("native", description="always: answers come from reports")
+
+
+class GlobalConfig(ReportsConfig):
+    """Options of global search."""
 
 
 class _Finding(BaseModel):
@@ -134,6 +142,12 @@ class Report(BaseModel):
         """Summary and findings."""
         return " ".join((self.summary, *(f"{item.summary} {item.explanation}".strip() for item in self.findings)))
 
+    @property
+    def full(self) -> str:
+        """Return the whole report in Markdown."""
+        sections = (f"## {item.summary}\n\n{item.explanation}" for item in self.findings)
+        return "\n\n".join((f"# {self.title}", self.summary, *sections))
+
 
 def report_in(reply: str) -> Report | None:
     """The report that a reply is; one without a title is none."""
@@ -155,8 +169,14 @@ class Reported:
     reports: dict[int, Report] | None = None
     counts: dict[str, int] | None = None
 
+    def up_to(self, level: int | None) -> dict[int, Report]:
+        """Return the reports about communities up to a level, in the order of the communities; None: of all levels."""
+        reports = self.reports or {}
+        return {c.id: reports[c.id] for c in self.communities if c.id in reports and (level is None or c.level <= level)}
 
-def _building(config: GraphRagConfig, lengths: Lengths) -> Work:
+
+def building(config: GraphRagConfig, lengths: Lengths) -> Work:
+    """Plan to read the corpus and to write the reports."""
     work = reading_work(config, lengths, calls=1 + config.gleanings)
     if config.llm is None or not config.written_tokens:
         return work
@@ -170,7 +190,7 @@ def _building(config: GraphRagConfig, lengths: Lengths) -> Work:
     summary="GraphRAG's local search: entities near the question, their passages, relations and reports of communities",
     config=LocalConfig,
     paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",
-    work=_building,
+    work=building,
 )
 class GraphRagIndex(SystemIndex):
     """A corpus with its graph, its communities and reports."""
@@ -208,7 +228,7 @@ class GraphRagIndex(SystemIndex):
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Passages that name the entities most like the question; where there are none, by dense score."""
-        ranking: Ranking = await self.compute(lambda: self._ranked(query, k))
+        ranking: Ranking = await self.compute(lambda: self.ranked(query, k))
         if self.writer is not None and (reported := await self.prepared(await self.compute(lambda: self.group(query)))).counts:
             ranking.notes[self.note]["reports that could not be had"] = dict(reported.counts)
         return ranking
@@ -223,7 +243,7 @@ class GraphRagIndex(SystemIndex):
         reports = within(report_passages(reported, nearby, self.config.level), self.config.tokens * REPORTS_SHARE)
         return replace(context, passages=(*reports, *context.passages))
 
-    def _ranked(self, query: Query, k: int) -> Ranking:
+    def ranked(self, query: Query, k: int) -> Ranking:
         group = self.group(query)
         index, vector = group.index, self.query_vector(query.text)
         if not index.graph.nodes:
@@ -278,11 +298,68 @@ def relations_of(index: GraphIndex, nodes: Sequence[int], each: int) -> list[int
 
 def report_passages(reported: Reported, nearby: Sequence[int], level: int | None = None) -> list[Passage]:
     """List the reports up to a level about communities of some entities: those with most of them first, then by rating."""
-    reports = reported.reports or {}
-    shown = [c for c in reported.communities if c.id in reports and (level is None or c.level <= level)]
-    matched = {c.id: len(set(c.entities) & set(nearby)) for c in shown}
+    reports = reported.up_to(level)
+    matched = {c.id: len(set(c.entities) & set(nearby)) for c in reported.communities if c.id in reports}
     chosen = sorted((c for c, number in matched.items() if number), key=lambda c: (-matched[c], -reports[c].rating, c))
     return [Passage(f"report {c}", reports[c].title, reports[c].text) for c in chosen]
+
+
+class GraphRagMethod:
+    """A whole system that answers from the graph and the reports of `GraphRagIndex`.
+
+    Args:
+        config: Options.
+        services: As of `System`; what is drawn is drawn by the seed.
+    """
+
+    note: ClassVar[str]
+    """The system's id, under which rows hold its notes."""
+
+    def __init__(self, config: Any, services: Services) -> None:
+        self.config = config
+        self._services = services
+        self._builder = System(config, services, GraphRagIndex)
+        model = self._builder.models(self.note, LONG)
+        assert model is not None
+        self._model = model
+        self.in_flight = model.in_flight
+        self._index: GraphRagIndex | None = None
+
+    def index(self, corpus: Corpus) -> Indexed:
+        """Read the corpus, or reopen what was read."""
+        folder = index_folder(Component.of(self.note, self.config.model_dump()), corpus, self._services)
+        reused = folder is not None and (folder / "complete.json").exists()
+        self._index = self._builder.index(corpus, folder) if len(corpus) else None
+        return Indexed(folder.name if folder is not None else "", reused, self.usage)
+
+    @property
+    def usage(self) -> Usage:
+        """Return the cost of building."""
+        return Usage() if self._index is None else self._index.usage
+
+    def build_for(self, queries: Iterable[Query]) -> None:
+        """Write the reports that these questions are answered from."""
+        if self._index is not None:
+            self._index.build_for(queries)
+
+    async def reported(self, query: Query) -> tuple[GraphRagIndex, Group, Reported] | None:
+        """Return the index, a question's group and its reports; None if there is nothing to read."""
+        if self._index is None or query.candidates == ():
+            return None
+        index = self._index
+        group = await index.compute(lambda: index.group(query))
+        return index, group, await index.prepared(group)
+
+    async def written(
+        self, query: Query, template: str, shown: Mapping[str, str], evidence: tuple[Evidence, ...], usage: Usage, note: Mapping[str, Any]
+    ) -> Prediction:
+        """Have the model write the answer in the form that the options name, and return the prediction."""
+        messages = self.config.template(template).messages(question=query.text, form=FORMS[self.config.answer], **shown)
+        reply = await self._model.ask(messages, step="reduce")
+        failed = {FAILED: reply.failed} if reply.failed is not None else {}
+        answer = short_answer(reply.text) if self.config.answer == "short" else reply.text
+        assert self._index is not None
+        return Prediction(query.id, answer, evidence, usage + reply.usage, {self.note: dict(note), **self._index.label, **failed})
 
 
 class _Point(BaseModel):
@@ -299,7 +376,7 @@ def _global_work(config: GlobalConfig, lengths: Lengths) -> Work:
     reports = lengths.document / 20 / PER_COMMUNITY * LONG
     batches = max(1.0, reports / BATCH_TOKENS)
     mapped = ask(config.llm, lengths.questions * batches, INSTRUCTIONS + min(reports, BATCH_TOKENS), LONG)
-    return _building(config, lengths) + mapped + ask(config.llm, lengths.questions, INSTRUCTIONS + LONG, SHORT)
+    return building(config, lengths) + mapped + ask(config.llm, lengths.questions, INSTRUCTIONS + LONG, SHORT)
 
 
 @register(
@@ -310,52 +387,14 @@ def _global_work(config: GlobalConfig, lengths: Lengths) -> Work:
     paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",
     work=_global_work,
 )
-class GraphRagGlobal:
-    """A whole system: answers from reports.
-
-    Args:
-        config: Options.
-        services: As of `System`; the order in which reports are read is drawn by the seed.
-    """
-
-    def __init__(self, config: GlobalConfig, services: Services) -> None:
-        self.config = config
-        self._services = services
-        self._builder = System(config, services, GraphRagIndex)
-        model = self._builder.models("graphrag_global", LONG)
-        assert model is not None
-        self._model = model
-        self.in_flight = model.in_flight
-        self._index: GraphRagIndex | None = None
-
-    def index(self, corpus: Corpus) -> Indexed:
-        """Read the corpus, or reopen what was read."""
-        folder = index_folder(Component.of("graphrag_global", self.config.model_dump()), corpus, self._services)
-        reused = folder is not None and (folder / "complete.json").exists()
-        self._index = self._builder.index(corpus, folder) if len(corpus) else None
-        return Indexed(folder.name if folder is not None else "", reused, self.usage)
-
-    @property
-    def usage(self) -> Usage:
-        """Return the cost of building."""
-        return Usage() if self._index is None else self._index.usage
-
-    def build_for(self, queries: Iterable[Query]) -> None:
-        """Write the reports that these questions are answered from."""
-        if self._index is not None:
-            self._index.build_for(queries)
+class GraphRagGlobal(GraphRagMethod):
+    """A whole system: answers from reports, which are read in an order that the seed draws."""
 
     async def answer_one(self, query: Query) -> Prediction:
-        """The answer from the points that reports make; passages of the communities that the points name are the evidence.
-
-        Raises:
-            RuntimeError: `index` was not called.
-        """
-        if self._index is None or query.candidates == ():
-            return Prediction(query.id, "", notes={"graphrag_global": {"fallback": "nothing to read"}})
-        index = self._index
-        group = await index.compute(lambda: index.group(query))
-        reported: Reported = await index.prepared(group)
+        """The answer from the points that reports make; passages of the communities that the points name are the evidence."""
+        if (read := await self.reported(query)) is None:
+            return Prediction(query.id, "", notes={self.note: {"fallback": "nothing to read"}})
+        index, group, reported = read
         batches = self.batches(query, reported)
         mapped = await together(*(self._mapped(query, batch) for batch in batches))
         points = sorted((point for some, _, _ in mapped for point in some if point.score > 0), key=lambda point: -point.score)
@@ -366,18 +405,14 @@ class GraphRagGlobal:
         kept = within([Passage(str(n), "", point.description) for n, point in enumerate(points)], BATCH_TOKENS)
         evidence = _evidence(index, query, group, reported, points[: len(kept)])
         if not kept:
-            return Prediction(query.id, "", evidence, usage, {"graphrag_global": {**note, "fallback": "no point"}, **index.label})
-        form = {"short": "a short phrase: a name, a number, yes or no; no sentence", "paragraphs": "several paragraphs"}[self.config.answer]
+            return Prediction(query.id, "", evidence, usage, {self.note: {**note, "fallback": "no point"}, **index.label})
         text = "\n".join(f"- {passage.text}" for passage in kept)
-        reply = await self._model.ask(self.config.template("reduce").messages(question=query.text, points=text, form=form), step="reduce")
-        failed = {FAILED: reply.failed} if reply.failed is not None else {}
-        answer = short_answer(reply.text) if self.config.answer == "short" else reply.text
-        return Prediction(query.id, answer, evidence, usage + reply.usage, {"graphrag_global": note, **index.label, **failed})
+        return await self.written(query, "reduce", {"points": text}, evidence, usage, note)
 
     def batches(self, query: Query, reported: Reported) -> list[list[tuple[int, Report]]]:
         """The reports in an order drawn for the question, cut into batches."""
-        reports = reported.reports or {}
-        wanted = [c.id for c in reported.communities if c.id in reports and (self.config.level is None or c.level <= self.config.level)]
+        reports = reported.up_to(self.config.level)
+        wanted = list(reports)
         Draws("graphrag_global", self._services.seed, query.id).shuffle(wanted)
         batches: list[list[tuple[int, Report]]] = []
         room = 0

@@ -24,6 +24,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, Context, Evidence, Indexed, Prediction, Ranking, Services, Usage
 from methods.baselines.graph_rag.common import (
+    EXTRACTION,
     LONG,
     SHORT,
     GraphConfig,
@@ -38,14 +39,22 @@ from methods.baselines.graph_rag.common import (
     relation_passages,
     within,
 )
+from methods.baselines.graph_rag.tables import (
+    analyst_points,
+    community_tables,
+    occurrence_weights,
+    report_table,
+    reports_in,
+    without_references,
+)
 from methods.flow import together
 from methods.graphs.communities import Community, communities
-from methods.graphs.extraction import PROMPTS, LLMExtractor
+from methods.graphs.extraction import LLMExtractor
 from methods.graphs.index import GraphIndex
 from methods.models.chat import ChatModel
 from methods.models.chat import parse as parse_json
 from methods.pipeline import index_folder
-from methods.prompts import Prompt
+from methods.prompts import PUBLISHED, Prompt
 from methods.readers.extract import short_answer
 from methods.registry import Component, require_extra
 from methods.work import Lengths, Work, ask, index, tokens
@@ -57,6 +66,8 @@ GRAPH_SHARE = 0.35
 BATCH_TOKENS = 12_000
 """Tokens of reports that are read at once, and of points that are answered from."""
 INSTRUCTIONS = 350
+PARAGRAPHS = "multiple paragraphs"
+"""How the published prompts are told the form of a long answer."""
 FORMS = {"short": "a short phrase: a name, a number, yes or no; no sentence", "paragraphs": "several paragraphs"}
 """How a model is told the form of an answer."""
 PER_COMMUNITY = 6
@@ -64,7 +75,17 @@ PER_COMMUNITY = 6
 
 
 class GraphRagConfig(GraphConfig):
-    """Options of both searches."""
+    """Options of all searches."""
+
+    published: ClassVar[Mapping[str, str]] = {
+        "extraction": "graphrag_extraction",
+        "gleaning": "graphrag_gleaning",
+        "loop": "graphrag_loop",
+        "report": "graphrag_report",
+        "map": "graphrag_map",
+        "reduce": "graphrag_reduce",
+        **{name: name for name in ("drift_primer", "drift_local", "drift_reduce")},
+    }
 
     gleanings: int = Field(1, ge=0, description="times that the model is asked again for entities and relations that it left out")
     max_community: int = Field(10, ge=2, description="largest community in entities; larger ones are divided")
@@ -80,15 +101,20 @@ class GraphRagConfig(GraphConfig):
 
     @property
     def written_tokens(self) -> int:
-        return LONG if self.llm is not None and self.context == "native" else 0
+        return self.long if self.llm is not None and self.context == "native" else 0
+
+    @property
+    def long(self) -> int:
+        """Tokens of the longest report, points or answer; the published prompts ask for up to 2,000 words."""
+        return EXTRACTION if self.prompts == PUBLISHED else LONG
 
     def reading_by(self, model: ChatModel) -> LLMExtractor:
         """Records, gleaned."""
-        return LLMExtractor(model, self.prompt, gleanings=self.gleanings)
+        return LLMExtractor(model, gleanings=self.gleanings, prompts=self.record_prompts())
 
     def reading_templates(self) -> list[Prompt]:
         """All that the model may be asked by to read a passage."""
-        return [PROMPTS["extraction"].load(self.prompt), PROMPTS["gleaning"].load()]
+        return list(self.record_prompts().values())
 
     def templates(self) -> list[Prompt]:
         return [*self.reading_templates(), *(self.template(name) for name in ("report", "map", "reduce"))]
@@ -181,7 +207,7 @@ def building(config: GraphRagConfig, lengths: Lengths) -> Work:
     if config.llm is None or not config.written_tokens:
         return work
     written = indexed_passages(config, lengths) * lengths.passage / 20 / PER_COMMUNITY
-    return work + index(ask(config.llm, written, INSTRUCTIONS + config.report_tokens / 10, min(LONG, config.llm.longest)))
+    return work + index(ask(config.llm, written, INSTRUCTIONS + config.report_tokens / 10, min(config.long, config.llm.longest)))
 
 
 @register(
@@ -218,6 +244,9 @@ class GraphRagIndex(SystemIndex):
 
     def show_community(self, group: Group, community: Community, hierarchy: Sequence[Community], reports: dict[int, Report]) -> str:
         """Return what the model reads: entities and relations; of what is too much, reports about the parts in their place."""
+        if self.config.prompts == PUBLISHED:
+            full = {c.id: reports[c.id].full for c in hierarchy if c.parent == community.id and c.id in reports}
+            return community_tables(group, community.entities, full, self.config.report_tokens)
         edges = np.flatnonzero(np.isin(group.index.ends, community.entities).all(axis=1))
         edges = edges[np.argsort(-group.index.weights[edges], kind="stable")]
         whole = [*entity_passages(group, community.entities), *relation_passages(group, edges.tolist())]
@@ -319,7 +348,7 @@ class GraphRagMethod:
         self.config = config
         self._services = services
         self._builder = System(config, services, GraphRagIndex)
-        model = self._builder.models(self.note, LONG)
+        model = self._builder.models(self.note, config.long)
         assert model is not None
         self._model = model
         self.in_flight = model.in_flight
@@ -354,10 +383,11 @@ class GraphRagMethod:
         self, query: Query, template: str, shown: Mapping[str, str], evidence: tuple[Evidence, ...], usage: Usage, note: Mapping[str, Any]
     ) -> Prediction:
         """Have the model write the answer in the form that the options name, and return the prediction."""
-        messages = self.config.template(template).messages(question=query.text, form=FORMS[self.config.answer], **shown)
-        reply = await self._model.ask(messages, step="reduce")
+        theirs, short = self.config.prompts == PUBLISHED, self.config.answer == "short"
+        form = PARAGRAPHS if theirs and not short else FORMS[self.config.answer]
+        reply = await self._model.ask(self.config.template(template).messages(question=query.text, form=form, **shown), step="reduce")
         failed = {FAILED: reply.failed} if reply.failed is not None else {}
-        answer = short_answer(reply.text) if self.config.answer == "short" else reply.text
+        answer = short_answer(without_references(reply.text) if theirs else reply.text) if short else reply.text
         assert self._index is not None
         return Prediction(query.id, answer, evidence, usage + reply.usage, {self.note: dict(note), **self._index.label, **failed})
 
@@ -372,11 +402,22 @@ class _Points(BaseModel):
     points: list[_Point]
 
 
+class _ScoredPoint(BaseModel):
+    description: str
+    score: float
+
+
+class _ScoredPoints(BaseModel):
+    """What the published prompt asks for: reports are named in the description."""
+
+    points: list[_ScoredPoint]
+
+
 def _global_work(config: GlobalConfig, lengths: Lengths) -> Work:
-    reports = lengths.document / 20 / PER_COMMUNITY * LONG
+    reports = lengths.document / 20 / PER_COMMUNITY * config.long
     batches = max(1.0, reports / BATCH_TOKENS)
-    mapped = ask(config.llm, lengths.questions * batches, INSTRUCTIONS + min(reports, BATCH_TOKENS), LONG)
-    return building(config, lengths) + mapped + ask(config.llm, lengths.questions, INSTRUCTIONS + LONG, SHORT)
+    mapped = ask(config.llm, lengths.questions * batches, INSTRUCTIONS + min(reports, BATCH_TOKENS), config.long)
+    return building(config, lengths) + mapped + ask(config.llm, lengths.questions, INSTRUCTIONS + config.long, SHORT)
 
 
 @register(
@@ -396,8 +437,11 @@ class GraphRagGlobal(GraphRagMethod):
             return Prediction(query.id, "", notes={self.note: {"fallback": "nothing to read"}})
         index, group, reported = read
         batches = self.batches(query, reported)
-        mapped = await together(*(self._mapped(query, batch) for batch in batches))
-        points = sorted((point for some, _, _ in mapped for point in some if point.score > 0), key=lambda point: -point.score)
+        weights = occurrence_weights(group, (c for c in reported.communities if c.id in (reported.reports or {})))
+        mapped = await together(*(self._mapped(query, batch, weights) for batch in batches))
+        found = ((place, point) for place, (some, _, _) in enumerate(mapped) for point in some if point.score > 0)
+        ordered = sorted(found, key=lambda pair: -pair[1].score)
+        points = [point for _, point in ordered]
         usage = sum((cost for _, cost, _ in mapped), Usage())
         note: dict[str, Any] = {"reports": sum(map(len, batches)), "points": len(points)}
         if lost := sum(bool(why) for *_, why in mapped):
@@ -407,6 +451,8 @@ class GraphRagGlobal(GraphRagMethod):
         if not kept:
             return Prediction(query.id, "", evidence, usage, {self.note: {**note, "fallback": "no point"}, **index.label})
         text = "\n".join(f"- {passage.text}" for passage in kept)
+        if self.config.prompts == PUBLISHED:
+            text = analyst_points([(place, point.score, point.description) for place, point in ordered[: len(kept)]])
         return await self.written(query, "reduce", {"points": text}, evidence, usage, note)
 
     def batches(self, query: Query, reported: Reported) -> list[list[tuple[int, Report]]]:
@@ -417,7 +463,8 @@ class GraphRagGlobal(GraphRagMethod):
         batches: list[list[tuple[int, Report]]] = []
         room = 0
         for number in wanted:
-            size = tokens(reports[number].title + reports[number].text)
+            report = reports[number]
+            size = tokens(report.full if self.config.prompts == PUBLISHED else report.title + report.text)
             if not batches or room < size:
                 batches.append([])
                 room = BATCH_TOKENS
@@ -425,11 +472,20 @@ class GraphRagGlobal(GraphRagMethod):
             room -= size
         return batches
 
-    async def _mapped(self, query: Query, batch: Sequence[tuple[int, Report]]) -> tuple[list[_Point], Usage, str]:
+    async def _mapped(
+        self, query: Query, batch: Sequence[tuple[int, Report]], weights: Mapping[int, float]
+    ) -> tuple[list[_Point], Usage, str]:
         text = "\n\n".join(f"[{number}] {report.title}\n{report.text}" for number, report in batch)
-        reply = await self._model.ask(self.config.template("map").messages(question=query.text, reports=text), shape=_Points, step="map")
+        theirs = self.config.prompts == PUBLISHED
+        if theirs:
+            text = report_table([(number, report.title, weights[number], report.full, report.rating) for number, report in batch])
+        messages = self.config.template("map").messages(question=query.text, reports=text)
+        reply = await self._model.ask(messages, shape=_ScoredPoints if theirs else _Points, step="map")
         read = parse_json(reply.text, _Points)
-        return (read.value.points if read.value else []), reply.usage, reply.failed or read.failed or ""
+        points = read.value.points if read.value else []
+        if theirs:
+            points = [point.model_copy(update={"reports": reports_in(point.description)}) for point in points]
+        return points, reply.usage, reply.failed or read.failed or ""
 
 
 def _evidence(index: GraphRagIndex, query: Query, group: Group, reported: Reported, points: Sequence[_Point]) -> tuple[Evidence, ...]:

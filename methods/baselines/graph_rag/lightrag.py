@@ -17,8 +17,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ from methods.baselines.graph_rag.common import (
     said,
     within,
 )
-from methods.graphs.extraction import PROMPTS, LLMExtractor
+from methods.graphs.extraction import LLMExtractor
 from methods.models.chat import ChatModel
 from methods.models.chat import parse as parse_json
 from methods.prompts import Prompt
@@ -59,6 +59,13 @@ INSTRUCTIONS = 250
 class LightConfig(GraphConfig):
     """Options of LightRAG."""
 
+    published: ClassVar[Mapping[str, str]] = {
+        "extraction_keywords": "lightrag_extraction",
+        "gleaning": "lightrag_gleaning",
+        "loop": "lightrag_loop",
+        "keywords": "lightrag_keywords",
+    }
+
     mode: Literal["local", "global", "hybrid", "mix", "naive"] = Field("hybrid", description="what is searched; released script: hybrid")
     gleanings: int = Field(1, ge=0, description="times that the model is asked again for entities and relations that it left out")
     top_k: int = Field(60, ge=1, description="entities and relations found")
@@ -75,10 +82,10 @@ class LightConfig(GraphConfig):
 
     def reading_by(self, model: ChatModel) -> LLMExtractor:
         """Records with keywords, gleaned."""
-        return LLMExtractor(model, self.prompt, keywords=True, gleanings=self.gleanings)
+        return LLMExtractor(model, gleanings=self.gleanings, prompts=self.record_prompts("extraction_keywords"))
 
     def templates(self) -> list[Prompt]:
-        return [PROMPTS["extraction_keywords"].load(self.prompt), PROMPTS["gleaning"].load(), self.template("keywords")]
+        return [*self.record_prompts("extraction_keywords").values(), self.template("keywords")]
 
 
 class Keywords(BaseModel):

@@ -11,7 +11,6 @@ import pytest
 import methods
 from benchmarks.published_prompts import registry
 from methods.baselines.end_to_end.search_r1 import TEMPLATES
-from methods.baselines.graph_rag.common import PROMPTS as GRAPH_RAG
 from methods.baselines.hyde import PROMPT as HYDE
 from methods.baselines.rerank.log_odds import PROMPTS as LOG_ODDS
 from methods.baselines.rerank.prompts import PROMPTS as RERANKERS
@@ -193,7 +192,7 @@ PAGES = {
     "end-to-end": "methods.baselines.end_to_end.",
 }
 ELSEWHERE = {"end-to-end": ("chatqa", "ddr_generator", "in_context_rag", "in_context_ralm", "rq_rag_prompted"), "graph-rag": ("hyde",)}
-NAMED = {"in_context_ralm": "ic_ralm", "graphrag_drift": "drift"}
+NAMED = {"in_context_ralm": "ic_ralm"}
 """Systems whose published prompts have another name."""
 RELEASED_ONLY = {
     "rankllama": "layout of its model card",
@@ -209,7 +208,6 @@ RELEASED_ONLY = {
 DEFAULTS = {
     **{shipped.published: shipped for shipped in (*RERANKERS.values(), *LOG_ODDS.values(), *TEMPLATES.values(), *RALM.values())},
     "hyde": HYDE,
-    **{name: GRAPH_RAG[name] for name in GRAPH_RAG if GRAPH_RAG[name].published},
     "ic_ralm_one": RALM["ic_ralm"],
 }
 """Templates by the name of the published prompt that may stand in their place; readers of compressors have it by default."""
@@ -221,10 +219,11 @@ def prompt_lines(page: str) -> list[str]:
     lines = []
     for entry in sorted(entries, key=lambda entry: entry.id):
         own = NAMED.get(entry.id, entry.id)
-        known = [name for name in registry() if name == own or name.startswith(f"{own}_")]
+        graph = list(dict.fromkeys(getattr(entry.config, "published", {}).values()))
+        known = graph or [name for name in registry() if name == own or name.startswith(f"{own}_")]
         for name in known:
-            option = "prompts" if "prompts" in entry.config.model_fields else "prompt"
-            condition = "" if name not in DEFAULTS or DEFAULTS[name].released else f"with `{option}: published`: "
+            condition = "" if name not in DEFAULTS or DEFAULTS[name].released else "with `prompt: published`: "
+            condition = "preset `released` (`prompts: published`): " if graph else condition
             lines.append(f"| `{entry.id}` | {condition}{registry()[name].source} | {registry()[name].license} |")
         options = {"prompt", "prompts", "llm"} & set(entry.config.model_fields)
         if (text := RELEASED_ONLY.get(entry.id)) or (options and not known):

@@ -13,9 +13,9 @@ hypothetical report is encoded as a passage; tokens are characters / 4; a short 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -48,6 +48,11 @@ EVIDENCE = 100
 
 class DriftConfig(ReportsConfig):
     """Options of DRIFT search."""
+
+    published: ClassVar[Mapping[str, str]] = {
+        **ReportsConfig.published,
+        **{name: name for name in ("drift_primer", "drift_local", "drift_reduce")},
+    }
 
     reports: int = Field(20, ge=1, description="reports most like the hypothetical one; released: drift_k_followups")
     folds: int = Field(5, ge=1, description="calls that these reports are divided among")

@@ -82,9 +82,6 @@ class GraphRagConfig(GraphConfig):
         "gleaning": "graphrag_gleaning",
         "loop": "graphrag_loop",
         "report": "graphrag_report",
-        "map": "graphrag_map",
-        "reduce": "graphrag_reduce",
-        **{name: name for name in ("drift_primer", "drift_local", "drift_reduce")},
     }
 
     gleanings: int = Field(1, ge=0, description="times that the model is asked again for entities and relations that it left out")
@@ -145,6 +142,8 @@ class ReportsConfig(GraphRagConfig):
 
 class GlobalConfig(ReportsConfig):
     """Options of global search."""
+
+    published: ClassVar[Mapping[str, str]] = {**GraphRagConfig.published, "map": "graphrag_map", "reduce": "graphrag_reduce"}
 
 
 class _Finding(BaseModel):

@@ -43,7 +43,7 @@ from methods.models.endpoint import ChatConfig, Counter, Fault, Messages, TokenC
 from methods.models.limits import Address, limiters
 from methods.models.reply import Completion
 from methods.models.thoughts import opening_of
-from methods.models.weights import SHIPPED, adapted, beginning_hash, is_encoder_decoder, locate, weights_hash
+from methods.models.weights import SHIPPED, adapted, beginning_hash, check_adapter, is_encoder_decoder, locate, weights_hash
 
 if TYPE_CHECKING:
     from methods.models.causal import CausalModel, Generation, Sampling
@@ -202,6 +202,7 @@ def check_llm(config: LLMConfig) -> None:
         locate(config.local)
         if config.adapter is not None:
             locate(config.adapter)
+            check_adapter(config.adapter, config.local, where="llm.adapter")
     else:
         SCRIPTS.get(config.scripted.partition("/")[0], where="scripted")
 

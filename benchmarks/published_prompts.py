@@ -164,19 +164,34 @@ def texts_in(name: str, folder: Path) -> tuple[Mapping[str, Text], Path] | None:
 def download(reference: str) -> list[dict[str, str]]:
     """Fetch what `prompts` or `prompts/NAME` names and is not on this machine, and return each prompt's source, license and file.
 
-    Other references name data sets, and nothing is returned for them.
+    Other references name data sets, and nothing is returned for them. A name may be that of a prompt, or of a system with several.
 
     Raises:
-        UserError: No prompt has this name, or as of `texts_of`.
+        UserError: No prompt has this name, or as of `texts_of` if all others are there.
     """
     folder, _, name = reference.partition("/")
     if folder != FOLDER:
         return []
-    if name and name not in registry():
+    names = [each for each in registry() if not name or each == name or each.startswith(f"{name}_")]
+    if not names:
         raise UserError(f"no published prompt is called {name!r}", code="unknown-prompt", where=reference, try_this=", ".join(registry()))
-    names = [name] if name else list(registry())
+    failed: dict[str, UserError] = {}
     for each in names:
-        texts_of(each)
+        try:
+            texts_of(each)
+        except UserError as error:
+            failed[each] = error
+    if failed:
+        first = next(iter(failed.values()))
+        if len(names) == 1:
+            raise first
+        raise UserError(
+            f"{len(failed)} of {len(names)} published prompts could not be fetched: {', '.join(failed)}; the others are on this machine. "
+            f"{next(iter(failed))}: {first.what}",
+            code=first.code,
+            where=first.where,
+            try_this=f"run `ragmeter data download {reference}` again, or set prompt: ours for these systems",
+        )
     return [
         {
             "reference": f"{FOLDER}/{each}",

@@ -186,6 +186,17 @@ def test_what_is_not_served_or_not_as_recorded_is_refused_and_not_kept(entry: Pu
     assert download("worlds/multihop:test") == []
 
 
+def test_all_prompts_are_tried_and_those_that_failed_are_named(entry: Published, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = entry.model_copy(update={"commit": "gone"})
+    monkeypatch.setattr(published_prompts, "registry", lambda: {"own_gone": gone, "own": entry, "other": entry})
+    for reference in ("prompts", "prompts/own"):
+        with raises("published-prompt-missing") as caught:
+            download(reference)
+        assert "own_gone" in str(caught.value)
+        assert path_of("own").exists()
+    assert [item["reference"] for item in download("prompts/other")] == ["prompts/other"]
+
+
 def test_texts_in_the_program_of_a_checkpoint_are_read_without_running_it(tmp_path: Path) -> None:
     assert texts_in("cocom", tmp_path) is None
     for name, text in (("modeling_bad.py", "def ("), ("modelling_other.py", "a = 1"), ("modelling_pisco.py", PISCO)):

@@ -102,6 +102,16 @@ class SystemConfig(MethodConfig):
         exclude_if=lambda value: value is None,
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _one_choice(cls, value: Any) -> Any:
+        """Take `prompt: ours` and `prompt: published` for `prompts`; ours is the default, so that both have one fingerprint."""
+        if not isinstance(value, dict):
+            return value
+        if value.get("prompt") in (OURS, PUBLISHED) and "prompt" in cls.model_fields:
+            value = {**value, "prompts": value["prompt"], "prompt": None}
+        return {**value, "prompts": None} if value.get("prompts") == OURS else value
+
     @model_validator(mode="after")
     def _has_a_model(self) -> Any:
         if self.llm is None and self.reads_with_llm:
@@ -151,7 +161,7 @@ class SystemConfig(MethodConfig):
         file = self.own_file(name)
         if file is None and self.prompts == PUBLISHED and name in self.published:
             return published(self.published[name])
-        return TEMPLATES[name].load_from(None if self.prompts in (OURS, PUBLISHED) else self.prompts, file)
+        return TEMPLATES[name].load_from(None if self.prompts == PUBLISHED else self.prompts, file)
 
     def own_file(self, name: str) -> str | None:
         """Return the file that the options name for a template; None: none."""
@@ -173,7 +183,7 @@ class GraphConfig(SystemConfig):
     extractor: Literal["llm", "noun_phrases", "worlds"] = Field(
         "llm", description="llm: ask the model; without one noun_phrases (names by rule, related where near) or worlds (their sentences)"
     )
-    prompt: str | None = Field(None, description="a template file of one's own for the extraction; null: as `prompts` says")
+    prompt: str | None = Field(None, description="a template file of one's own for the extraction; `ours` and `published` as in `prompts`")
     window: int = Field(20, ge=1, description="noun_phrases: words between two names that are related")
     pipeline: str | None = Field(None, description="noun_phrases: a spaCy pipeline that finds the names; null: rules")
 
@@ -182,7 +192,7 @@ class GraphConfig(SystemConfig):
         return self.extractor == "llm"
 
     def own_file(self, name: str) -> str | None:
-        return self.prompt if name in READING and self.prompt != OURS else None
+        return self.prompt if name in READING else None
 
     def reading_by(self, model: ChatModel) -> Any:
         """Return the extractor that asks the model about each passage."""

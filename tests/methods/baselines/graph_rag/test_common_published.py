@@ -116,9 +116,12 @@ def test_published_prompts_are_part_of_a_fingerprint_and_are_not_fetched_for_it(
     monkeypatch.setattr("benchmarks.published_prompts.cache_home", lambda: tmp_path)
     for name in ("graphrag", "lightrag", "hipporag", "hipporag2"):
         llm = {"llm": {"model": "m"}}
-        ours, own, theirs = (Component.of(name, llm | more) for more in ({}, {"prompts": "ours"}, {"preset": "released"}))
-        assert ours.entry.checkpoint_hash(ours.config) == own.entry.checkpoint_hash(own.config)
-        assert theirs.fingerprint != ours.fingerprint
+        released = {"preset": "released"}
+        own = ({}, {"prompts": "ours"}, {"prompt": "ours"}, {**released, "prompt": "ours"}, {**released, "prompts": "ours"})
+        assert len({Component.of(name, llm | more).fingerprint for more in own}) == 1
+        theirs = Component.of(name, llm | released)
+        assert theirs.fingerprint == Component.of(name, llm | {"prompt": "published"}).fingerprint
+        assert theirs.fingerprint != Component.of(name, llm).fingerprint
         with raises("published-prompt-missing"):
             theirs.config.preflight()
 

@@ -67,7 +67,7 @@ BATCH_TOKENS = 12_000
 """Tokens of reports that are read at once, and of points that are answered from."""
 INSTRUCTIONS = 350
 PARAGRAPHS = "multiple paragraphs"
-"""How the published prompts are told the form of a long answer."""
+"""The form of a long answer, as the published prompts have it."""
 FORMS = {"short": "a short phrase: a name, a number, yes or no; no sentence", "paragraphs": "several paragraphs"}
 """How a model is told the form of an answer."""
 PER_COMMUNITY = 6

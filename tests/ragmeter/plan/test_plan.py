@@ -177,7 +177,7 @@ methods:
   - {id: graphrag, config: *native, reader: *chat}
   - {id: hipporag, config: *native, reader: *chat}
   - {id: hipporag2, config: *native, reader: *chat}
-  - {id: raptor, config: *native, reader: *chat}
+  - {id: raptor, config: {<<: *native, reduction: svd}, reader: *chat}
   - {id: memorag, config: {<<: *native, memory: lite, draft: true}, reader: *chat}
   - {id: graphrag_global, config: *native}
 """

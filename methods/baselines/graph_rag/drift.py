@@ -124,10 +124,10 @@ def _work(config: DriftConfig, lengths: Lengths) -> Work:
     reports = min(config.reports, max(1.0, lengths.document / 20 / PER_COMMUNITY))
     folds, actions = min(config.folds, reports), config.depth * config.questions
     shown = config.tokens * REPORTS_SHARE + min(config.tokens * SOURCES_SHARE, lengths.document)
-    asked = ask(config.llm, lengths.questions, INSTRUCTIONS + LONG, LONG)
-    asked += ask(config.llm, lengths.questions * folds, INSTRUCTIONS + reports / folds * LONG, LONG)
-    asked += ask(config.llm, lengths.questions * actions, INSTRUCTIONS + shown, LONG)
-    return building(config, lengths) + asked + ask(config.llm, lengths.questions, INSTRUCTIONS + (folds + actions) * LONG, LONG)
+    calls = ask(config.llm, lengths.questions, INSTRUCTIONS + LONG, LONG)
+    calls += ask(config.llm, lengths.questions * folds, INSTRUCTIONS + reports / folds * LONG, LONG)
+    calls += ask(config.llm, lengths.questions * actions, INSTRUCTIONS + shown, LONG)
+    return building(config, lengths) + calls + ask(config.llm, lengths.questions, INSTRUCTIONS + (folds + actions) * LONG, LONG)
 
 
 @register(
@@ -168,9 +168,9 @@ class GraphRagDrift(GraphRagMethod):
         if tried := sum(action.tries > 0 and action.answer is None for action in actions.all):
             note["questions without a readable answer"] = tried
         ordered = sorted(actions.all, key=lambda action: -action.score)
-        places = {identifier: place for place, identifier in enumerate(dict.fromkeys(i for a in ordered for i in a.sources))}
-        orders = [[places[identifier] for identifier in action.sources] for action in ordered]
-        ids = [list(places)[place] for place in alternating(*orders)[:EVIDENCE]]
+        ranks = {identifier: place for place, identifier in enumerate(dict.fromkeys(i for a in ordered for i in a.sources))}
+        orders = [[ranks[identifier] for identifier in action.sources] for action in ordered]
+        ids = [list(ranks)[place] for place in alternating(*orders)[:EVIDENCE]]
         evidence = tuple(Evidence(identifier, 1 / rank) for rank, identifier in enumerate(ids, 1))
         if not answers:
             failed = {FAILED: lost[0]} if lost else {}
@@ -196,11 +196,11 @@ class GraphRagDrift(GraphRagMethod):
     async def primed(self, query: Query, reports: list[Report]) -> tuple[Actions, list[str], Usage]:
         """Return the question's own action with the first answer and its follow-up questions, and why folds gave none."""
         prompt = self.config.template("drift_primer")
-        asked = [
+        prompts = [
             prompt.messages(question=query.text, reports="\n\n".join(report.full for report in fold))
             for fold in in_folds(reports, self.config.folds)
         ]
-        replies = await together(*(self._model.ask(messages, shape=_Primed, step="primer") for messages in asked))
+        replies = await together(*(self._model.ask(messages, shape=_Primed, step="primer") for messages in prompts))
         reads = [parse_json(reply.text, _Primed) for reply in replies]
         primed = [read.value for read in reads if read.value is not None]
         lost = [reply.failed or read.failed or "" for reply, read in zip(replies, reads, strict=True) if read.value is None]

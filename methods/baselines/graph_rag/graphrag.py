@@ -59,7 +59,7 @@ BATCH_TOKENS = 12_000
 """Tokens of reports that are read at once, and of points that are answered from."""
 INSTRUCTIONS = 350
 FORMS = {"short": "a short phrase: a name, a number, yes or no; no sentence", "paragraphs": "several paragraphs"}
-"""How a model is told the form of an answer."""
+"""The form of an answer, as a prompt names it."""
 PER_COMMUNITY = 6
 """Entities of a mean community, for plans."""
 

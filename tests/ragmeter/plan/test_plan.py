@@ -180,6 +180,7 @@ methods:
   - {id: raptor, config: {<<: *native, reduction: svd}, reader: *chat}
   - {id: memorag, config: {<<: *native, memory: lite, draft: true}, reader: *chat}
   - {id: graphrag_global, config: *native}
+  - {id: graphrag_drift, config: {<<: *native, questions: 1, depth: 1}}
 """
 
 

@@ -100,16 +100,16 @@ def imagine_report(truth: Truth, shown: Shown) -> str:
 @answers(SYSTEMS["drift_primer"])
 def prime(truth: Truth, shown: Shown) -> str:
     """DRIFT's primer: the facts of the question that reports state, and its steps."""
-    found = _facts_in(truth, shown["question"], shown["reports"])
-    value = {"intermediate_answer": "\n".join(found), "score": 90 if found else 0, "follow_up_queries": _steps(truth, shown["question"])}
+    facts = _facts_in(truth, shown["question"], shown["reports"])
+    value = {"intermediate_answer": "\n".join(facts), "score": 90 if facts else 0, "follow_up_queries": _steps(truth, shown["question"])}
     return json.dumps(value, ensure_ascii=False)
 
 
 @answers(SYSTEMS["drift_local"])
 def answer_step(truth: Truth, shown: Shown) -> str:
     """DRIFT's local search: the facts of the whole question that its context states."""
-    found = _facts_in(truth, shown["overall"], shown["context"])
-    return json.dumps({"response": "\n".join(found), "score": 90 if found else 0, "follow_up_queries": []}, ensure_ascii=False)
+    facts = _facts_in(truth, shown["overall"], shown["context"])
+    return json.dumps({"response": "\n".join(facts), "score": 90 if facts else 0, "follow_up_queries": []}, ensure_ascii=False)
 
 
 @answers(SYSTEMS["drift_reduce"])

@@ -474,6 +474,7 @@ class System:
 
 
 T = TypeVar("T", bound=type)
+Item = TypeVar("Item")
 
 
 def register(identifier: str, *, config: type[SystemConfig], **stated: Any) -> Callable[[T], T]:
@@ -532,7 +533,7 @@ def nearest(vectors: NDArray[np.float32], vector: NDArray[np.float32], k: int, a
     return best_rows((vectors @ vector).astype(np.float64), k, above=above)
 
 
-def alternating(*orders: Sequence[int]) -> list[int]:
+def alternating(*orders: Sequence[Item]) -> list[Item]:
     """One of each in turn, each once."""
     longest = max(map(len, orders), default=0)
     return list(dict.fromkeys(order[place] for place in range(longest) for order in orders if place < len(order)))

@@ -129,10 +129,10 @@ def _work(config: DriftConfig, lengths: Lengths) -> Work:
     reports = min(config.reports, max(1.0, lengths.document / 20 / PER_COMMUNITY))
     folds, actions = min(config.folds, reports), config.depth * config.questions
     shown = config.tokens * REPORTS_SHARE + min(config.tokens * SOURCES_SHARE, lengths.document)
-    asked = ask(config.llm, lengths.questions, INSTRUCTIONS + LONG, LONG)
-    asked += ask(config.llm, lengths.questions * folds, INSTRUCTIONS + reports / folds * LONG, LONG)
-    asked += ask(config.llm, lengths.questions * actions, INSTRUCTIONS + shown, LONG)
-    return building(config, lengths) + asked + ask(config.llm, lengths.questions, INSTRUCTIONS + (folds + actions) * LONG, LONG)
+    calls = ask(config.llm, lengths.questions, INSTRUCTIONS + LONG, LONG)
+    calls += ask(config.llm, lengths.questions * folds, INSTRUCTIONS + reports / folds * LONG, LONG)
+    calls += ask(config.llm, lengths.questions * actions, INSTRUCTIONS + shown, LONG)
+    return building(config, lengths) + calls + ask(config.llm, lengths.questions, INSTRUCTIONS + (folds + actions) * LONG, LONG)
 
 
 @register(
@@ -164,21 +164,18 @@ class GraphRagDrift(GraphRagMethod):
             if not drawn:
                 break
             steps = await together(*(self.step(query, index, group, reported, action) for action in drawn))
-            for raised, why, cost in steps:
+            for raised, reason, cost in steps:
                 actions.add(raised)
+                lost.append(reason)
                 usage += cost
-                lost += [why] if why else []
         answers = [action.answer for action in actions.all if action.answer]
         note |= {"questions": len(actions.all), "answers": len(answers)}
         if tried := sum(action.tries > 0 and action.answer is None for action in actions.all):
             note["questions without a readable answer"] = tried
-        ordered = sorted(actions.all, key=lambda action: -action.score)
-        places = {identifier: place for place, identifier in enumerate(dict.fromkeys(i for a in ordered for i in a.sources))}
-        orders = [[places[identifier] for identifier in action.sources] for action in ordered]
-        ids = [list(places)[place] for place in alternating(*orders)[:EVIDENCE]]
-        evidence = tuple(Evidence(identifier, 1 / rank) for rank, identifier in enumerate(ids, 1))
+        shown = alternating(*(action.sources for action in sorted(actions.all, key=lambda action: -action.score)))
+        evidence = tuple(Evidence(identifier, 1 / rank) for rank, identifier in enumerate(shown[:EVIDENCE], 1))
         if not answers:
-            failed = {FAILED: lost[0]} if lost else {}
+            failed = {FAILED: lost_call} if (lost_call := next(filter(None, lost), "")) else {}
             return Prediction(query.id, "", evidence, usage, {self.note: note, **index.label, **failed})
         return await self.written(query, "drift_reduce", {"answers": "\n\n".join(answers)}, evidence, usage, note)
 
@@ -199,16 +196,16 @@ class GraphRagDrift(GraphRagMethod):
         return [reports[place] for place in await index.compute(order)], why, reply.usage
 
     async def primed(self, query: Query, reports: list[Report]) -> tuple[Actions, list[str], Usage]:
-        """Return the question's own action with the first answer and its follow-up questions, and why folds gave none."""
+        """Return the first answer and follow-up questions; of each fold without an answer why its call failed, else "", and the cost."""
         prompt = self.config.template("drift_primer")
-        asked = [
+        prompts = [
             prompt.messages(question=query.text, reports="\n\n".join(report.full for report in fold))
             for fold in in_folds(reports, self.config.folds)
         ]
-        replies = await together(*(self._model.ask(messages, shape=_Primed, step="primer") for messages in asked))
+        replies = await together(*(self._model.ask(messages, shape=_Primed, step="primer") for messages in prompts))
         reads = [parse_json(reply.text, _Primed) for reply in replies]
         primed = [read.value for read in reads if read.value is not None]
-        lost = [reply.failed or read.failed or "" for reply, read in zip(replies, reads, strict=True) if read.value is None]
+        lost = [reply.failed or "" for reply, read in zip(replies, reads, strict=True) if read.value is None]
         score = sum(one.score for one in primed) / len(primed) if primed else 0.0
         actions = Actions(Action(query.text, "\n\n".join(one.intermediate_answer for one in primed), score))
         actions.add(question for one in primed for question in one.follow_up_queries)
@@ -217,7 +214,7 @@ class GraphRagDrift(GraphRagMethod):
     async def step(
         self, query: Query, index: GraphRagIndex, group: Group, reported: Reported, action: Action
     ) -> tuple[list[str], str, Usage]:
-        """Answer a question from its local search; return the questions that this raises, why there is no answer, and the cost."""
+        """Answer a question from its local search; return the questions that this raises, why the call failed, and the cost."""
         ranking = await index.compute(lambda: index.ranked(replace(query, text=action.question), len(group.rows)))
         nearby = ranking.notes[index.note].get("entities", [])
         reports = within(report_passages(reported, nearby, self.config.level), self.config.tokens * REPORTS_SHARE)
@@ -231,7 +228,7 @@ class GraphRagDrift(GraphRagMethod):
         action.tries += 1
         read = parse_json(reply.text, _Answered)
         if read.value is None:
-            return [], reply.failed or read.failed or "", reply.usage
+            return [], reply.failed or "", reply.usage
         action.answer, action.score = read.value.response, read.value.score
         action.sources = tuple(passage.id for passage in sources)
         return read.value.follow_up_queries, "", reply.usage

@@ -4,9 +4,10 @@ report is asked for points, and the answer is written from the best of these (gl
 Reports are written by the model when an index is built, for the communities of what is indexed as one, the deepest first,
 so that a large community can be described by what is said of its parts. Local search needs them in the native context alone.
 
-Source: Edge et al. 2024 (arXiv:2404.16130) and microsoft/graphrag 3.1: 10 entities of the 20 nearest, 12,000 tokens,
-15 % reports (of levels 0 to 2), 35 % entities and relations. Ours: descriptions are not summarized; tokens are characters / 4; the native
-context's sources are the passages that the pipeline hands on (`k`); an answer is short.
+Source: Edge et al. 2024 (arXiv:2404.16130) and microsoft/graphrag 3.1: the 20 nearest entities (10, doubled), 12,000 tokens,
+15 % reports (of levels 0 to 2), 35 % entities and relations. Ours: descriptions are not summarized; entities have any type
+(released: four); tokens are characters / 4; the native context's sources are the passages that the pipeline hands on (`k`);
+an answer is short.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ INSTRUCTIONS = 350
 PARAGRAPHS = "multiple paragraphs"
 """The form of a long answer, as the published prompts have it."""
 FORMS = {"short": "a short phrase: a name, a number, yes or no; no sentence", "paragraphs": "several paragraphs"}
-"""How a model is told the form of an answer."""
+"""The form of an answer, as a prompt names it."""
 PER_COMMUNITY = 6
 """Entities of a mean community, for plans."""
 
@@ -120,7 +121,7 @@ class GraphRagConfig(GraphConfig):
 class LocalConfig(GraphRagConfig):
     """Options of local search."""
 
-    entities: int = Field(10, ge=1, description="entities most like the question")
+    entities: int = Field(20, ge=1, description="entities most like the question; released: top_k_mapped_entities 10, doubled")
     relations: int = Field(10, ge=0, description="relations to other entities in the native context, times the entities")
     level: int | None = Field(2, ge=0, description="reports about communities up to this level; null: all levels")
     tokens: int = Field(12_000, ge=1, description="of the native context, whose shares follow")
@@ -211,7 +212,7 @@ def building(config: GraphRagConfig, lengths: Lengths) -> Work:
 
 @register(
     "graphrag",
-    version=3,
+    version=4,
     summary="GraphRAG's local search: entities near the question, their passages, relations and reports of communities",
     config=LocalConfig,
     paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",

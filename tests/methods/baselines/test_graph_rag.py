@@ -382,7 +382,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "graphrag_global": {},
     "graphrag_drift": {"questions": 4, "depth": 2},
     "memorag": {"memory": "lite", "draft": True},
-    "raptor": {},
+    "raptor": {"reduction": "svd"},
     "linear_rag": {},
 }
 

@@ -16,9 +16,9 @@ import pytest
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import Usage
-from methods.baselines.graph_rag import lightrag
+from methods.baselines.graph_rag import graphrag, lightrag
 from methods.baselines.graph_rag.common import Group
-from methods.baselines.graph_rag.graphrag import Report, Reported, relations_of, report_passages
+from methods.baselines.graph_rag.graphrag import GraphRagIndex, LocalConfig, Report, Reported, relations_of, report_passages
 from methods.baselines.graph_rag.hipporag import EPS, Facts, Hippo2Config, Hippo2Index
 from methods.baselines.graph_rag.lightrag import LightConfig, LightIndex
 from methods.graphs.communities import Community
@@ -155,10 +155,13 @@ def rows_of(context: str) -> list[set[tuple[str, ...]]]:
     return [{tuple(row[1:]) for row in table(context, name, ",")} for name in ("Entities", "Sources")] + [relations]
 
 
-def test_graphrag_shows_relations_and_reports_in_the_released_order(graphs: Path) -> None:
+def test_graphrag_shows_relations_reports_and_passages_in_the_released_order(graphs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph_input, expected = (read(graphs / "graphrag" / f"{name}.json") for name in ("input", "expected"))
     entities = {item["title"]: ("thing", item["description"], item["text_unit_ids"]) for item in graph_input["entities"]}
     group = group_of(entities, graph_input["relationships"], graph_input["text_units"], "text_unit_ids")
+    corpus = Corpus.of([Passage(name, "", text) for name, text in graph_input["text_units"].items()])
+    made = GraphRagIndex(LocalConfig(extractor="noun_phrases"), corpus, Nothing(), group.index.reads, Usage(), lambda *_: None)
+    monkeypatch.setattr(made, "group", lambda query: group)
     positions = group.index.graph.positions
     ranks = {frozenset((item["source"], item["target"])): item["rank"] for item in graph_input["relationships"]}
     listed = tuple(
@@ -185,6 +188,9 @@ def test_graphrag_shows_relations_and_reports_in_the_released_order(graphs: Path
         assert [theirs[ends] for ends in ours] == list(theirs.values())
         titles = [report.title for report in report_passages(Reported(listed, reports), nodes, 2)]
         assert titles == [row["title"] for row in case["records"]["reports"]]
+        monkeypatch.setattr(graphrag, "nearest", lambda *_, nodes=nodes, **__: np.array(nodes))
+        sources = [row[0] for row in table(case["context"], "Sources", "|")]
+        assert list(made.ranked(Query("q", "?"), 10).ids) == sources
 
 
 @pytest.mark.parametrize("mode", ["local", "global", "hybrid"])

@@ -139,6 +139,9 @@ def test_question_fails_if_no_call_gives_an_answer() -> None:
     prediction = run(system(Answers(primed={}, local={"root": [None]}), depth=2).answer_one(QUERY))
     assert prediction.notes[FAILED] == "no reply"
     assert prediction.answer == ""
+    unreadable = run(system(Answers(primed={key: [] for key in PRIMED}, local={"root": [None]}), depth=2).answer_one(QUERY))
+    assert FAILED not in unreadable.notes
+    assert unreadable.notes["graphrag_drift"]["questions without a readable answer"] == 1
 
 
 def test_plan_counts_each_call_that_a_question_may_take() -> None:

@@ -155,9 +155,9 @@ def test_a_prompt_is_fetched_once_verified_and_found_in_the_data_folder_first(
 def test_a_text_may_be_an_element_of_a_list_or_in_another_local_file(
     entry: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    places = {name: place.model_dump(by_alias=True) for name, place in entry.texts.items()}
-    places["sep"]["local"], places["prompt"]["local"] = "turns.1.content", "more.json#of.0"
-    changed = Published.model_validate({**entry.model_dump(by_alias=True), "texts": places})
+    moved = {name: place.model_dump(by_alias=True) for name, place in entry.texts.items()}
+    moved["sep"]["local"], moved["prompt"]["local"] = "turns.1.content", "more.json#of.0"
+    changed = Published.model_validate({**entry.model_dump(by_alias=True), "texts": moved})
     monkeypatch.setattr(published_prompts, "registry", lambda: {"own": changed})
     local = tmp_path / "data" / "prompts" / entry.local
     local.parent.mkdir(parents=True)

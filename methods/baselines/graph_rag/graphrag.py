@@ -439,8 +439,8 @@ class GraphRagGlobal(GraphRagMethod):
         batches = self.batches(query, reported)
         weights = occurrence_weights(group, (c for c in reported.communities if c.id in (reported.reports or {})))
         mapped = await together(*(self._mapped(query, batch, weights) for batch in batches))
-        found = ((place, point) for place, (some, _, _) in enumerate(mapped) for point in some if point.score > 0)
-        ordered = sorted(found, key=lambda pair: -pair[1].score)
+        helpful = ((place, point) for place, (some, _, _) in enumerate(mapped) for point in some if point.score > 0)
+        ordered = sorted(helpful, key=lambda pair: -pair[1].score)
         points = [point for _, point in ordered]
         usage = sum((cost for _, cost, _ in mapped), Usage())
         note: dict[str, Any] = {"reports": sum(map(len, batches)), "points": len(points)}

@@ -76,8 +76,8 @@ class HippoConfig(GraphConfig):
         return published(self.published["question"]) if self.prompts == PUBLISHED else self.template("names")
 
     def templates(self) -> list[Prompt]:
-        asked = [self.template(name) for name in ("names", "triples", "facts")]
-        return [*asked, self.question_prompt()] if self.prompts == PUBLISHED else asked
+        own = [self.template(name) for name in ("names", "triples", "facts")]
+        return [*own, self.question_prompt()] if self.prompts == PUBLISHED and "question" in self.published else own
 
 
 class Hippo2Config(HippoConfig):

@@ -1,7 +1,8 @@
 """What GraphRAG's published prompts read and ask for: CSV tables of a graph and of reports, and references to their rows.
 
-Source: microsoft/graphrag 3.1 (its modules sort_context, community_context and global search). Ours: tokens are characters / 4; if a community is too large, the reports about its parts come
-first, and relations as far as there is room (released: reports replace the relations of their part).
+Source: microsoft/graphrag 3.1 (its modules sort_context, community_context and global search). Ours: tokens are
+characters / 4; if a community is too large, the reports about its parts come first, and relations as far as there is room
+(released: reports replace the relations of their part).
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.published_prompts import texts_of
 from benchmarks.schema import Query
 from methods.api import Usage
-from methods.baselines.graph_rag.common import TEMPLATES
+from methods.baselines.graph_rag.common import TEMPLATES, SystemConfig
 from methods.baselines.graph_rag.graphrag import GlobalConfig, LocalConfig
 from methods.baselines.graph_rag.hipporag import Hippo2Config, Hippo2Index, HippoConfig, as_triple, kept_triples
 from methods.baselines.graph_rag.lightrag import LightConfig
@@ -19,6 +20,7 @@ from methods.flow import run
 from methods.graphs.extraction import LLMExtractor, strings_in
 from methods.graphs.knowledge_graph import EntityRecord, RelationRecord, parse
 from methods.prompts import parse as template
+from methods.prompts import published
 from methods.registry import Component
 from tests.methods.baselines.test_graph_rag import CORPUS, READS, Says, Words
 from tests.support.errors import raises
@@ -108,6 +110,34 @@ def test_all_published_prompts_are_filled_by_what_ours_are(prompts: Path) -> Non
     for config in (GlobalConfig(**LLM), LightConfig(**LLM), HippoConfig(**LLM)):  # type: ignore[arg-type]
         for name in config.published.keys() & TEMPLATES.keys():
             assert config.template(name).placeholders - extra <= TEMPLATES[name].load().placeholders, name
+
+
+def test_hipporag2_shows_the_published_examples_to_its_filter(prompts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = json.loads((prompts / "hipporag2/filter.json").read_text("utf-8"))["prog"]
+    form = {"asked": "Q {question}\nF {fact_before_filter}", "answered": "A {fact_after_filter}"}  # stands for the file that is fetched
+    keys = {"question": "question", "before": "fact_before_filter", "after": "fact_after_filter"}
+    texts = {f"{short}_{n}": demo[key] for n, demo in enumerate(program["demos"]) for short, key in keys.items()}
+    real = texts_of
+    own = {**form, **texts, "system": program["system"]}
+    monkeypatch.setattr("methods.prompts.texts_of", lambda name, fetch: own if name == "hipporag2_facts" else real(name, fetch))
+    config = Hippo2Config(**LLM)  # type: ignore[arg-type]
+    assert len(config.templates()) == 3
+    listed = json.dumps({"fact": [["é", "is", "{b}"]]})
+    expected = [program["system"]]
+    for demo in program["demos"]:
+        expected += [form["asked"].format(**demo), form["answered"].format(**demo)]
+    made = config.template("facts").messages(question=TEXT, facts=listed)
+    assert [turn["content"] for turn in made] == [*expected, form["asked"].format(question=TEXT, fact_before_filter=listed)]
+
+
+@pytest.mark.parametrize("system", ["graphrag", "graphrag_global", "graphrag_drift", "lightrag", "hipporag"])
+def test_released_presets_pass_the_check_before_a_run(prompts: Path, system: str) -> None:
+    config = Component.of(system, {"llm": {"model": "m", "key_variable": None}, "preset": "released"}).config
+    assert isinstance(config, SystemConfig)
+    config.preflight()
+    ours = {prompt.hash for prompt in config.model_copy(update={"prompts": None}).templates()}
+    assert not {published(name).hash for name in config.published.values()} - {prompt.hash for prompt in config.templates()}
+    assert ours != {prompt.hash for prompt in config.templates()}
 
 
 def test_published_prompts_are_part_of_a_fingerprint_and_are_not_fetched_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ Calls are those of a `ChatModel`: limits, retries, cache and costs are shared.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -23,6 +23,7 @@ from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig, Messages
 from methods.models.likelihood import Item, LabelScores, Likelihood, ScoringConfig, TextEncoder, label_scores
 from methods.models.llm import Choice, Conversations, LabelModel, check_llm, open_llm
+from methods.models.reply import Completion, Logprobs
 from methods.models.weights import context_length, is_encoder_decoder, load_tokenizer, locate, weights_hash
 from methods.registry import MethodConfig
 from methods.work import Needs, Work, ask, encode, needs_of
@@ -252,15 +253,25 @@ class ServedModel:
         """
         sent = [*ids, *target]
         fields: dict[str, Any] = {"max_tokens": 0, "echo": True, "logprobs": 1, "return_tokens_as_token_ids": True}
-        reply = await self._chat.resume(sent, fields, shown=str(self.tokenizer.decode(sent)), step=step)
+        named = tuple(f"{_ID}{token}" for token in sent)
+
+        def of_target(completion: Completion) -> Completion:
+            """Keep the target's log-probabilities if the tokens are those that were sent; a prompt's fill the cache."""
+            stated = completion.logprobs
+            if stated is None or stated.tokens[: len(named)] != named:
+                return completion
+            own = slice(len(ids), len(named))
+            return replace(completion, text="", logprobs=Logprobs(stated.tokens[own], stated.values[own], {}))
+
+        reply = await self._chat.resume(sent, fields, shown=str(self.tokenizer.decode(sent)), step=step, keep=of_target)
         if reply.failed is not None:
             return Scored((), reply.usage, reply.failed)
         stated = reply.logprobs
         if stated is None or not stated.tokens or not all(token.startswith(_ID) for token in stated.tokens):
             raise self._silent()
-        if [int(token.removeprefix(_ID)) for token in stated.tokens[: len(sent)]] != sent:
+        if stated.tokens != named[len(ids) :]:
             raise self._silent("of the tokens that were sent")
-        values = tuple(value for value in stated.values[len(ids) : len(sent)] if value is not None)
+        values = tuple(value for value in stated.values if value is not None)
         if len(values) < len(target):
             raise self._silent("of every token of the text to score")
         return Scored(values, reply.usage)

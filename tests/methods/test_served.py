@@ -23,6 +23,7 @@ from methods.flow import each, run
 from methods.models.causal import CausalConfig, CausalModel
 from methods.models.likelihood import LikelihoodScorer, ScoredText, ScoringConfig, ScoringRequest, ScoringTemplate
 from methods.models.reply import Completion, Logprobs
+from methods.models.reply_cache import shared
 from methods.pipeline import assemble
 from methods.registry import Component
 from methods.served import ScorerConfig, ServedModel
@@ -200,6 +201,8 @@ def test_scores_of_given_texts_equal_those_of_local_weights_and_are_asked_for_on
             assert same.tokens == one.tokens
             assert list(same.logprobs) == pytest.approx(list(one.logprobs), abs=1e-4)
     assert {(body["max_tokens"], body["echo"]) for body in served.requests} == {(0, True)}
+    kept = [json.loads(entry.reply)["logprobs"]["tokens"] for entry in shared(tmp_path / "cache.sqlite").entries()]
+    assert {len(tokens) for tokens in kept} == {len(score.tokens) for row in made for score in row}  # and no prompt's
 
 
 def test_a_prompt_too_long_for_the_endpoint_is_cut_in_its_chunk(tiny_llama: str) -> None:

@@ -96,6 +96,7 @@ LICENSES = {"chatqa": "its model card (nvidia/Llama3-ChatQA-1.5-8B): Llama 3 com
 OTHERS = {
     "`ddr_generator`": f"{registry()['ddr_generator'].source} | {registry()['ddr_generator'].license} | no fixture | no fixture |",
     "`oscar`": f"{registry()['oscar'].source} | {registry()['oscar'].license} | no fixture | no fixture |",
+    "dataset `longbench`": f"{registry()['longbench'].source} | {registry()['longbench'].license} | no fixture | no fixture |",
     "PCC, MemoRAG's memory model, Jina v3, Stella": "ours, or as built in | – | no fixture | no fixture |",
     **{
         f"`{system}`": f"{registry()[name].source.partition(',')[0]} (preset `released`) | {registry()[name].license} "

@@ -93,6 +93,8 @@ class Published(BaseModel):
     values: Mapping[str, str] = {}
     blanks: Mapping[str, tuple[str, ...]] = {}
     stripped: tuple[str, ...] = ()
+    filled: Mapping[str, Mapping[str, str]] = {}
+    literal: tuple[str, ...] = ()
 
     def is_of(self, model: str) -> bool:
         """Tell whether the name of a model is that of one of the checkpoints, whatever stands before it."""
@@ -162,19 +164,34 @@ def texts_in(name: str, folder: Path) -> tuple[Mapping[str, Text], Path] | None:
 def download(reference: str) -> list[dict[str, str]]:
     """Fetch what `prompts` or `prompts/NAME` names and is not on this machine, and return each prompt's source, license and file.
 
-    Other references name data sets, and nothing is returned for them.
+    Other references name data sets, and nothing is returned for them. A name may be that of a prompt, or of a system with several.
 
     Raises:
-        UserError: No prompt has this name, or as of `texts_of`.
+        UserError: No prompt has this name, or as of `texts_of` if all others are there.
     """
     folder, _, name = reference.partition("/")
     if folder != FOLDER:
         return []
-    if name and name not in registry():
+    names = [each for each in registry() if not name or each == name or each.startswith(f"{name}_")]
+    if not names:
         raise UserError(f"no published prompt is called {name!r}", code="unknown-prompt", where=reference, try_this=", ".join(registry()))
-    names = [name] if name else list(registry())
+    failed: dict[str, UserError] = {}
     for each in names:
-        texts_of(each)
+        try:
+            texts_of(each)
+        except UserError as error:
+            failed[each] = error
+    if failed:
+        first = next(iter(failed.values()))
+        if len(names) == 1:
+            raise first
+        raise UserError(
+            f"{len(failed)} of {len(names)} published prompts could not be fetched: {', '.join(failed)}; the others are on this machine. "
+            f"{next(iter(failed))}: {first.what}",
+            code=first.code,
+            where=first.where,
+            try_this=f"run `ragmeter data download {reference}` again, or set prompt: ours for these systems",
+        )
     return [
         {
             "reference": f"{FOLDER}/{each}",
@@ -194,7 +211,7 @@ def path_of(name: str) -> Path:
     if not entry.texts:
         return Path(__file__).with_suffix(".yaml")
     here = _in_data_folder(entry)
-    return here if here is not None and here.is_file() else _cached(name, entry)
+    return here if here is not None and here.is_file() and all(_read(here, entry).values()) else _cached(name, entry)
 
 
 def digest(texts: Mapping[str, Text]) -> str:
@@ -247,12 +264,25 @@ def _read(path: Path, entry: Published) -> Mapping[str, Text]:
         return {}
     if ALL in entry.texts:
         return content
-    return {key: _under(content, place.local if place.local and key not in content else key) for key, place in entry.texts.items()}
+    return {key: _locally(content, path, key, place) for key, place in entry.texts.items()}
+
+
+def _locally(content: dict[str, Any], path: Path, key: str, place: Place) -> Text:
+    """Return a text of a local file, or of another one beside it; "" if it is not there."""
+    file, marked, keys = (place.local or "").rpartition("#")
+    try:
+        whole = json.loads(path.with_name(file).read_bytes()) if marked else content
+    except (OSError, ValueError):
+        return ""
+    return _under(whole, keys if keys and (marked or key not in content) else key)
 
 
 def _under(content: Any, keys: str) -> Text:
     for key in keys.split("."):
-        content = content.get(key, "") if isinstance(content, dict) else ""
+        if isinstance(content, list) and key.isdigit():
+            content = content[int(key)] if int(key) < len(content) else ""
+        else:
+            content = content.get(key, "") if isinstance(content, dict) else ""
     return content if isinstance(content, str | list) else ""
 
 

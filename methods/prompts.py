@@ -551,6 +551,8 @@ def published(name: str, shown: Collection[str] = (), fetch: bool = True, own: M
     every = {key: text.strip() if isinstance(text, str) and key in entry.stripped else text for key, text in every.items()}
     texts = {key: text for key, text in every.items() if isinstance(text, str)}
     texts |= {key: texts[key].format(*fills) for key, fills in entry.blanks.items()}
+    filled = {key: _filled(form, texts) for key, form in entry.filled.items()}
+    texts |= {key: _literal(text) for key, text in (*filled.items(), *((key, texts[key]) for key in entry.literal))}
     wordings = {key: text for key, text in every.items() if not isinstance(text, str)}
     parts: list[PromptPart] = []
     for part in entry.parts:
@@ -564,18 +566,29 @@ def published(name: str, shown: Collection[str] = (), fetch: bool = True, own: M
     return Prompt(published_hash(name, shown, own), tuple(parts), Options.model_validate(entry.options))
 
 
+def _filled(form: Mapping[str, str], texts: Mapping[str, str]) -> str:
+    """Return a text of the registry with texts in place of its placeholders."""
+    values = {name: Template(value).substitute(texts) for name, value in form.items() if name != "text"}
+    return Template(as_template(Template(form["text"]).substitute(texts))).substitute(values)
+
+
+def _literal(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
 def published_hash(name: str, shown: Collection[str] = (), own: Mapping[str, Text] | None = None) -> str:
     """Return the hash of a published prompt, which its entry of the registry and a checkpoint's own texts determine."""
     entry = registry()[name]
     fields = entry.model_dump(include={"sha256", "options", "parts", "documents", "names", "values"})
-    fields |= {name: value for name in ("layout", "stripped", "blanks") if (value := getattr(entry, name))}
+    fields |= {name: value for name in ("layout", "stripped", "blanks", "filled", "literal") if (value := getattr(entry, name))}
     fields |= {"sha256": digest(own)} if own else {}
     return content_hash([repr(fields), *sorted(shown)])
 
 
 def _published_parts(entry: Published, role: str, text: str, texts: Mapping[str, str], shown: Collection[str]) -> list[PromptPart]:
     for name in entry.values.keys() - set(shown):
-        value = Template(entry.values[name]).substitute(texts).replace("{", "{{").replace("}", "}}")
+        value = Template(entry.values[name]).substitute(texts)
+        value = value if entry.filled.keys() & Template(entry.values[name]).get_identifiers() else _literal(value)
         text = text.replace(f"{{{name}}}", value)
 
     def part(text: str, each: bool = False, between: str = "") -> PromptPart:

@@ -1,33 +1,37 @@
 """A checkpoint whose weights are behind an endpoint that continues token ids and returns log-probabilities (vLLM).
 
-The tokenizer is read here, so that an endpoint continues the token ids that local weights would read: no chat template, BOS
-or cut of the server's own comes between. Calls are those of a `ChatModel`: limits, retries, cache and costs are shared.
+The tokenizer is read here, so that an endpoint reads the token ids that local weights would read: no chat template, BOS
+or cut of the server's own comes between. To score a given text, a request repeats its prompt (`echo`) and generates nothing.
+Calls are those of a `ChatModel`: limits, retries, cache and costs are shared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from benchmarks.core.errors import Broke, UserError
+from benchmarks.core.fingerprint import fingerprint
 from methods.api import Services, Usage
-from methods.flow import run
-from methods.models.causal import Decoder, Generation, chat_text
+from methods.flow import ordered, run, together
+from methods.models.causal import FALLBACK_LENGTH, CausalConfig, CausalModel, Decoder, Generation, chat_text
 from methods.models.chat import ChatModel
-from methods.models.endpoint import ChatConfig
-from methods.models.likelihood import TextEncoder
-from methods.models.llm import check_llm, open_llm
-from methods.models.weights import load_tokenizer
+from methods.models.endpoint import ChatConfig, Messages
+from methods.models.likelihood import Item, LabelScores, Likelihood, ScoringConfig, TextEncoder, label_scores
+from methods.models.llm import Choice, Conversations, LabelModel, check_llm, open_llm
+from methods.models.reply import Completion, Logprobs
+from methods.models.weights import context_length, is_encoder_decoder, load_tokenizer, locate, weights_hash
 from methods.registry import MethodConfig
-from methods.work import Needs, needs_of
+from methods.work import Needs, Work, ask, encode, needs_of
 
 TOP = 20
 """Tokens in the place of one whose log-probabilities are asked for; the most that vLLM returns by default."""
 _ID = "token_id:"
+VLLM = "serve the checkpoint by vLLM (its /v1/completions), or leave the option endpoint out and load the weights here"
 
 
 class ServedConfig(MethodConfig):
@@ -43,12 +47,13 @@ class ServedConfig(MethodConfig):
     @model_validator(mode="after")
     def _decides_nothing_else(self) -> ServedConfig:
         if self.endpoint is not None and {"max_tokens", "temperature"} & self.endpoint.model_fields_set:
-            raise ValueError(
-                "endpoint must not set max_tokens or temperature: the system decodes greedily up to its own option max_new_tokens"
-            )
+            raise ValueError("endpoint must not set max_tokens or temperature, which the system decides")
         if self.endpoint is not None and self.endpoint.batch:
             raise ValueError("endpoint must not set batch: calls depend on earlier replies")
         return self
+
+    probes: ClassVar[tuple[Literal["write", "score"], ...]] = ("write",)
+    """What the system asks of an endpoint: continuations, or scores of given texts."""
 
     @property
     def served(self) -> ChatConfig | None:
@@ -67,17 +72,68 @@ class ServedConfig(MethodConfig):
         return needs_of(self.served or self)
 
     def reach(self, cache: Path | None) -> None:
-        """Ask the endpoint for one token with its log-probability, unless replies of its model are kept."""
+        """Ask the endpoint for log-probabilities once in each way that the system does; the cache keeps the replies.
+
+        Raises:
+            Broke: The endpoint does not answer, or returns no log-probabilities of the tokens that were sent.
+        """
         super().reach(cache)
-        if self.endpoint is not None and not holds(self.endpoint, cache):
-            run(ServedModel(self, Services(), "preflight").write([0], most=1, top=TOP))
+        if self.endpoint is None:
+            return
+        model = ServedModel(self, Services(cache=cache), "preflight")
+        for probe in self.probes:
+            failed = run(model.write([0], most=1, top=TOP)).failed if probe == "write" else run(model.score([0], [0])).failed
+            if failed is not None:
+                raise Broke(
+                    f"the endpoint fails to {probe} one token: {failed}",
+                    code="endpoint-probe-failed",
+                    where=f"{self.endpoint.url} {self.endpoint.model}",
+                    try_this=VLLM,
+                )
 
 
-def holds(endpoint: ChatConfig, cache: Path | None) -> bool:
-    """Tell whether a cache has replies of an endpoint's model."""
-    from methods.models.reply_cache import shared
+class ScorerConfig(ServedConfig, CausalConfig):
+    """Options of a language model that scores given texts and generates none."""
 
-    return cache is not None and cache.exists() and shared(cache).holds(endpoint.model)
+    probes = ("score",)
+    max_new_tokens: int = Field(1, ge=1, le=1, description="nothing is generated")
+
+    @classmethod
+    def of(cls, model: str, endpoint: ChatConfig | None, **options: Any) -> ScorerConfig:
+        """Return the options of a model; options that are not given have their defaults."""
+        return cls.model_validate({"model": model, "endpoint": endpoint, **options})
+
+    def preflight(self) -> None:
+        """Check the model's folder and the endpoint's key."""
+        super().preflight()
+        locate(self.model)
+
+    def open(self, services: Services, role: str) -> CausalModel | ServedModel:
+        """Load the weights, or only the tokenizer if the model is behind an endpoint."""
+        return CausalModel(self, services.device) if self.endpoint is None else ServedModel(self, services, role)
+
+    def reach(self, cache: Path | None) -> None:
+        """Refuse an encoder-decoder model, and ask the endpoint for the log-probability of a given token."""
+        if self.endpoint is not None and is_encoder_decoder(self.model, self.revision):
+            raise UserError(
+                f"{self.model!r} is an encoder-decoder model, whose prompt and reply an endpoint does not score as one text",
+                code="served-encoder-decoder",
+                where="endpoint",
+                try_this="leave the option endpoint out and load the weights here",
+            )
+        super().reach(cache)
+
+    @property
+    def identity(self) -> str:
+        """What decides the scores: the weights, or the name of the model at the endpoint and the tokenizer's."""
+        if self.endpoint is None:
+            return fingerprint(weights_hash(self.model, self.revision), self.dtype)
+        return fingerprint(self.model, self.revision, self.endpoint.model_dump(mode="json"))
+
+
+def scoring_work(config: ScorerConfig, texts: float, length: float) -> Work:
+    """Return the cost of scoring so many texts: forward passes here, or calls that generate nothing."""
+    return encode(config, texts, length, causal=True) if config.endpoint is None else ask(config.served, texts, length, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +152,21 @@ class Written:
     generation: Generation
     logprobs: tuple[float, ...]
     last: Mapping[int, float]
+    usage: Usage
+    failed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Hold what an endpoint returned for a given text.
+
+    Attributes:
+        logprobs: Of each of its tokens, in nats; () if the call failed.
+        usage: What the call cost.
+        failed: Why the text was not scored.
+    """
+
+    logprobs: tuple[float, ...]
     usage: Usage
     failed: str | None = None
 
@@ -121,10 +192,15 @@ class ServedModel:
         self._chat: ChatModel = open_llm(config.served, services, role=role)
         self.in_flight = self._chat.in_flight
         self.room: int | None = getattr(config, "max_prompt_tokens", None)
+        self._length: int | None = None
 
     def render(self, system: str, user: str) -> str:
         """Return the text of a prompt in the checkpoint's chat template."""
-        return chat_text(self.tokenizer, [{"role": "system", "content": system}, {"role": "user", "content": user}])
+        return self.render_chat([{"role": "system", "content": system}, {"role": "user", "content": user}])
+
+    def render_chat(self, messages: Messages, variables: Mapping[str, Any] | None = None) -> str:
+        """Return the text of a conversation that the checkpoint is to continue."""
+        return chat_text(self.tokenizer, messages, variables)
 
     def encode(self, prompt: str) -> list[int]:
         """Return a prompt's token ids, as those of `CausalModel`."""
@@ -164,10 +240,104 @@ class ServedModel:
         made = Generation(text, reply.prompt_tokens, len(sent), reply.seconds, ended, tuple(tokens))
         return Written(made, values, last, reply.usage)
 
-    def _silent(self) -> UserError:
+    async def score(self, ids: Sequence[int], target: Sequence[int], *, step: str = "") -> Scored:
+        """Score the tokens of a target after a prompt.
+
+        Args:
+            ids: The prompt, at least one token.
+            target: What follows it.
+            step: Which of its prompts a system asks.
+
+        Raises:
+            Broke: The endpoint does not return the log-probability of each token of the target.
+        """
+        sent = [*ids, *target]
+        fields: dict[str, Any] = {"max_tokens": 0, "echo": True, "logprobs": 1, "return_tokens_as_token_ids": True}
+        named = tuple(f"{_ID}{token}" for token in sent)
+
+        def of_target(completion: Completion) -> Completion:
+            """Keep the target's log-probabilities if the tokens are those that were sent; a prompt's fill the cache."""
+            stated = completion.logprobs
+            if stated is None or stated.tokens[: len(named)] != named:
+                return completion
+            own = slice(len(ids), len(named))
+            return replace(completion, text="", logprobs=Logprobs(stated.tokens[own], stated.values[own], {}))
+
+        reply = await self._chat.resume(sent, fields, shown=str(self.tokenizer.decode(sent)), step=step, keep=of_target)
+        if reply.failed is not None:
+            return Scored((), reply.usage, reply.failed)
+        stated = reply.logprobs
+        if stated is None or not stated.tokens or not all(token.startswith(_ID) for token in stated.tokens):
+            raise self._silent()
+        if stated.tokens != named[len(ids) :]:
+            raise self._silent("of the tokens that were sent")
+        values = tuple(value for value in stated.values if value is not None)
+        if len(values) < len(target):
+            raise self._silent("of every token of the text to score")
+        return Scored(values, reply.usage)
+
+    def prompt_room(self, target: int) -> int:
+        """Longest prompt in tokens before a target of this length; vLLM wants room for one more token after it."""
+        if self._length is None:
+            self._length = context_length(self.config.model, self.config.revision) or FALLBACK_LENGTH
+        return self._length - target - 1
+
+    def logprobs(self, items: Sequence[Item], config: ScoringConfig) -> list[list[float]]:
+        """Return the log-probability of each token of each target, as `CausalModel.logprobs`; no option has an effect.
+
+        Raises:
+            ValueError: A prompt or a target is empty.
+            Broke: As `score`, or a call failed.
+        """
+        if not all(ids and target for ids, target in items):
+            raise ValueError("prompts and targets need at least one token")
+
+        async def score(item: Item) -> list[float]:
+            scored = await self.score(*item, step="score")
+            if scored.failed is not None:
+                raise Broke(
+                    f"a text of {len(item[0]) + len(item[1]):,} tokens was not scored: {scored.failed}",
+                    code="text-not-scored",
+                    where=f"{self.config.endpoint.url} {self.config.endpoint.model}",
+                    try_this="run the command again: the scores of other texts are kept",
+                )
+            return list(scored.logprobs)
+
+        return ordered(score, items, self.in_flight)
+
+    def _silent(self, what: str = "of token ids") -> UserError:
         return Broke(
-            f"{self.config.endpoint.url} returns no log-probabilities of token ids",
+            f"{self.config.endpoint.url} returns no log-probabilities {what}",
             code="no-token-logprobs",
             where=f"model {self.config.endpoint.model!r}",
-            try_this="serve the checkpoint by vLLM (its /v1/completions), or leave the option endpoint out and load the weights here",
+            try_this=VLLM,
         )
+
+
+class _ServedConversations(Conversations):
+    def __init__(self, model: ServedModel) -> None:
+        super().__init__()
+        self.model = model
+
+
+class ServedLabelModel(LabelModel):
+    """A model behind an endpoint that chooses among labels, with one call per label.
+
+    Args:
+        config: Options of the scorer, with an endpoint.
+        services: Of them the cache of replies.
+        role: Under which name its calls are kept.
+    """
+
+    def __init__(self, config: ScorerConfig, services: Services, role: str) -> None:
+        self._model = ServedModel(config, services, role)
+        super().__init__(_ServedConversations(self._model), role, self._model.prompt_room(1), self._model.in_flight)
+
+    async def scored(self, choice: Choice, messages: Messages, step: str) -> tuple[LabelScores | None, Usage]:
+        """Score each label by a call of its own."""
+        made = await together(*(self._model.score(choice.prompt, target, step=step) for target in choice.targets))
+        usage = sum((item.usage for item in made), Usage())
+        if any(item.failed is not None for item in made):
+            return None, usage
+        raw = [Likelihood.of(target, item.logprobs) for target, item in zip(choice.targets, made, strict=True)]
+        return label_scores(choice.labels, raw), usage

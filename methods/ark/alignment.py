@@ -8,7 +8,7 @@ document.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from benchmarks.core.fingerprint import content_id, fingerprint
 from benchmarks.schema import Passage, Question
+from methods.api import Services
 from methods.ark.config import ArkTrainingConfig, ScoreConfig
 from methods.ark.data import Document
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.formats import own_format
 from methods.models.likelihood import LikelihoodScorer, ScoringRequest, ScoringTemplate
-from methods.models.weights import weights_hash
 from methods.training.stages import read_json, write_json
 
 Scores = NDArray[np.float64]
@@ -224,10 +224,13 @@ class Terms:
         device: Where models compute.
         shelf: Folder in which raw scores are kept for every training that asks for the same; None keeps none.
         cache: Folder of vectors.
+        services: Provides the cache of replies, for a scorer behind an endpoint.
     """
 
-    def __init__(self, config: ArkTrainingConfig, device: str | None, shelf: Path | None, cache: Path | None) -> None:
-        self._config, self._device, self._shelf = config, device, shelf
+    def __init__(
+        self, config: ArkTrainingConfig, device: str | None, shelf: Path | None, cache: Path | None, services: Services | None = None
+    ) -> None:
+        self._config, self._shelf, self._services = config, shelf, replace(services or Services(), device=device)
         score = config.score
         self.terms: list[Term] = []
         own = own_format(score.scorer)
@@ -237,18 +240,15 @@ class Terms:
         ):
             if weight > 0:
                 template = ScoringTemplate(value or text, chat=score.chat_template)
-                model = fingerprint(weights_hash(score.scorer, score.revision), score.dtype)
-                self.terms.append(LikelihoodTerm(name, template, model, lambda: self.scorer))
+                self.terms.append(LikelihoodTerm(name, template, score.causal.identity, lambda: self.scorer))
         if score.v.weight > 0:
             self.terms.append(VectorTerm(config.vector_encoder, score.v.use_instruction, device, cache))
         self.computed = 0
 
     @cached_property
     def scorer(self) -> LikelihoodScorer:
-        """The scorer, loaded."""
-        from methods.models.causal import CausalModel
-
-        return LikelihoodScorer(CausalModel(self._config.score.causal, self._device))
+        """The scorer, loaded; of one behind an endpoint its tokenizer."""
+        return LikelihoodScorer(self._config.score.causal.open(self._services, "ark"))
 
     def tokens(self, document: Document) -> list[int]:
         """Length of each chunk in the scorer's tokens."""

@@ -15,12 +15,13 @@ from methods.graphs.chunking import CHUNKS, ChunkConfig
 from methods.graphs.extraction import GraphConfig
 from methods.graphs.neighborhood import PRESETS as NEIGHBORHOODS
 from methods.graphs.neighborhood import NeighborhoodConfig
-from methods.models.causal import CausalConfig
 from methods.models.encoder import EncoderConfig
+from methods.models.endpoint import ChatConfig
 from methods.models.llm import LLMConfig, check_llm, reach_llm
 from methods.models.weights import PRESETS as ENCODERS
-from methods.models.weights import check_models, check_remote_code, locate
+from methods.models.weights import check_models, check_remote_code
 from methods.presets import read_presets
+from methods.served import ScorerConfig
 from methods.training import TrainingConfig, TrainingOptions
 
 Stage = Literal["stage1", "stage2", "stage3"]
@@ -61,6 +62,12 @@ class ScoreConfig(TrainingOptions):
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
         None, description="of the scorer; null: float32 on CPU, the checkpoint's own elsewhere"
     )
+    endpoint: ChatConfig | None = Field(
+        None,
+        description="an endpoint that serves the scorer and returns log-probabilities (vLLM); only its tokenizer is loaded. "
+        "null: weights of this machine",
+        exclude_if=lambda value: value is None,
+    )
     f: ForwardConfig = ForwardConfig.model_validate({})
     b: BackwardConfig = BackwardConfig.model_validate({})
     v: VectorConfig = VectorConfig.model_validate({})
@@ -87,13 +94,15 @@ class ScoreConfig(TrainingOptions):
             raise ValueError("all three scores have weight 0")
         if self.short_penalty and self.normalize != "minmax":
             raise ValueError("short_penalty scales totals, which must not be negative: normalize: minmax")
+        if self.endpoint is not None and not (self.f.weight or self.b.weight):
+            raise ValueError("endpoint has no effect if f.weight and b.weight are 0")
+        _ = self.causal  # checks the options of the endpoint
         return self
 
     @property
-    def causal(self) -> CausalConfig:
+    def causal(self) -> ScorerConfig:
         """The scorer's options."""
-        options = {"model": self.scorer, "revision": self.revision, "dtype": self.dtype, "max_new_tokens": 1}
-        return CausalConfig.model_validate(options)
+        return ScorerConfig.of(self.scorer, self.endpoint, revision=self.revision, dtype=self.dtype)
 
 
 class MineConfig(TrainingOptions):
@@ -284,15 +293,17 @@ class ArkTrainingConfig(TrainingConfig):
         if not self.scores:
             return
         if self.score.f.weight or self.score.b.weight:
-            locate(self.score.scorer)
+            self.score.causal.preflight()
             check_remote_code(self.score.scorer, False)
         if self.score.v.weight:
             check_models(self.vector_encoder)
 
     def reach(self, cache: Path | None) -> None:
-        """One short call to every endpoint, unless replies of its model are kept."""
+        """Make one short call to every endpoint."""
         for llm in self.llms:
             reach_llm(llm, cache)
+        if self.scores and (self.score.f.weight or self.score.b.weight):
+            self.score.causal.reach(cache)
 
 
 def encoder_config(model: str, options: Mapping[str, Any]) -> EncoderConfig:

@@ -104,7 +104,7 @@ def explain(question: Question, corpus: Corpus, config: ArkExplainConfig, servic
 
 
 def _scores(document: Document, question: Question, options: ArkTrainingConfig, services: Services) -> list[AlignmentRow]:
-    terms = Terms(options, services.device, services.folder("alignment"), services.folder("embeddings"))
+    terms = Terms(options, services.device, services.folder("alignment"), services.folder("embeddings"), services)
     tokens = terms.tokens(document) if options.penalizes_short else None
     (raw,) = terms.raw(document, [question])
     return aligned(question.id, [piece.id for piece in document.pieces], raw, options.score, tokens)

@@ -23,6 +23,7 @@ from methods.graphs.chunking import ChunkConfig
 from methods.graphs.extraction import PROMPTS
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import weights_hash
+from methods.served import scoring_work
 from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, known_data, register_training
 from methods.training.loop import Loop, LoopOptions, LoopPlace, Schedule, Validate, accelerator
 from methods.training.model_card import RETRIEVER, write_model_card
@@ -325,7 +326,7 @@ def _needs(config: ArkTrainingConfig) -> Needs:
     similarity = config.kg.similarity
     return needs_of(
         config.encoder,
-        config.score.causal if config.scores and (config.score.f.weight or config.score.b.weight) else None,
+        (config.score.causal.served or config.score.causal) if config.scores and (config.score.f.weight or config.score.b.weight) else None,
         config.vector_encoder if config.scores and config.score.v.weight else None,
         similarity.encoder if config.augments and similarity.enabled else None,
         *config.llms,
@@ -377,7 +378,7 @@ def _scored(config: ArkTrainingConfig, lengths: Lengths) -> Work:
     number, length = _chunks(config, lengths)
     score, read = config.score, length + lengths.question + lengths.answer + PROMPT
     passes = [bool(score.f.weight), bool(score.b.weight)].count(True)
-    work = encode(score.causal, passes * lengths.questions * number, read, causal=True)
+    work = scoring_work(score.causal, passes * lengths.questions * number, read)
     if not score.v.weight:
         return work
     encoder = config.vector_encoder
@@ -453,7 +454,7 @@ class ArkTraining:
         config, services = self.config, context.services
         process = accelerator(config.train.precision, services.device)
         material = load_material(config)
-        terms = Terms(config, str(process.device), services.folder("alignment"), services.folder("embeddings"))
+        terms = Terms(config, str(process.device), services.folder("alignment"), services.folder("embeddings"), services)
         source = (self._source or GraphQueries(config, context.work, services)) if config.augments else None
         preparation = Preparation(config, material, context.work, terms, source, context.progress)
         options = config.model_dump(mode="json")

@@ -38,7 +38,7 @@ from methods.models.bounded import mended
 from methods.models.chat import ChatModel, Reply
 from methods.models.chat import parse as parse_json
 from methods.models.llm import LLM, MayAskConfig, defaults, open_llm
-from methods.prompts import shipped
+from methods.prompts import Prompt, shipped
 
 PROMPTS = shipped("methods.graphs", "extraction", "extraction_keywords", "gleaning", "names", "triples", "queries")
 
@@ -140,17 +140,30 @@ class LLMExtractor:
         prompt: A template file of one's own.
         keywords: Whether relations have keywords.
         gleanings: How often the model is asked for what it left out.
+        prompts: `extraction` and `gleaning` in place of the templates; with `loop`, the model is asked before each further
+            gleaning whether something is still left out, and texts in records lose the quotes around them.
     """
 
-    def __init__(self, model: ChatModel, prompt: str | None = None, *, keywords: bool = False, gleanings: int = 0) -> None:
+    def __init__(
+        self,
+        model: ChatModel,
+        prompt: str | None = None,
+        *,
+        keywords: bool = False,
+        gleanings: int = 0,
+        prompts: Mapping[str, Prompt] | None = None,
+    ) -> None:
+        own = prompts or {}
         self._model = model
-        self._prompt = PROMPTS["extraction_keywords" if keywords else "extraction"].load(prompt)
-        self._again = PROMPTS["gleaning"].load()
+        self._prompt = own.get("extraction") or PROMPTS["extraction_keywords" if keywords else "extraction"].load(prompt)
+        self._again = own.get("gleaning") or PROMPTS["gleaning"].load()
+        self._loop = own.get("loop")
         self._gleanings = gleanings
 
     @property
     def fingerprint(self) -> str:
-        gleaned = (self._gleanings, self._again.hash) if self._gleanings else ()
+        gleaned: tuple[Any, ...] = (self._gleanings, self._again.hash) if self._gleanings else ()
+        gleaned += (self._loop.hash,) if self._loop is not None else ()
         return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash, *gleaned)
 
     @property
@@ -167,15 +180,24 @@ class LLMExtractor:
         """The records of a chunk; what is gleaned comes after what was said first."""
         messages = list(self._prompt.messages(text=text))
         replies: list[Reply] = []
-        for _ in range(1 + self._gleanings):
+        checks: list[Reply] = []
+        for left in range(self._gleanings, -1, -1):
             replies.append(await self._model.ask(messages, step="glean" if replies else "extract"))
-            if replies[-1].failed is not None or not replies[-1].text.replace(END, "").strip():
+            if not left or replies[-1].failed is not None or not replies[-1].text.replace(END, "").strip():
                 break
-            messages += [{"role": "assistant", "content": replies[-1].text}, *self._again.messages()]
+            messages.append({"role": "assistant", "content": replies[-1].text})
+            if self._loop is not None and len(replies) > 1:
+                checks.append(await self._model.ask([*messages, *self._loop.messages()], step="loop"))
+                if not _YES.match(checks[-1].text):
+                    break
+            messages += self._again.messages()
         answered = [reply for reply in replies if reply.failed is None]
         # Nothing more to add is no reply without a record.
         texts = [reply.text for number, reply in enumerate(answered) if not number or reply.text.replace(END, "").strip()]
-        return ChunkRead.of([parse(text) for text in texts], replies)
+        return ChunkRead.of([parse(text, quoted=self._loop is not None) for text in texts], [*replies, *checks])
+
+
+_YES = re.compile(r"\W*y(es)?\b", re.IGNORECASE)
 
 
 class _Triples(BaseModel):
@@ -190,12 +212,14 @@ class OpenIE:
     Args:
         model: The model.
         prompt: A template file of one's own for the triples.
+        prompts: `names` and `triples` in place of the templates.
     """
 
-    def __init__(self, model: ChatModel, prompt: str | None = None) -> None:
+    def __init__(self, model: ChatModel, prompt: str | None = None, prompts: Mapping[str, Prompt] | None = None) -> None:
+        own = prompts or {}
         self._model = model
-        self._names = PROMPTS["names"].load()
-        self._triples = PROMPTS["triples"].load(prompt)
+        self._names = own.get("names") or PROMPTS["names"].load()
+        self._triples = own.get("triples") or PROMPTS["triples"].load(prompt)
 
     @property
     def fingerprint(self) -> str:
@@ -210,8 +234,8 @@ class OpenIE:
         """The triples of a chunk as relations; without names the model is asked for triples all the same."""
         named = await self._model.ask(self._names.messages(text=text), step="names")
         names = strings_in(named.text) if named.failed is None else None
-        listed = json.dumps(names or [], ensure_ascii=False)
-        reply = await self._model.ask(self._triples.messages(text=text, names=listed), shape=_Triples, step="triples")
+        listed = {"names": json.dumps(names or [], ensure_ascii=False), "named_entities": json.dumps({"named_entities": names or []})}
+        reply = await self._model.ask(self._triples.messages(text=text, **listed), shape=_Triples, step="triples")
         malformed: Counter[str] = Counter({"names that are no list": 1} if names is None and named.failed is None else {})
         return ChunkRead.of([triple_records(reply.text, malformed) if reply.failed is None else Records()], [named, reply])
 

@@ -39,7 +39,9 @@ DEFAULT_STRENGTH = 1.0
 STRONGEST = 10.0
 
 _FIELDS = {"entity": (4, 4), "relationship": (5, 6)}
-_START = re.compile(r"\(\s*[\"'“”]?(entity|relationship)[\"'“”]?\s*<\|>", re.IGNORECASE)
+CONTENT = "content_keywords"
+"""Tag of a record that LightRAG's prompt asks for and its code leaves out."""
+_START = re.compile(r"\(\s*[\"'“”]?(entity|relationship|content_keywords)[\"'“”]?\s*<\|>", re.IGNORECASE)
 _QUOTES = "\"'“”‘’„«»`"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _LEFTOVER = re.compile(r"[\s#`]*(?:json|text)?[\s`]*", re.IGNORECASE)
@@ -81,8 +83,13 @@ class Records:
     repaired: Counter[str] = field(default_factory=Counter)
 
 
-def parse(reply: str) -> Records:
-    """Read a reply. A record goes from its opening mark to the last bracket before the next one's."""
+def parse(reply: str, quoted: bool = False) -> Records:
+    """Read a reply. A record goes from its opening mark to the last bracket before the next one's.
+
+    Args:
+        reply: A model's.
+        quoted: Whether quotes around a description or keywords are taken off.
+    """
     entities: list[EntityRecord] = []
     relations: list[RelationRecord] = []
     malformed: Counter[str] = Counter()
@@ -104,8 +111,11 @@ def parse(reply: str) -> Records:
         # Behind the last record a model may say good-bye; between two, there is nothing to say.
         if number + 1 < len(starts) and _LEFTOVER.fullmatch(rest) is None:
             malformed["text between records"] += 1
+        if start[1].lower() == CONTENT:
+            continue
+        fields = inside.split(FIELD)
         try:
-            record = _record(start[1].lower(), inside.split(FIELD), repaired)
+            record = _record(start[1].lower(), [_unquoted(text) for text in fields] if quoted else fields, repaired)
         except _MalformedError as error:
             malformed[str(error)] += 1
             continue
@@ -114,6 +124,11 @@ def parse(reply: str) -> Records:
         else:
             relations.append(record)
     return Records(tuple(entities), tuple(relations), malformed, repaired)
+
+
+def _unquoted(text: str) -> str:
+    inner = text.strip()
+    return inner[1:-1] if len(inner) > 1 and inner[0] == inner[-1] == '"' else text
 
 
 def render(entities: Iterable[EntityRecord], relations: Iterable[RelationRecord]) -> str:

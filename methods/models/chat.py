@@ -257,9 +257,10 @@ class _Shape:
 
 @dataclass(frozen=True, slots=True)
 class _Further:
-    """Further fields of a request."""
+    """Further fields of a request, and what is kept of the completion."""
 
     fields: Mapping[str, Any]
+    kept: Callable[[Completion], Completion] = lambda completion: completion
 
 
 _Form = _Shape | _Further | None
@@ -385,7 +386,15 @@ class ChatModel:
         self._trace(reply, step, "\n\n".join(f"{message['role']}: {message['content']}" for message in messages))
         return reply
 
-    async def resume(self, ids: Sequence[int], fields: Mapping[str, Any], *, shown: str, step: str = "") -> Reply:
+    async def resume(
+        self,
+        ids: Sequence[int],
+        fields: Mapping[str, Any],
+        *,
+        shown: str,
+        step: str = "",
+        keep: Callable[[Completion], Completion] = lambda completion: completion,
+    ) -> Reply:
         """Continue a prompt of token ids by the endpoint's `/completions`; otherwise as `ask` with `raw=True`.
 
         Args:
@@ -393,8 +402,9 @@ class ChatModel:
             fields: Further fields of the request, `max_tokens` among them.
             shown: The prompt as text, for the log of calls.
             step: As of `ask`.
+            keep: From a completion that came to the one that is cached and returned.
         """
-        reply = await self._answered([token_message(ids)], _Further(fields), 0, True)
+        reply = await self._answered([token_message(ids)], _Further(fields, keep), 0, True)
         self._trace(reply, step, shown)
         return reply
 
@@ -558,6 +568,8 @@ class ChatModel:
                 if self._backend.hopeless(fault):
                     raise await self._backend.error(fault) from None
                 return Reply("", fault.reason, calls=tries.number, seconds=tries.seconds, key=call.key)
+        if isinstance(shape, _Further):
+            completion = shape.kept(completion)
         if self._cache is not None and self._content(completion, raw).failed is None:
             cached = self._cache.put(call, completion.to_json()).reply
             completion = replace(Completion.from_json(cached), seconds=completion.seconds)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -42,7 +43,7 @@ from methods.models.endpoint import ChatConfig, Counter, Fault, Messages, TokenC
 from methods.models.limits import Address, limiters
 from methods.models.reply import Completion
 from methods.models.thoughts import opening_of
-from methods.models.weights import SHIPPED, adapted, beginning_hash, is_encoder_decoder, locate, weights_hash
+from methods.models.weights import SHIPPED, adapted, beginning_hash, check_adapter, is_encoder_decoder, locate, weights_hash
 
 if TYPE_CHECKING:
     from methods.models.causal import CausalModel, Generation, Sampling
@@ -201,6 +202,7 @@ def check_llm(config: LLMConfig) -> None:
         locate(config.local)
         if config.adapter is not None:
             locate(config.adapter)
+            check_adapter(config.adapter, config.local, where="llm.adapter")
     else:
         SCRIPTS.get(config.scripted.partition("/")[0], where="scripted")
 
@@ -395,7 +397,38 @@ class Rendered(NamedTuple):
     tokens: int
 
 
-class _Loaded:
+class Conversations:
+    """Conversations as the tokenizer of a model writes them, each tokenized once.
+
+    Attributes:
+        model: Has the tokenizer and renders: a `CausalModel`, a `Seq2SeqModel` or a `ServedModel`.
+        decodes: Whether a decoder of its own writes the reply.
+        starts: By what a reply begins with, its token ids.
+    """
+
+    model: Any
+    decodes = False
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], Rendered] = {}
+        self.starts: dict[str, tuple[int, ...]] = {}
+
+    def parts(self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any] | None = None) -> Rendered:
+        """A conversation as the model reads it; tokenized once, for who shortens it, who compares it with the room, and the model."""
+        key = (*((message["role"], message["content"]) for message in messages), *map(repr, sorted((variables or {}).items())))
+        if key not in self._known:
+            if len(self._known) >= KNOWN:
+                self._known.clear()
+            turns, start = started(messages)
+            text = self.model.render_chat(turns, variables)
+            ids = tuple(self.model.encode(text))
+            if start not in self.starts:  # the decoder's, where there is one
+                self.starts[start] = () if self.decodes or not start else tuple(self.model.text_encoder.target(start))
+            self._known[key] = Rendered(text, ids, start, len(ids) + len(self.starts[start]))
+        return self._known[key]
+
+
+class _Loaded(Conversations):
     """A model in memory, with those who wait for it; whoever asks, prompts are generated together."""
 
     def __init__(self, config: LocalConfig, device: str | None) -> None:
@@ -410,9 +443,8 @@ class _Loaded:
             "max_prompt_tokens": config.max_prompt_tokens,
             "batch_size": config.batch_size,
         }
-        self._known: dict[tuple[Any, ...], Rendered] = {}
+        super().__init__()
         self.decodes = is_encoder_decoder(config.local, config.revision)
-        self.starts: dict[str, tuple[int, ...]] = {}
         self.model: CausalModel | Seq2SeqModel = (
             Seq2SeqModel(Seq2SeqConfig.model_validate(options), device, own=config.adapter is not None)
             if self.decodes
@@ -430,20 +462,6 @@ class _Loaded:
         model.config = self.model.config.model_copy(update={"max_new_tokens": max_tokens})
         model.room = model._room()
         return model
-
-    def parts(self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any] | None = None) -> Rendered:
-        """A conversation as the model reads it; tokenized once, for who shortens it, who compares it with the room, and the model."""
-        key = (*((message["role"], message["content"]) for message in messages), *map(repr, sorted((variables or {}).items())))
-        if key not in self._known:
-            if len(self._known) >= KNOWN:
-                self._known.clear()
-            turns, start = started(messages)
-            text = self.model.render_chat(turns, variables)
-            ids = tuple(self.model.encode(text))
-            if start not in self.starts:  # the decoder's, where there is one
-                self.starts[start] = () if self.decodes or not start else tuple(self.model.text_encoder.target(start))
-            self._known[key] = Rendered(text, ids, start, len(ids) + len(self.starts[start]))
-        return self._known[key]
 
     def _generate(self, jobs: list[_WritingJob]) -> list[Generation]:
         groups: dict[tuple[int, Sampling | None, tuple[str, ...]], list[int]] = defaultdict(list)
@@ -470,10 +488,10 @@ def _weights(config: LocalConfig, device: str | None) -> _Loaded:
     return loaded
 
 
-class _OwnCounter:
+class OwnCounter:
     """Counts by a model's own tokenizer and chat template: a `Counter`."""
 
-    def __init__(self, loaded: _Loaded, variables: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, loaded: Conversations, variables: Mapping[str, Any] | None = None) -> None:
         self._loaded, self._model, self._variables = loaded, loaded.model, variables
         self.name = f"the tokenizer of {loaded.model.config.model}"
 
@@ -518,7 +536,7 @@ class LocalBackend(_Here):
         wanted = template_variables(tokenizer, config.template, "llm.template")
         self.variables = {} if thinks or wanted else template_variables(tokenizer, NO_THINKING)
         self.variables |= wanted
-        self.counter: Counter = _OwnCounter(self.weights, self.variables)
+        self.counter: Counter = OwnCounter(self.weights, self.variables)
         self.room: int | None = self.weights.with_room(config.max_tokens).room
         self.together = 4 * config.batch_size
         self._sampling = Sampling(config.temperature, config.top_p, seed=seed) if config.temperature else None
@@ -536,7 +554,7 @@ class LocalBackend(_Here):
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
+class Choice:
     """A prompt's token ids, the labels, and the token ids of each behind that prompt."""
 
     prompt: tuple[int, ...]
@@ -544,51 +562,73 @@ class _Choice:
     targets: tuple[tuple[int, ...], ...]
 
 
-class LabelModel:
-    """Weights of this machine that choose among labels: the one that is likeliest as the reply, which is never unreadable.
+class LabelModel(ABC):
+    """A model that chooses among labels: the one that is likeliest as the reply, which is never unreadable.
 
     Args:
-        config: Options; models of equal weights are loaded once in a process.
+        conversations: Its tokenizer.
         role: Under which name its calls are kept.
-        device: "cpu", "cuda" …; None chooses.
+        room: Longest prompt in tokens; None: any.
+        in_flight: Choices at once.
 
     Attributes:
         counter, room, in_flight: As those of `ChatModel`.
     """
 
-    def __init__(self, config: LocalConfig, *, role: str, device: str | None = None) -> None:
-        self.role = role
-        self._weights = _weights(config, device)
-        self.counter: Counter = _OwnCounter(self._weights)
-        self.room = self._weights.with_room(config.max_tokens).room
-        self.in_flight = 8 * config.batch_size
+    def __init__(self, conversations: Conversations, role: str, room: int | None, in_flight: int) -> None:
+        self.role, self.room, self.in_flight = role, room, in_flight
+        self._conversations = conversations
+        self.counter: Counter = OwnCounter(conversations)
         self._targets: dict[tuple[str, tuple[str, ...]], tuple[tuple[int, ...], ...]] = {}
-        # One batch is computed while those in flight beside it write their next prompts.
-        self._score: Batcher[_Choice, tuple[LabelScores, float]] = Batcher(
-            self._scored, 4 * config.batch_size, device=self._weights.model.device, length=lambda choice: len(choice.prompt)
-        )
 
-    async def choose(self, messages: Messages, labels: Sequence[str], step: str = "") -> tuple[LabelScores, Usage]:
-        """Return the likelihood of each label.
+    async def choose(self, messages: Messages, labels: Sequence[str], step: str = "") -> tuple[LabelScores | None, Usage]:
+        """Return the likelihood of each label, or None if a call failed.
 
         Args:
             messages: What is asked; a last message of the assistant is what the reply begins with.
             labels: With the space that stands before them.
             step: Which of its prompts a program asks.
         """
-        prompt = self._weights.parts(messages)
-        decoded = prompt.start if self._weights.decodes else ""  # the decoder writes the start, too: it is the same before every label
+        own = self._conversations
+        prompt = own.parts(messages)
+        decoded = prompt.start if own.decodes else ""  # the decoder writes the start, too: it is the same before every label
         key = decoded, tuple(labels)
         if key not in self._targets:
-            self._targets[key] = tuple(tuple(self._weights.model.text_encoder.target(decoded + label)) for label in labels)
-        ids = prompt.ids if self._weights.decodes else (*prompt.ids, *self._weights.starts[prompt.start])
-        scores, seconds = await self._score(_Choice(ids, key[1], self._targets[key]))
-        usage = Usage(prompt.tokens, 1, model_calls=1)
+            self._targets[key] = tuple(tuple(own.model.text_encoder.target(decoded + label)) for label in labels)
+        ids = prompt.ids if own.decodes else (*prompt.ids, *own.starts[prompt.start])
+        return await self.scored(Choice(ids, key[1], self._targets[key]), messages, step)
+
+    @abstractmethod
+    async def scored(self, choice: Choice, messages: Messages, step: str) -> tuple[LabelScores | None, Usage]:
+        """Score the labels of a choice and record the calls."""
+
+
+class LocalLabelModel(LabelModel):
+    """Weights of this machine that choose among labels.
+
+    Args:
+        config: Options; models of equal weights are loaded once in a process.
+        role: Under which name its calls are kept.
+        device: "cpu", "cuda" …; None chooses.
+    """
+
+    def __init__(self, config: LocalConfig, *, role: str, device: str | None = None) -> None:
+        self._weights = _weights(config, device)
+        super().__init__(self._weights, role, self._weights.with_room(config.max_tokens).room, 8 * config.batch_size)
+        # One batch is computed while those in flight beside it write their next prompts.
+        self._score: Batcher[Choice, tuple[LabelScores, float]] = Batcher(
+            self._scored, 4 * config.batch_size, device=self._weights.model.device, length=lambda choice: len(choice.prompt)
+        )
+
+    async def scored(self, choice: Choice, messages: Messages, step: str) -> tuple[LabelScores, Usage]:
+        """Score the labels together with those of other prompts."""
+        scores, seconds = await self._score(choice)
+        usage = Usage(self._weights.parts(messages).tokens, 1, model_calls=1)
         text = kept("\n\n".join(f"{message['role']}: {message['content']}" for message in messages))
         trace().calls.append(Call(self.role, step, text, scores.best.strip(), usage.prompt_tokens, 1, seconds))
         return scores, usage
 
-    def _scored(self, choices: list[_Choice]) -> list[tuple[LabelScores, float]]:
+    def _scored(self, choices: list[Choice]) -> list[tuple[LabelScores, float]]:
         from methods.models.likelihood import Likelihood, ScoringConfig, label_scores
 
         began = time.perf_counter()

@@ -435,11 +435,25 @@ def is_encoder_decoder(model: str, revision: str | None) -> bool:
     Raises:
         UserError: It cannot be read.
     """
+    return bool(_configuration(model, revision).is_encoder_decoder)
+
+
+def context_length(model: str, revision: str | None) -> int | None:
+    """Return the most tokens that a language model reads by its configuration; None if that states none.
+
+    Raises:
+        UserError: It cannot be read.
+    """
+    stated = getattr(_configuration(model, revision).get_text_config(), "max_position_embeddings", None)
+    return int(stated) if stated else None
+
+
+def _configuration(model: str, revision: str | None) -> Any:
     with loading("language model", model):
         from transformers import AutoConfig
 
         options = {"revision": revision} if revision else {}
-        return bool(AutoConfig.from_pretrained(locate(model), **options).is_encoder_decoder)
+        return AutoConfig.from_pretrained(locate(model), **options)
 
 
 def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) -> Any:
@@ -466,12 +480,7 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
     if its_base and _names_another(its_base, loaded):
         raise _foreign(adapter, its_base, f"it is on {loaded}", where)
     if head is not None and not any(f".{head}." in name for name in weights):
-        raise UserError(
-            f"the adapter {adapter!r} holds no weights of {head}",
-            code="adapter-holds-no-weights",
-            where=where,
-            try_this="an adapter that was trained for ranking",
-        )
+        raise _headless(adapter, head, where)
     with warnings.catch_warnings():
         # PEFT tells that the base lies in another folder than in training, and asks it for something by an old name.
         warnings.simplefilter("ignore")
@@ -487,6 +496,54 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
         raise _foreign(adapter, its_base, says, where)
     set_peft_model_state_dict(made, weights)
     return made.merge_and_unload()
+
+
+def check_adapter(adapter: str, base: str, *, where: str, head: str | None = None) -> None:
+    """Check, without loading anything, that a folder holds a PEFT adapter for a base; one that is not on this machine passes.
+
+    Args:
+        adapter, where, head: As of `adapted`.
+        base: A folder or hub id.
+
+    Raises:
+        UserError: The folder lacks an adapter's files, the settings cannot be read or name another base, or the head is missing.
+    """
+    folder = Path(adapter).expanduser()
+    if not folder.is_dir():
+        return
+    settings = folder / "adapter_config.json"
+    files = [folder / name for name in ("adapter_model.safetensors", "adapter_model.bin") if (folder / name).is_file()]
+    if not settings.is_file() or not files:
+        missing = settings.name if not settings.is_file() else "adapter_model.safetensors"
+        whole = " (it holds a whole model)" if (folder / "config.json").is_file() else ""
+        raise UserError(
+            f"the folder {adapter!r} holds no PEFT adapter: {missing} is missing{whole}",
+            code="not-an-adapter",
+            where=where,
+            try_this="a folder with adapter_config.json and adapter_model.safetensors",
+        )
+    try:
+        its_base = json.loads(settings.read_text("utf-8")).get("base_model_name_or_path")
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(f"the settings of the adapter cannot be read: {error}", code="unreadable-adapter", where=str(settings)) from None
+    if its_base and _names_another(str(its_base), locate(base)):
+        raise _foreign(adapter, its_base, f"it is on {base}", where)
+    if head is not None and files[0].suffix == ".safetensors":
+        from safetensors import safe_open
+
+        with loading("adapter", adapter), safe_open(files[0], "np") as tensors:
+            names = list(tensors.keys())
+        if not any(f".{head}." in _adapter_key(name) for name in names):
+            raise _headless(adapter, head, where)
+
+
+def _headless(adapter: str, head: str, where: str) -> UserError:
+    return UserError(
+        f"the adapter {adapter!r} holds no weights of {head}",
+        code="adapter-holds-no-weights",
+        where=where,
+        try_this="an adapter that was trained for ranking",
+    )
 
 
 def _adapter_folder(adapter: str) -> str:

@@ -91,6 +91,33 @@ def answer_from_points(truth: Truth, shown: Shown) -> str:
     return _answer(truth, shown["question"], shown["points"].splitlines())
 
 
+@answers(SYSTEMS["drift_hypothesis"])
+def imagine_report(truth: Truth, shown: Shown) -> str:
+    """DRIFT's hypothetical report: the steps of the question."""
+    return "\n".join(_steps(truth, shown["question"]))
+
+
+@answers(SYSTEMS["drift_primer"])
+def prime(truth: Truth, shown: Shown) -> str:
+    """DRIFT's primer: the facts of the question that reports state, and its steps."""
+    facts = _facts_in(truth, shown["question"], shown["reports"])
+    value = {"intermediate_answer": "\n".join(facts), "score": 90 if facts else 0, "follow_up_queries": _steps(truth, shown["question"])}
+    return json.dumps(value, ensure_ascii=False)
+
+
+@answers(SYSTEMS["drift_local"])
+def answer_step(truth: Truth, shown: Shown) -> str:
+    """DRIFT's local search: the facts of the whole question that its context states."""
+    facts = _facts_in(truth, shown["overall"], shown["context"])
+    return json.dumps({"response": "\n".join(facts), "score": 90 if facts else 0, "follow_up_queries": []}, ensure_ascii=False)
+
+
+@answers(SYSTEMS["drift_reduce"])
+def answer_from_answers(truth: Truth, shown: Shown) -> str:
+    """DRIFT's answer: the one that the answers to simpler questions prove."""
+    return _answer(truth, shown["question"], shown["answers"].splitlines())
+
+
 @answers(SYSTEMS["clues"])
 def recall_spans(truth: Truth, shown: Shown) -> str:
     """MemoRAG's clues: the facts of the question that the memory holds."""
@@ -102,8 +129,7 @@ def recall_spans(truth: Truth, shown: Shown) -> str:
 @answers(SYSTEMS["surrogates"])
 def ask_simpler(truth: Truth, shown: Shown) -> str:
     """MemoRAG's surrogate questions: the steps of the question."""
-    question = truth.question(shown["question"])
-    return "\n".join(text for text, _ in (steps_of(question) if question else ())) or shown["question"]
+    return "\n".join(_steps(truth, shown["question"]))
 
 
 @answers(SYSTEMS["draft"])
@@ -122,6 +148,18 @@ def write_gist(truth: Truth, shown: Shown) -> str:
 def _answer(truth: Truth, text: str, texts: Sequence[str]) -> str:
     question = truth.question(text)
     return truth.answer_to(text) or UNKNOWN if question is not None and truth.proven_by(question, texts) else UNKNOWN
+
+
+def _steps(truth: Truth, text: str) -> list[str]:
+    question = truth.question(text)
+    return [step for step, _ in (steps_of(question) if question else ())] or [text]
+
+
+def _facts_in(truth: Truth, text: str, shown: str) -> list[str]:
+    question = truth.question(text)
+    stated = sentences(shown)
+    triples = question.triples if question else ()
+    return [as_statement(triple) for triple in triples if any(_states(sentence, triple) for sentence in stated)]
 
 
 def _held(name: str, text: str) -> bool:

@@ -147,6 +147,26 @@ def test_a_prompt_is_fetched_once_verified_and_found_in_the_data_folder_first(
     local.write_text(json.dumps({**TEXTS, "sep": "; "}))
     with raises("missing-prompt", where=str(local)):
         texts_of("own")
+    local.write_text(json.dumps({name: text for name, text in TEXTS.items() if name != "sep"}))
+    assert path_of("own") != local  # it lacks a text
+    assert texts_of("own") == TEXTS
+
+
+def test_a_text_may_be_an_element_of_a_list_or_in_another_local_file(
+    entry: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = {name: place.model_dump(by_alias=True) for name, place in entry.texts.items()}
+    moved["sep"]["local"], moved["prompt"]["local"] = "turns.1.content", "more.json#of.0"
+    changed = Published.model_validate({**entry.model_dump(by_alias=True), "texts": moved})
+    monkeypatch.setattr(published_prompts, "registry", lambda: {"own": changed})
+    local = tmp_path / "data" / "prompts" / entry.local
+    local.parent.mkdir(parents=True)
+    own = {name: text for name, text in TEXTS.items() if name not in ("sep", "prompt", "start")}
+    local.write_text(json.dumps({**own, "of": {"start": TEXTS["start"]}, "turns": [{}, {"content": TEXTS["sep"]}]}))
+    assert path_of("own") != local
+    local.with_name("more.json").write_text(json.dumps({"of": [TEXTS["prompt"]]}))
+    assert path_of("own") == local
+    assert texts_of("own", fetch=False) == TEXTS
 
 
 def test_what_is_not_served_or_not_as_recorded_is_refused_and_not_kept(entry: Published, tmp_path: Path) -> None:
@@ -166,6 +186,17 @@ def test_what_is_not_served_or_not_as_recorded_is_refused_and_not_kept(entry: Pu
     assert download("worlds/multihop:test") == []
 
 
+def test_all_prompts_are_tried_and_those_that_failed_are_named(entry: Published, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = entry.model_copy(update={"commit": "gone"})
+    monkeypatch.setattr(published_prompts, "registry", lambda: {"own_gone": gone, "own": entry, "other": entry})
+    for reference in ("prompts", "prompts/own"):
+        with raises("published-prompt-missing") as caught:
+            download(reference)
+        assert "own_gone" in str(caught.value)
+        assert path_of("own").exists()
+    assert [item["reference"] for item in download("prompts/other")] == ["prompts/other"]
+
+
 def test_texts_in_the_program_of_a_checkpoint_are_read_without_running_it(tmp_path: Path) -> None:
     assert texts_in("cocom", tmp_path) is None
     for name, text in (("modeling_bad.py", "def ("), ("modelling_other.py", "a = 1"), ("modelling_pisco.py", PISCO)):
@@ -182,6 +213,10 @@ def test_every_prompt_of_the_registry_is_the_one_on_this_machine(data_folder: Pa
     for name, item in registry().items():
         if not item.texts:
             assert texts_of(name, fetch=False) == item.layout
+            continue
+        if name == "hipporag2_facts":  # the data folder does not have the file with its form, so it is fetched
+            assert path_of(name).suffix == ".json"
+            assert data_folder not in path_of(name).parents
             continue
         assert path_of(name) == data_folder / "prompts" / item.local
         assert digest(texts_of(name, fetch=False)) == item.sha256

@@ -219,9 +219,11 @@ def prompt_lines(page: str) -> list[str]:
     lines = []
     for entry in sorted(entries, key=lambda entry: entry.id):
         own = NAMED.get(entry.id, entry.id)
-        known = [name for name in registry() if name == own or name.startswith(f"{own}_")]
+        graph = list(dict.fromkeys(getattr(entry.config, "published", {}).values()))
+        known = graph or [name for name in registry() if name == own or name.startswith(f"{own}_")]
         for name in known:
             condition = "" if name not in DEFAULTS or DEFAULTS[name].released else "with `prompt: published`: "
+            condition = "preset `released` (`prompts: published`): " if graph else condition
             lines.append(f"| `{entry.id}` | {condition}{registry()[name].source} | {registry()[name].license} |")
         options = {"prompt", "prompts", "llm"} & set(entry.config.model_fields)
         if (text := RELEASED_ONLY.get(entry.id)) or (options and not known):

@@ -96,7 +96,18 @@ LICENSES = {"chatqa": "its model card (nvidia/Llama3-ChatQA-1.5-8B): Llama 3 com
 OTHERS = {
     "`ddr_generator`": f"{registry()['ddr_generator'].source} | {registry()['ddr_generator'].license} | no fixture | no fixture |",
     "`oscar`": f"{registry()['oscar'].source} | {registry()['oscar'].license} | no fixture | no fixture |",
-    "PCC, MemoRAG's memory model, Jina v3, Stella, HippoRAG v1": "ours, or as built in | – | no fixture | no fixture |",
+    "dataset `longbench`": f"{registry()['longbench'].source} | {registry()['longbench'].license} | no fixture | no fixture |",
+    "PCC, MemoRAG's memory model, Jina v3, Stella": "ours, or as built in | – | no fixture | no fixture |",
+    **{
+        f"`{system}`": f"{registry()[name].source.partition(',')[0]} (preset `released`) | {registry()[name].license} "
+        f"| {messages} | {numbers} |"
+        for system, name, messages, numbers in (
+            ("graphrag", "graphrag_extraction", "messages equal", "order of relations and reports"),
+            ("lightrag", "lightrag_extraction", "messages equal", "order of relations and passages"),
+            ("hipporag", "hipporag_triples", "messages equal", "no fixture"),
+            ("hipporag2", "hipporag2_triples", "messages equal", "graph and ranks"),
+        )
+    },
 }
 """Further systems, and their line of the table."""
 

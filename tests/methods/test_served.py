@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.corpus import Corpus
-from benchmarks.schema import Passage, Query, passage_id
+from benchmarks.schema import Passage, Query, Question, passage_id
 from methods.api import FAILED, Ranking, Services
+from methods.ark.alignment import Terms
+from methods.ark.config import ArkTrainingConfig, ScoreConfig
+from methods.ark.data import Document, Piece
+from methods.baselines.compress.text_training import TextTrainingConfig, likelihoods
 from methods.baselines.end_to_end.flare import FlareConfig
 from methods.baselines.rerank.rank1 import settled
 from methods.flow import each, run
 from methods.models.causal import CausalConfig, CausalModel
-from methods.models.likelihood import ScoringConfig
+from methods.models.likelihood import LikelihoodScorer, ScoredText, ScoringConfig, ScoringRequest, ScoringTemplate
 from methods.models.reply import Completion, Logprobs
+from methods.models.reply_cache import shared
 from methods.pipeline import assemble
 from methods.registry import Component
-from methods.served import ServedModel
+from methods.served import ScorerConfig, ServedModel
 from tests.support.errors import raises
-from tests.support.vllm_completions import CompletionsServer
+from tests.support.vllm import VLLM, Weights
 from tools.tiny_checkpoints import make
 
 pytestmark = pytest.mark.slow
@@ -64,20 +70,25 @@ def rank1(model: str, services: Services | None = None, **options: Any) -> Any:
     return Component.of("rank1", values).build(services or Services(device="cpu"))
 
 
+@contextmanager
+def serving(folder: str, **options: Any) -> Iterator[tuple[Weights, str]]:
+    """Serve a checkpoint for the length of a block; gives it and the base URL."""
+    weights = Weights(folder, **options)
+    with VLLM("judge", weights=weights).running() as url:
+        yield weights, url
+
+
 def endpoint(url: str, **options: Any) -> dict[str, Any]:
     return {"model": "judge", "base_url": url, "key_variable": None, "attempts": 1, **options}
 
 
 @pytest.fixture(scope="module")
-def server(judge: str) -> Iterator[tuple[CompletionsServer, str]]:
-    served = CompletionsServer(judge)
-    with served.running() as url:
-        yield served, url
+def server(judge: str) -> Iterator[tuple[Weights, str]]:
+    with serving(judge) as served:
+        yield served
 
 
-def test_rank1_scores_of_an_endpoint_equal_those_of_local_weights(
-    judge: str, server: tuple[CompletionsServer, str], tmp_path: Path
-) -> None:
+def test_rank1_scores_of_an_endpoint_equal_those_of_local_weights(judge: str, server: tuple[Weights, str], tmp_path: Path) -> None:
     served, url = server
     (local,) = each(rank1(judge), "rerank", [QUERY], [RANKING], CORPUS)
     services = Services(device="cpu", cache=tmp_path / "cache.sqlite")
@@ -97,9 +108,8 @@ def test_rank1_scores_of_an_endpoint_equal_those_of_local_weights(
 
 
 def test_flare_writes_the_same_sentences_and_searches_by_an_endpoint(tiny_llama: str, tmp_path: Path) -> None:
-    served = CompletionsServer(tiny_llama)
     options = {"model": tiny_llama, "retriever": "bm25", "k": 1, "max_new_tokens": 6, "sentences": 2}
-    with served.running() as url:
+    with serving(tiny_llama) as (served, url):
         services = Services(device="cpu", cache=tmp_path / "cache.sqlite", artifacts=tmp_path / "artifacts")
         made = [assemble(Component.of("flare", options | more), services) for more in ({}, {"endpoint": endpoint(url)})]
         predictions = []
@@ -119,7 +129,7 @@ def test_log_probabilities_of_a_continuation_equal_those_of_local_weights(tiny_l
     ids = local.encode("Where was the painter born?")
     (made,) = local.generate([ids])
     (values,) = local.logprobs([(ids, made.tokens)], ScoringConfig())
-    with CompletionsServer(tiny_llama).running() as url:
+    with serving(tiny_llama) as (_, url):
         options = FlareConfig.model_validate({"model": tiny_llama, "max_new_tokens": 8, "endpoint": endpoint(url)})
         written = run(ServedModel(options, Services(), "test").write(ids))
     assert (written.generation.tokens, written.generation.text) == (made.tokens, made.text)
@@ -127,14 +137,14 @@ def test_log_probabilities_of_a_continuation_equal_those_of_local_weights(tiny_l
 
 
 def test_endpoint_without_log_probabilities_is_refused_before_the_first_question(tiny_llama: str, tmp_path: Path) -> None:
-    with CompletionsServer(tiny_llama, ids=False).running() as url:
+    with serving(tiny_llama, ids=False) as (_, url):
         config = FlareConfig.model_validate({"model": tiny_llama, "endpoint": endpoint(url)})
         with raises("no-token-logprobs", "judge"):
             config.reach(tmp_path / "cache.sqlite")
 
 
 def test_rank1_fails_a_question_whose_order_the_returned_tokens_leave_open(judge: str) -> None:
-    with CompletionsServer(judge, most=1).running() as url:
+    with serving(judge, most=1) as (_, url):
         (result,) = each(rank1(judge, endpoint=endpoint(url)), "rerank", [QUERY], [RANKING], CORPUS)
     assert result.notes[FAILED].startswith("rank1: ")
     assert result.ids == RANKING.ids
@@ -169,3 +179,138 @@ def test_options_that_the_system_decides_are_refused_for_its_endpoint(tiny_llama
 
 def test_local_options_keep_their_fingerprint(tiny_llama: str) -> None:
     assert "endpoint" not in Component.of("flare", {"model": tiny_llama, "retriever": "bm25"}).describe()["config"]
+
+
+def scorers(folder: str, url: str, cache: Path | None = None) -> tuple[LikelihoodScorer, LikelihoodScorer]:
+    """The same checkpoint here and behind an endpoint."""
+    services = Services(device="cpu", cache=cache)
+    return tuple(LikelihoodScorer(ScorerConfig.of(folder, where).open(services, "test")) for where in (None, endpoint(url)))  # type: ignore[return-value]
+
+
+def test_scores_of_given_texts_equal_those_of_local_weights_and_are_asked_for_once(tiny_llama: str, tmp_path: Path) -> None:
+    template = ScoringTemplate("Context: $chunk\nQuestion: $question\nAnswer:", chat=True)
+    questions = [ScoringRequest({"question": "who ?"}, " the painter"), ScoringRequest({"question": "où ?"}, " là\n")]
+    with serving(tiny_llama) as (served, url):
+        local, remote = scorers(tiny_llama, url, tmp_path / "cache.sqlite")
+        expected = local.grid([*TEXTS, ""], questions, template)
+        for _ in range(2):
+            made = remote.grid([*TEXTS, ""], questions, template)
+            assert len(served.requests) == 2 * (len(TEXTS) + 1)
+    for row, other in zip(expected, made, strict=True):
+        for one, same in zip(row, other, strict=True):
+            assert same.tokens == one.tokens
+            assert list(same.logprobs) == pytest.approx(list(one.logprobs), abs=1e-4)
+    assert {(body["max_tokens"], body["echo"]) for body in served.requests} == {(0, True)}
+    kept = [json.loads(entry.reply)["logprobs"]["tokens"] for entry in shared(tmp_path / "cache.sqlite").entries()]
+    assert {len(tokens) for tokens in kept} == {len(score.tokens) for row in made for score in row}  # and no prompt's
+
+
+def test_a_prompt_too_long_for_the_endpoint_is_cut_in_its_chunk(tiny_llama: str) -> None:
+    length = CausalModel(CausalConfig(model=tiny_llama), "cpu").length
+    text = "word " * length
+    pair = ScoredText(f"{text}\nAnswer:", " a", (0, len(text)))
+    weights = Weights(tiny_llama)
+    with VLLM("judge", weights=weights, max_model_len=length).running() as url:
+        local, remote = scorers(tiny_llama, url)
+        (made,) = remote.score([pair])
+    ids, target = remote.encode([pair])[0]
+    assert len(weights.requests[0]["prompt"]) == len(ids) + len(target) == length - 1
+    (values,) = local.model.logprobs([(ids, target)], ScoringConfig())
+    assert list(made.logprobs) == pytest.approx(values, abs=1e-4)
+
+
+@pytest.mark.parametrize("options", [{"ids": False}, {"echo": False}, {"begin": (1,)}], ids=["no ids", "no echo", "other tokens"])
+def test_endpoints_that_do_not_score_the_tokens_sent_are_refused_before_the_first_question(
+    tiny_llama: str, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    with serving(tiny_llama, **options) as (_, url):
+        code = "endpoint-probe-failed" if options == {"echo": False} else "no-token-logprobs"
+        data, where = {"data": ["worlds/long:train"]}, {"endpoint": endpoint(url)}
+        scorer = ScorerConfig.of(tiny_llama, endpoint(url))
+        setwise = Component.of("setwise", {"llm": {"local": tiny_llama}, "score": "likelihood", **where}).config
+        training = ArkTrainingConfig.model_validate({**data, "score": {"scorer": tiny_llama, **where}})
+        labels = TextTrainingConfig.model_validate({**data, "base": "b", "reader": tiny_llama, **where})
+        for config in (scorer, setwise, training, labels):
+            with raises(code):
+                config.reach(tmp_path / "cache.sqlite")
+
+
+def test_a_probe_that_was_answered_is_not_asked_again(tiny_llama: str, tmp_path: Path) -> None:
+    with serving(tiny_llama) as (served, url):
+        scorer = ScorerConfig.of(tiny_llama, endpoint(url))
+        for _ in range(2):
+            scorer.reach(tmp_path / "cache.sqlite")
+    scorer.reach(tmp_path / "cache.sqlite")
+    assert len(served.requests) == 1
+
+
+def test_a_text_that_could_not_be_scored_stops_the_scoring(tiny_llama: str) -> None:
+    with VLLM("judge", weights=Weights(tiny_llama), max_model_len=8).running() as url:
+        _, remote = scorers(tiny_llama, url)
+        with raises("text-not-scored"):
+            remote.score([ScoredText("a long prompt", " a")])
+
+
+def test_setwise_chooses_the_same_labels_by_an_endpoint(tiny_llama: str) -> None:
+    options = {"llm": {"local": tiny_llama}, "score": "likelihood", "k": 2, "passage_tokens": 16}
+    with serving(tiny_llama) as (served, url):
+        local, remote = (
+            each(Component.of("setwise", options | more).build(Services(device="cpu")), "rerank", [QUERY], [RANKING], CORPUS)[0]
+            for more in ({}, {"endpoint": endpoint(url)})
+        )
+    assert remote.ids == local.ids
+    assert remote.notes["setwise"]["calls"] == len(served.requests) > local.notes["setwise"]["calls"]
+
+
+def test_ark_aligns_chunks_alike_by_an_endpoint(tiny_llama: str, tmp_path: Path) -> None:
+    pieces = tuple(Piece(f"c{n}", n, text, 0, len(text)) for n, text in enumerate(TEXTS))
+    document = Document("d", (), pieces, (Question("q", QUERY.text, ("by the river",)),))
+    raw = []
+    with serving(tiny_llama) as (_, url):
+        for more in ({}, {"endpoint": endpoint(url)}):
+            score = {"scorer": tiny_llama, "v": {"weight": 0}, **more}
+            config = ArkTrainingConfig.model_validate({"data": ["worlds/long:train"], "base": "minilm", "score": score})
+            raw.append(Terms(config, "cpu", tmp_path, None).raw(document, document.questions)[0])
+    local, remote = raw
+    assert len(list(tmp_path.iterdir())) == 4  # two scores, by two scorers
+    for name in "fb":
+        assert list(remote[name]) == pytest.approx(list(local[name]), abs=1e-4)
+
+
+def test_labels_of_compressors_are_alike_by_an_endpoint(tiny_llama: str) -> None:
+    asking = [("who ?", (Passage("", "A", text),), "the painter") for text in TEXTS] + [("who ?", (), "the painter")]
+    with serving(tiny_llama) as (_, url):
+        local, remote = (likelihoods(ScorerConfig.of(tiny_llama, w), Services(device="cpu"), asking) for w in (None, endpoint(url)))
+    assert remote == pytest.approx(local, abs=1e-3)
+
+
+def test_self_rag_answers_alike_by_an_endpoint(tiny_selfrag: str, tmp_path: Path) -> None:
+    options = {"model": tiny_selfrag, "retriever": "bm25", "k": 2, "max_new_tokens": 6}
+    with serving(tiny_selfrag) as (served, url):
+        predictions = []
+        for more in ({"mode": "always"}, {"mode": "always", "endpoint": endpoint(url)}, {"endpoint": endpoint(url)}):
+            method = assemble(Component.of("self_rag", options | more), Services(device="cpu", artifacts=tmp_path))
+            method.index(CORPUS)
+            predictions.extend(method.answer([QUERY]))
+    local, remote, _ = predictions
+    assert (remote.answer, remote.evidence, remote.notes["self_rag"]) == (local.answer, local.evidence, local.notes["self_rag"])
+    assert served.requests
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"llm": {"local": "m"}, "endpoint": {"model": "m"}},
+        {"llm": {"model": "m"}, "score": "likelihood"},
+        {"llm": {"local": "m", "adapter": "a"}, "score": "likelihood", "endpoint": {"model": "m"}},
+        {"llm": {"local": "m"}, "score": "likelihood", "endpoint": {"model": "m", "temperature": 0.5}},
+    ],
+)
+def test_options_of_setwise_that_an_endpoint_does_not_follow_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="endpoint"):
+        Component.of("setwise", options)
+
+
+def test_options_of_an_endpoint_that_scores_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="endpoint"):
+        ScoreConfig.model_validate({"f": {"weight": 0}, "b": {"weight": 0}, "endpoint": {"model": "m"}})

@@ -1,12 +1,14 @@
 """vLLM's side of the OpenAI protocol on loopback: its lists, refusals, guided JSON, log-probabilities and prefix cache.
 
-Tokens are words. The prefix cache works as vLLM's does: blocks of tokens, known by all tokens up to their end, of which the
-least recently used one is dropped when the cache is full.
+In conversations, tokens are words. The prefix cache works as vLLM's does: blocks of tokens, known by all tokens up to their
+end, of which the least recently used one is dropped when the cache is full. `/v1/completions` is strict, and runs a local
+model: greedy text, or the prompt itself (`echo`), with real log-probabilities.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,6 +31,98 @@ TOO_LONG = (
 """How versions of vLLM refuse a prompt that does not fit."""
 
 
+FIELDS = {
+    "model": str,
+    "prompt": list,
+    "temperature": float,
+    "max_tokens": int,
+    "logprobs": int,
+    "stop": list,
+    "skip_special_tokens": bool,
+    "return_tokens_as_token_ids": bool,
+    "echo": bool,
+}
+"""What a text completion may ask for."""
+MOST_LOGPROBS = 20
+
+
+class Weights:
+    """A checkpoint that continues and scores token ids.
+
+    Args:
+        folder: The checkpoint.
+        most: Most log-probabilities per token that are returned, however many are asked for.
+        ids: Whether tokens are named by their ids on request, as only vLLM does.
+        echo: Whether a prompt is repeated on request.
+        begin: Token ids that the server puts before every prompt, as vLLM never does.
+
+    Attributes:
+        requests: Bodies, in the order of their arrival.
+    """
+
+    def __init__(self, folder: str, most: int = MOST_LOGPROBS, ids: bool = True, echo: bool = True, begin: tuple[int, ...] = ()) -> None:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        self.model = AutoModelForCausalLM.from_pretrained(folder).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.most, self.ids, self.echo, self.begin = most, ids, echo, list(begin)
+        self.requests: list[dict[str, Any]] = []
+        self.lock = threading.Lock()
+
+    def complete(self, body: Mapping[str, Any], room: int) -> dict[str, Any]:
+        """Return the choice and the usage of a response, unless prompt and reply are longer than the room.
+
+        Raises:
+            Refused: A field is unknown, of the wrong type or out of range.
+        """
+        import torch
+
+        for name, value in body.items():
+            if name not in FIELDS or not isinstance(value, (int, float) if FIELDS[name] is float else FIELDS[name]):
+                raise Refused(400, f"unsupported field {name}={value!r}")
+        prompt, stop, most = [*self.begin, *body["prompt"]], body.get("stop", []), body["max_tokens"]
+        echo = self.echo and body.get("echo", False)
+        if not prompt or not all(0 <= number < len(self.tokenizer) for number in prompt):
+            raise Refused(400, "a prompt is a list of token ids of the vocabulary")
+        if most < 0 or (most == 0 and not echo):
+            raise Refused(400, f"max_tokens must be at least 1, got {most}.")
+        if len(prompt) + max(1, most) > room:
+            raise Refused(400, TOO_LONG[0].format(limit=room, most=most, prompt=len(prompt), total=len(prompt) + most))
+        if body.get("temperature") != 0 or not 0 <= body.get("logprobs", 0) <= MOST_LOGPROBS:
+            raise Refused(400, f"this server decodes greedily and returns at most {MOST_LOGPROBS} log-probabilities")
+        written: list[int] = []
+        finish = "length"
+        with self.lock, torch.inference_mode():
+            while len(written) < most and finish == "length":
+                written.append(int(self.model(torch.tensor([[*prompt, *written]])).logits[0, -1].argmax()))
+                if written[-1] == self.tokenizer.eos_token_id or any(mark in self.tokenizer.decode(written) for mark in stop):
+                    finish = "stop"
+            ids = [*prompt, *written]
+            table = self.model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
+        first = 0 if echo else len(prompt)
+        text = self.tokenizer.decode(ids[first:], skip_special_tokens=body.get("skip_special_tokens", True))
+        text = text[: min((at for mark in stop if (at := text.find(mark)) >= 0), default=len(text))]
+        number = min(body.get("logprobs", 0), self.most)
+        values = [None if place == 0 else float(table[place - 1, ids[place]]) for place in range(first, len(ids))]
+        tops: list[dict[str, float] | None] = []
+        for place in range(first, len(ids)):
+            likeliest = [] if place == 0 else [*table[place - 1].topk(min(number, table.shape[1])).indices.tolist(), ids[place]]
+            tops.append({self.name(token, body): float(table[place - 1, token]) for token in likeliest} or None)
+        logprobs = {
+            "tokens": [self.name(token, body) for token in ids[first:]],
+            "token_logprobs": values,
+            "top_logprobs": tops,
+            "text_offset": [],
+        }
+        choice = {"index": 0, "text": text, "finish_reason": finish, "logprobs": logprobs if "logprobs" in body else None}
+        usage = {"prompt_tokens": len(prompt), "completion_tokens": max(1, len(written)), "total_tokens": len(ids)}
+        return {"choices": [choice], "usage": usage}
+
+    def name(self, token: int, body: Mapping[str, Any]) -> str:
+        """Return how a token is named in a response."""
+        return f"token_id:{token}" if self.ids and body.get("return_tokens_as_token_ids") else str(self.tokenizer.decode([token]))
+
+
 @dataclass(frozen=True, slots=True)
 class _Served(Written):
     """A reply with what only vLLM tells of it."""
@@ -47,9 +141,10 @@ class VLLM(OpenAIServer):
         blocks: Size of the prefix cache.
         nested: Whether an error is an object under `error`, as newer versions send it, or the whole body.
         too_long: How a prompt that does not fit is refused.
+        weights: What answers text completions; None: nothing does.
 
     Attributes:
-        requests: In the order of their arrival.
+        requests: Conversations, in the order of their arrival.
         cached: Tokens of each prompt that were in the cache.
     """
 
@@ -62,11 +157,12 @@ class VLLM(OpenAIServer):
         blocks: int = 1000,
         nested: bool = True,
         too_long: str = TOO_LONG[0],
+        weights: Weights | None = None,
     ) -> None:
         super().__init__(model, self._written)
         self.RequestHandlerClass = _Handler
         self.text, self.max_model_len, self.blocks, self.nested = answer, max_model_len, blocks, nested
-        self.too_long = too_long
+        self.too_long, self.weights = too_long, weights
         self.requests: list[ChatRequest] = []
         self.cached: list[int] = []
         self._cache: OrderedDict[tuple[str, ...], None] = OrderedDict()
@@ -106,6 +202,23 @@ class _Handler(Handler):
         server = self.server
         card = {"id": server.model, "object": "model", "created": 0, "owned_by": "vllm", "root": server.model, "parent": None}
         self.send(200, {"object": "list", "data": [{**card, "max_model_len": server.max_model_len, "permission": []}]})
+
+    def do_POST(self) -> None:
+        weights = self.server.weights
+        if weights is None or self.path != "/v1/completions":
+            super().do_POST()
+            return
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        try:
+            if body.get("model") != self.server.model:
+                raise Refused(404, f"The model `{body.get('model')}` does not exist.", "model_not_found")
+            with self.server.lock:
+                weights.requests.append(body)
+            value = weights.complete(body, self.server.max_model_len)
+        except Refused as refused:
+            self.refuse(refused)
+            return
+        self.send(200, {"id": "cmpl-1", "object": "text_completion", "created": 0, "model": self.server.model, **value})
 
     def completion(self, written: Written) -> dict[str, Any]:
         assert isinstance(written, _Served)

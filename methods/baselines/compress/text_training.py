@@ -11,28 +11,31 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field, TypeAdapter, create_model
+from pydantic import Field, TypeAdapter, create_model, model_validator
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage
 from benchmarks.text import sentences
+from methods.api import Services
 from methods.baselines.compress.rows import CompressionRow, answer_rows, kept_lines
 from methods.baselines.compress.soft import MISTRAL, cut
 from methods.baselines.compress.training import StepOptions
+from methods.models.endpoint import ChatConfig
 from methods.models.likelihood import UNBOUNDED, by_length
-from methods.models.weights import device_of, load_pretrained, locate
+from methods.models.weights import load_pretrained, locate
 from methods.presets import laid_over, read_presets
+from methods.served import ScorerConfig, scoring_work
 from methods.training import LengthsOf, TrainingContext, register_training
 from methods.training.contrast import DataConfig, load_data
 from methods.training.loop import Figures, LoopPlace, in_parts, loop_over_rows
 from methods.training.stages import OneStageTraining, PreparedRun
-from methods.work import Checkpoint, Needs, StageWork, Work, encode, learn, steps
+from methods.work import Checkpoint, Needs, StageWork, Work, all_needs, learn, steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,6 +48,12 @@ class TextTrainingConfig(DataConfig):
 
     base: str = Field(description="what is tuned")
     reader: str = Field(MISTRAL, description="whose likelihood of answers labels sentences; or `pocket`")
+    endpoint: ChatConfig | None = Field(
+        None,
+        description="an endpoint that serves the reader and returns log-probabilities (vLLM); only its tokenizer is loaded. "
+        "null: weights of this machine",
+        exclude_if=lambda value: value is None,
+    )
     documents: int = Field(5, ge=1, description="passages of a question: its evidence, then others of its candidates, in random order")
     max_length: int = Field(512, ge=16, description="tokens of a text at most")
     train: StepOptions = StepOptions.model_validate({"learning_rate": 2e-5, "batch_size": 64})
@@ -54,7 +63,22 @@ class TextTrainingConfig(DataConfig):
         """Check references and models."""
         super().preflight()
         locate(self.base)
-        locate(self.reader)
+        self.scorer.preflight()
+
+    def reach(self, cache: Path | None) -> None:
+        """Ask the reader's endpoint for the log-probability of a given token."""
+        super().reach(cache)
+        self.scorer.reach(cache)
+
+    @property
+    def scorer(self) -> ScorerConfig:
+        """Options of the model whose likelihoods label sentences."""
+        return ScorerConfig.of(self.reader, self.endpoint)
+
+    @model_validator(mode="after")
+    def _serves_a_scorer(self) -> Self:
+        _ = self.scorer  # checks the options of the endpoint
+        return self
 
 
 def _tuning(base: str, what: str) -> type[TextTrainingConfig]:
@@ -142,14 +166,15 @@ class TextTraining(OneStageTraining):
         return benchmarks, [benchmark.fingerprint for benchmark in benchmarks]
 
     def bases(self) -> Sequence[tuple[str, str | None]]:
-        return [(self.config.base, None), (self.config.reader, None)]
+        return [(self.config.base, None), *([(self.config.reader, None)] if self.config.endpoint is None else [])]
 
     def begin(self, data: list[Benchmark], context: TrainingContext, process: Any, identity: str) -> PreparedRun:
         import torch
 
         config, train, device = self.config, self.config.train, str(process.device)
         with process.main_process_first():
-            marked = self._labels(answer_rows(data, config.documents, context), context.work / "labels.jsonl", device)
+            services = replace(context.services, device=device)
+            marked = self._labels(answer_rows(data, config.documents, context), context.work / "labels.jsonl", services)
         torch.manual_seed(config.seed)
         self.open(device)
         examples = self.examples(marked)
@@ -170,22 +195,24 @@ class TextTraining(OneStageTraining):
         helped = sum(row.best is not None for row in marked) / len(marked)
         return PreparedRun(loop, lambda folder, figures: self.save(folder), {"rows": float(len(examples)), "helped": helped})
 
-    def _labels(self, rows: Sequence[CompressionRow], path: Path, device: str) -> list[Labeled]:
-        def made() -> Iterable[Mapping[str, Any]]:
-            return map(asdict, labeled(rows, lambda asking: likelihoods(self.config.reader, device, asking)))
+    def _labels(self, rows: Sequence[CompressionRow], path: Path, services: Services) -> list[Labeled]:
+        scorer = self.config.scorer
 
-        kept = kept_lines(path, made, [(row.question, row.target, row.documents) for row in rows], self.config.reader)
+        def made() -> Iterable[Mapping[str, Any]]:
+            return map(asdict, labeled(rows, lambda asking: likelihoods(scorer, services, asking)))
+
+        name = scorer.model if scorer.endpoint is None else scorer.identity
+        kept = kept_lines(path, made, [(row.question, row.target, row.documents) for row in rows], name)
         return [TypeAdapter(Labeled).validate_python(row) for row in kept]
 
 
-def likelihoods(name: str, device: str, asking: Sequence[tuple[str, tuple[Passage, ...], str]]) -> list[float]:
+def likelihoods(scorer: ScorerConfig, services: Services, asking: Sequence[tuple[str, tuple[Passage, ...], str]]) -> list[float]:
     """Log-likelihoods of answers, of triples (question, passages, answer), by a language model that reads passages."""
-    from methods.models.causal import CausalConfig, CausalModel
     from methods.models.formats import own_format
     from methods.models.likelihood import LikelihoodScorer, ScoredText
     from methods.readers.prompts import PROMPTS, numbered
 
-    model, own = CausalModel(CausalConfig.model_validate({"model": name}), device_of(device)), own_format(name)
+    model, own = scorer.open(services, "labels"), own_format(scorer.model)
 
     def prompt(question: str, passages: tuple[Passage, ...]) -> str:
         if own is not None:
@@ -200,10 +227,10 @@ def likelihoods(name: str, device: str, asking: Sequence[tuple[str, tuple[Passag
 def _work(config: TextTrainingConfig, of: LengthsOf) -> list[StageWork]:
     """Every sentence with its question is read by the reader, then rows are learned from."""
     data = [of(item, config.data_options) for item in config.data]
-    reader, base, work = Checkpoint(config.reader), Checkpoint(config.base), Work()
+    base, work = Checkpoint(config.base), Work()
     for lengths in data:
         passages = lengths.questions * config.documents
-        work += encode(reader, passages * 3, lengths.passage + lengths.question, causal=True)
+        work += scoring_work(config.scorer, passages * 3, lengths.passage + lengths.question)
         work += learn(base, config.train.epochs * passages, lengths.passage, config.precision)
     rows = sum(lengths.questions for lengths in data)
     return [StageWork(STAGE, work, rows, steps(rows, config.train.batch_size, config.train.epochs))]
@@ -214,7 +241,7 @@ _MINILM = {"worlds": {**_TEXT["text"], "base": "minilm"}, "worlds-long": {**_TEX
 _SHARED: dict[str, Any] = {
     "stages": (STAGE,),
     "work": _work,
-    "needs": lambda config: Needs((Checkpoint(config.base), Checkpoint(config.reader))),
+    "needs": lambda config: all_needs((Needs((Checkpoint(config.base),)), config.scorer.needed_models())),
 }
 
 

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from methods.api import Services
 from methods.flow import Batcher, together
+from methods.models.endpoint import ChatConfig
 from methods.models.llm import LLM, LocalConfig, defaults
 from methods.models.nli import NliConfig, NliModel
 from methods.models.weights import has_chat_template
@@ -56,6 +57,16 @@ class RetRobustConfig(SelfAskConfig):
     follow_ups: bool = Field(
         True, description="layout released: whether follow-up questions are needed (for NQ: false)", exclude_if=lambda value: value is True
     )
+
+    @model_validator(mode="after")
+    def _continues_a_text(self) -> RetRobustConfig:
+        if self.layout == "released" and isinstance(self.llm, ChatConfig):
+            raise ValueError(
+                "layout: released is a text that the model continues, and a chat endpoint puts a chat template around it: llm: {local: …}"
+            )
+        if self.layout == "chat" and not self.follow_ups:
+            raise ValueError("follow_ups: false has an effect only with layout: released")
+        return self
 
     def preflight(self) -> None:
         """Check the models, and that the one that continues a text has no chat template."""

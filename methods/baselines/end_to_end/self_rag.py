@@ -23,14 +23,15 @@ from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
-from methods.api import Services
+from methods.api import Services, Usage
 from methods.flow import Batcher, together
 from methods.models.causal import CausalConfig, CausalModel, Generation
 from methods.models.likelihood import Item, ScoringConfig
 from methods.models.llm import LLM, defaults
-from methods.program import NO_ROOM, UNUSABLE, ProgramConfig, SearchingConfig, Session, register_program
+from methods.program import NO_REPLY, NO_ROOM, UNUSABLE, ProgramConfig, SearchingConfig, Session, register_program
 from methods.readers.extract import short_answer
 from methods.readers.prompts import longest_prefix
+from methods.served import ServedConfig, ServedModel
 
 PAPER = "Asai et al. 2024, Self-RAG (arXiv:2310.11511)"
 RETRIEVAL = ("[Retrieval]", "[No Retrieval]")
@@ -53,9 +54,10 @@ class WeightsConfig(SearchingConfig):
     usefulness: float = Field(0.5, ge=0, description="weight of usefulness")
 
 
-class SelfRagConfig(WeightsConfig, CausalConfig):
+class SelfRagConfig(ServedConfig, WeightsConfig, CausalConfig):
     """Options of Self-RAG."""
 
+    probes = ("write", "score")
     model: str = Field("selfrag/selfrag_llama2_7b", description="a causal language model with Self-RAG's tags")
     max_new_tokens: int = Field(100, ge=1, description="longest answer, tags included")
     threshold: float = Field(0.2, ge=0, le=1, description="look up where the share of [Retrieval] is above this")
@@ -112,7 +114,7 @@ class TagModel:
 
     Args:
         config: Options.
-        services: Of them the device.
+        services: Of them the device and the cache of replies.
 
     Raises:
         UserError: The vocabulary lacks a tag.
@@ -120,12 +122,16 @@ class TagModel:
 
     def __init__(self, config: SelfRagConfig, services: Services) -> None:
         self.config = config
-        self._model = CausalModel(config, services.device)
+        self._model: CausalModel | ServedModel
+        if config.endpoint is not None:
+            self._model = ServedModel(config, services, "self_rag")
+        else:
+            self._model = CausalModel(config, services.device)
+            size, device = 4 * config.batch_size, self._model.device
+            self._write: Batcher[str, Generation] = Batcher(self._model.generate, size, device=device, length=len)
+            self._score: Batcher[list[Item], list[float]] = Batcher(self._scored, size, device=device)
         # The released prompt is no conversation.
         self._model.tokenizer.chat_template = None
-        size, device = 4 * config.batch_size, self._model.device
-        self._write: Batcher[str, Generation] = Batcher(self._model.generate, size, device=device, length=len)
-        self._score: Batcher[list[Item], list[float]] = Batcher(self._scored, size, device=device)
         unknown = self._model.tokenizer.unk_token_id
         self.ids = {tag: self._model.tokenizer.convert_tokens_to_ids(tag) for tag in TAGS}
         if missing := [tag for tag, number in self.ids.items() if number in (None, unknown)]:
@@ -139,13 +145,34 @@ class TagModel:
     async def share_of_retrieval(self, q: Session, prompt: str) -> float:
         """The share of [Retrieval] among the two tags that may come first."""
         ids = self._model.encode(prompt)
-        yes, no = await self._score([(ids, [self.ids[tag]]) for tag in RETRIEVAL])
+        scores = await self._scores(q, [(ids, [self.ids[tag]]) for tag in RETRIEVAL], "retrieval")
+        if scores is None:
+            return 1.0
+        yes, no = scores
         if self.config.share == "log_probabilities":
             return yes / (yes + no)
         return 1 / (1 + math.exp(min(700.0, no - yes)))
 
-    async def write_text(self, q: Session, prompt: str, step: str) -> Generation:
-        """Generate text and record it as a call of the question."""
+    async def _scores(self, q: Session, items: list[Item], step: str) -> list[float] | None:
+        """Log-probabilities of targets, those of several tokens summed; None, and counted, if a call of the endpoint failed."""
+        if not isinstance(self._model, ServedModel):
+            return await self._score(items)
+        made = await together(*(self._model.score(*item, step=step) for item in items))
+        q.usage += sum((item.usage for item in made), Usage())
+        if any(item.failed is not None for item in made):
+            q.fallback(NO_REPLY)
+            return None
+        return [math.fsum(item.logprobs) for item in made]
+
+    async def write_text(self, q: Session, prompt: str, step: str) -> Generation | None:
+        """Generate text and record it as a call of the question; None, and counted, if the endpoint gave no reply."""
+        if isinstance(self._model, ServedModel):
+            written = await self._model.write(self._model.encode(prompt), step=step)
+            q.usage += written.usage
+            if written.failed is not None:
+                q.fallback(NO_REPLY)
+                return None
+            return written.generation
         generation = await self._write(prompt)
         q.wrote(generation, prompt, step)
         return generation
@@ -159,7 +186,7 @@ class TagModel:
             return augmented(head, passage.title, text)
 
         def fits(count: int) -> bool:
-            return len(self._model.encode(show_first(count))) <= self._model.room
+            return self._model.room is None or len(self._model.encode(show_first(count))) <= self._model.room
 
         count = longest_prefix(len(words), fits)
         if not count:
@@ -167,12 +194,16 @@ class TagModel:
             return None
         prompt = show_first(count)
         written = await self.write_text(q, prompt, "segment")
+        if written is None:
+            return None
         before, tokens = self._model.encode(prompt), list(written.tokens)
         names = {number: tag for tag, number in self.ids.items()}
         marks = [next((n for n, token in enumerate(tokens) if names.get(token) in tags), None) for tags in (SUPPORT, UTILITY)]
         positions = [(0, RELEVANCE), *((place, tags) for place, tags in zip(marks, (SUPPORT, UTILITY), strict=True) if place is not None)]
         items = [([*before, *tokens[:place]], [self.ids[tag]]) for place, tags in positions for tag in tags]
-        logprobs = await self._score([*items, *([(before, tokens)] if tokens else [])])
+        logprobs = await self._scores(q, [*items, *([(before, tokens)] if tokens else [])], "tags")
+        if logprobs is None:
+            return None
         shares: dict[tuple[str, ...], list[float]] = {}
         for _, tags in positions:
             own, logprobs = logprobs[: len(tags)], logprobs[len(tags) :]
@@ -185,6 +216,7 @@ class TagModel:
 
     def _scored(self, jobs: list[list[Item]]) -> list[list[float]]:
         """Log-probabilities of targets; those of several tokens are summed."""
+        assert isinstance(self._model, CausalModel)
         sums = iter([math.fsum(own) for own in self._model.logprobs([item for items in jobs for item in items], ScoringConfig())])
         return [[next(sums) for _ in items] for items in jobs]
 
@@ -196,12 +228,18 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
+def _calls(config: SelfRagConfig) -> int:
+    """Return the most calls of a question; an endpoint scores each tag, and each answer, by a call of its own."""
+    tags = len(RELEVANCE) + len(SUPPORT) + len(UTILITY) + 1 if config.endpoint is not None else 0
+    return config.k * (1 + tags) + 1 + (len(RETRIEVAL) if tags else 0)
+
+
 @register_program(
     "self_rag",
     summary="its own model's tags: whether to look up, and the best of the answers from single passages",
     version=3,
     config=SelfRagConfig,
-    calls=lambda config: config.k + 1,
+    calls=_calls,
     searches=lambda config: 1,
     tool=TagModel,
     extra="models",
@@ -221,7 +259,8 @@ async def self_rag(q: Session) -> str:
         segments = [item for item in await together(*(model.segment(q, head, passage) for passage in passages)) if item]
         if segments:
             return max(segments, key=lambda item: item.score(q.config)).answer
-    return plain((await model.write_text(q, f"{head}[No Retrieval]", "answer")).text)
+    written = await model.write_text(q, f"{head}[No Retrieval]", "answer")
+    return plain(written.text) if written is not None else ""
 
 
 _LINE = re.compile(r"^[^\w\n]*(relevant|answer|supported|useful)\W*:\s*(.*)$", re.IGNORECASE | re.MULTILINE)

@@ -12,7 +12,7 @@ import contextvars
 import json
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -27,6 +27,7 @@ from benchmarks.schema import Passage, Query
 from methods import registry
 from methods.api import SCRIPTED, Context, Ranking, Services, Usage
 from methods.flow import IN_FLIGHT, in_worker, stream
+from methods.graphs.extraction import PROMPTS as EXTRACTING
 from methods.graphs.extraction import LLMExtractor, WorldsExtractor
 from methods.graphs.index import ChunkRead, GraphIndex, read_chunks, read_locally
 from methods.graphs.noun_phrases import NounPhrases
@@ -35,7 +36,7 @@ from methods.models.embeddings import exact_scores
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.llm import LLM, ScriptedConfig, check_llm, defaults, llm_hash, llm_name, open_llm, reach_llm
 from methods.models.weights import check_models
-from methods.prompts import Prompt, shipped
+from methods.prompts import OURS, PUBLISHED, Prompt, published, published_hash, shipped
 from methods.registry import MethodConfig
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
 from methods.training.journal import Journal
@@ -53,8 +54,27 @@ COST, WRITTEN = "cost.json", "written.jsonl"
 DESCRIBED = 500
 """Tokens of what is said of an entity or relation; GraphRAG's limit of a summarized description."""
 PROMPTS = shipped(
-    "methods.baselines.graph_rag", "facts", "keywords", "report", "map", "reduce", "clues", "surrogates", "draft", "gist", "summary"
+    "methods.baselines.graph_rag",
+    "facts",
+    "keywords",
+    "report",
+    "map",
+    "reduce",
+    "drift_hypothesis",
+    "drift_primer",
+    "drift_local",
+    "drift_reduce",
+    "clues",
+    "surrogates",
+    "draft",
+    "gist",
+    "summary",
 )
+
+TEMPLATES = {**PROMPTS, **EXTRACTING}
+"""Everything that a system may ask with."""
+READING = ("extraction", "extraction_keywords", "triples")
+"""Templates in whose place the option `prompt` may stand."""
 
 LARGE = Annotated[LLM, defaults(max_tokens=EXTRACTION)]
 
@@ -63,6 +83,8 @@ class SystemConfig(MethodConfig):
     """Options of a system that may ask a model while it builds, and of each question."""
 
     needs_llm: ClassVar[bool] = False
+    published: ClassVar[Mapping[str, str]] = {}
+    """By the name of a template, the published prompt that takes its place; `loop` has no template of ours."""
 
     llm: LARGE | None = Field(None, description="the model that reads the corpus and is asked about questions")
     encoder: EncoderConfig = Field(EncoderConfig.model_validate({}), description="of entities, relations and passages (encoder presets)")
@@ -75,9 +97,20 @@ class SystemConfig(MethodConfig):
 
     prompts: str | None = Field(
         None,
-        description="a folder with templates of your own, by the names of those that ship; what it lacks is taken from these",
+        description="`ours`; `published`: those that the authors published; or a folder with templates of your own, by the names of "
+        "those that ship. What is missing is taken from these. null: ours",
         exclude_if=lambda value: value is None,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_choice(cls, value: Any) -> Any:
+        """Take `prompt: ours` and `prompt: published` for `prompts`; ours is the default, so that both have one fingerprint."""
+        if not isinstance(value, dict):
+            return value
+        if value.get("prompt") in (OURS, PUBLISHED) and "prompt" in cls.model_fields:
+            value = {**value, "prompts": value["prompt"], "prompt": None}
+        return {**value, "prompts": None} if value.get("prompts") == OURS else value
 
     @model_validator(mode="after")
     def _has_a_model(self) -> Any:
@@ -85,6 +118,12 @@ class SystemConfig(MethodConfig):
             raise ValueError("extractor llm needs llm: {model: …}; extractor: noun_phrases needs no model")
         if self.llm is None and self.needs_llm:
             raise ValueError("this system asks a model: llm: {model: …}")
+        if self.prompts == PUBLISHED and not self.published:
+            raise ValueError("prompts: published has no effect: no published prompts of this system are known here")
+        if self.prompts == PUBLISHED and self.llm is None:
+            raise ValueError("prompts: published has no effect without llm: {model: …}")
+        if self.prompts == PUBLISHED and isinstance(self.llm, ScriptedConfig):
+            raise ValueError("prompts: published does not work with llm: {scripted: …}, which only knows the prompts of ragmeter")
         return self
 
     def preflight(self) -> None:
@@ -119,12 +158,23 @@ class SystemConfig(MethodConfig):
         Raises:
             UserError: The user's own cannot be used.
         """
-        return PROMPTS[name].load_from(self.prompts)
+        file = self.own_file(name)
+        if file is None and self.prompts == PUBLISHED and name in self.published:
+            return published(self.published[name])
+        return TEMPLATES[name].load_from(None if self.prompts == PUBLISHED else self.prompts, file)
+
+    def own_file(self, name: str) -> str | None:
+        """Return the file that the options name for a template; None: none."""
+        return None
 
     def made_of(self) -> str:
-        """A hash of the weights and prompts that these options name."""
+        """A hash of the weights and prompts that these options name; no prompt is fetched for it."""
         weights = self.encoder.checkpoint_hash(), llm_hash(self.llm) if self.llm is not None else ""
-        return fingerprint(*weights, [prompt.hash for prompt in self.templates()])
+        if self.prompts != PUBLISHED:
+            return fingerprint(*weights, [prompt.hash for prompt in self.templates()])
+        theirs = [published_hash(name) for name in sorted(set(self.published.values()))]
+        own = [TEMPLATES[name].hash(file) for name in sorted(TEMPLATES) if (file := self.own_file(name)) or name not in self.published]
+        return fingerprint(*weights, theirs, own)
 
 
 class GraphConfig(SystemConfig):
@@ -133,7 +183,7 @@ class GraphConfig(SystemConfig):
     extractor: Literal["llm", "noun_phrases", "worlds"] = Field(
         "llm", description="llm: ask the model; without one noun_phrases (names by rule, related where near) or worlds (their sentences)"
     )
-    prompt: str | None = Field(None, description="a template file of one's own for the extraction; null: the one that ships")
+    prompt: str | None = Field(None, description="a template file of one's own for the extraction; `ours` and `published` as in `prompts`")
     window: int = Field(20, ge=1, description="noun_phrases: words between two names that are related")
     pipeline: str | None = Field(None, description="noun_phrases: a spaCy pipeline that finds the names; null: rules")
 
@@ -141,9 +191,17 @@ class GraphConfig(SystemConfig):
     def reads_with_llm(self) -> bool:
         return self.extractor == "llm"
 
+    def own_file(self, name: str) -> str | None:
+        return self.prompt if name in READING else None
+
     def reading_by(self, model: ChatModel) -> Any:
         """Return the extractor that asks the model about each passage."""
         return LLMExtractor(model, self.prompt)
+
+    def record_prompts(self, extraction: str = "extraction") -> dict[str, Prompt]:
+        """Return what an `LLMExtractor` asks with."""
+        loop = {"loop": published(self.published["loop"])} if self.prompts == PUBLISHED else {}
+        return {"extraction": self.template(extraction), "gleaning": self.template("gleaning"), **loop}
 
     def made_of(self) -> str:
         # A pipeline of another version finds other names.
@@ -416,6 +474,7 @@ class System:
 
 
 T = TypeVar("T", bound=type)
+Item = TypeVar("Item")
 
 
 def register(identifier: str, *, config: type[SystemConfig], **stated: Any) -> Callable[[T], T]:
@@ -427,13 +486,14 @@ def register(identifier: str, *, config: type[SystemConfig], **stated: Any) -> C
             return System(options, services, kind)
 
         build.__module__ = kind.__module__
-        if retriever := issubclass(kind, SystemIndex):
-            kind.note = identifier
+        kind.note = identifier  # type: ignore[attr-defined]
+        retriever = issubclass(kind, SystemIndex)
         registry.register(
             identifier,
             kind="retriever" if retriever else "method",
             config=config,
-            presets={"offline": {"extractor": "noun_phrases"}} if offline else {},
+            presets=({"offline": {"extractor": "noun_phrases"}} if offline else {})
+            | ({"released": {"prompts": PUBLISHED}} if config.published else {}),
             extra="models",
             checkpoint_hash=lambda options: options.made_of(),
             needs=lambda options: needs_of(options.encoder, options.llm),
@@ -473,7 +533,7 @@ def nearest(vectors: NDArray[np.float32], vector: NDArray[np.float32], k: int, a
     return best_rows((vectors @ vector).astype(np.float64), k, above=above)
 
 
-def alternating(*orders: Sequence[int]) -> list[int]:
+def alternating(*orders: Sequence[Item]) -> list[Item]:
     """One of each in turn, each once."""
     longest = max(map(len, orders), default=0)
     return list(dict.fromkeys(order[place] for place in range(longest) for order in orders if place < len(order)))

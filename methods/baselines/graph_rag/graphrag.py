@@ -4,17 +4,18 @@ report is asked for points, and the answer is written from the best of these (gl
 Reports are written by the model when an index is built, for the communities of what is indexed as one, the deepest first,
 so that a large community can be described by what is said of its parts. Local search needs them in the native context alone.
 
-Source: Edge et al. 2024 (arXiv:2404.16130) and microsoft/graphrag 3.1: 10 entities of the 20 nearest, 12,000 tokens,
-15 % reports (of levels 0 to 2), 35 % entities and relations. Ours: descriptions are not summarized; tokens are characters / 4; the native
-context's sources are the passages that the pipeline hands on (`k`); an answer is short.
+Source: Edge et al. 2024 (arXiv:2404.16130) and microsoft/graphrag 3.1: the 20 nearest entities (10, doubled), 12,000 tokens,
+15 % reports (of levels 0 to 2), 35 % entities and relations. Ours: descriptions are not summarized; entities have any type
+(released: four); tokens are characters / 4; the native context's sources are the passages that the pipeline hands on (`k`);
+an answer is short.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -24,6 +25,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, Context, Evidence, Indexed, Prediction, Ranking, Services, Usage
 from methods.baselines.graph_rag.common import (
+    EXTRACTION,
     LONG,
     SHORT,
     GraphConfig,
@@ -38,14 +40,22 @@ from methods.baselines.graph_rag.common import (
     relation_passages,
     within,
 )
+from methods.baselines.graph_rag.tables import (
+    analyst_points,
+    community_tables,
+    occurrence_weights,
+    report_table,
+    reports_in,
+    without_references,
+)
 from methods.flow import together
 from methods.graphs.communities import Community, communities
-from methods.graphs.extraction import PROMPTS, LLMExtractor
+from methods.graphs.extraction import LLMExtractor
 from methods.graphs.index import GraphIndex
 from methods.models.chat import ChatModel
 from methods.models.chat import parse as parse_json
 from methods.pipeline import index_folder
-from methods.prompts import Prompt
+from methods.prompts import PUBLISHED, Prompt
 from methods.readers.extract import short_answer
 from methods.registry import Component, require_extra
 from methods.work import Lengths, Work, ask, index, tokens
@@ -57,13 +67,23 @@ GRAPH_SHARE = 0.35
 BATCH_TOKENS = 12_000
 """Tokens of reports that are read at once, and of points that are answered from."""
 INSTRUCTIONS = 350
-REPORTS = "reports.jsonl"
+PARAGRAPHS = "multiple paragraphs"
+"""The form of a long answer, as the published prompts have it."""
+FORMS = {"short": "a short phrase: a name, a number, yes or no; no sentence", "paragraphs": "several paragraphs"}
+"""The form of an answer, as a prompt names it."""
 PER_COMMUNITY = 6
 """Entities of a mean community, for plans."""
 
 
 class GraphRagConfig(GraphConfig):
-    """Options of both searches."""
+    """Options of all searches."""
+
+    published: ClassVar[Mapping[str, str]] = {
+        "extraction": "graphrag_extraction",
+        "gleaning": "graphrag_gleaning",
+        "loop": "graphrag_loop",
+        "report": "graphrag_report",
+    }
 
     gleanings: int = Field(1, ge=0, description="times that the model is asked again for entities and relations that it left out")
     max_community: int = Field(10, ge=2, description="largest community in entities; larger ones are divided")
@@ -79,21 +99,29 @@ class GraphRagConfig(GraphConfig):
 
     @property
     def written_tokens(self) -> int:
-        return LONG if self.llm is not None and self.context == "native" else 0
+        return self.long if self.llm is not None and self.context == "native" else 0
+
+    @property
+    def long(self) -> int:
+        """Tokens of the longest report, points or answer; the published prompts ask for up to 2,000 words."""
+        return EXTRACTION if self.prompts == PUBLISHED else LONG
 
     def reading_by(self, model: ChatModel) -> LLMExtractor:
         """Records, gleaned."""
-        return LLMExtractor(model, self.prompt, gleanings=self.gleanings)
+        return LLMExtractor(model, gleanings=self.gleanings, prompts=self.record_prompts())
+
+    def reading_templates(self) -> list[Prompt]:
+        """All that the model may be asked by to read a passage."""
+        return list(self.record_prompts().values())
 
     def templates(self) -> list[Prompt]:
-        own = [self.template(name) for name in ("report", "map", "reduce")]
-        return [PROMPTS["extraction"].load(self.prompt), PROMPTS["gleaning"].load(), *own]
+        return [*self.reading_templates(), *(self.template(name) for name in ("report", "map", "reduce"))]
 
 
 class LocalConfig(GraphRagConfig):
     """Options of local search."""
 
-    entities: int = Field(10, ge=1, description="entities most like the question")
+    entities: int = Field(20, ge=1, description="entities most like the question; released: top_k_mapped_entities 10, doubled")
     relations: int = Field(10, ge=0, description="relations to other entities in the native context, times the entities")
     level: int | None = Field(2, ge=0, description="reports about communities up to this level; null: all levels")
     tokens: int = Field(12_000, ge=1, description="of the native context, whose shares follow")
@@ -103,14 +131,20 @@ class LocalConfig(GraphRagConfig):
         return round(self.tokens * (REPORTS_SHARE + GRAPH_SHARE)) if self.context == "native" else 0
 
 
-class GlobalConfig(GraphRagConfig):
-    """Options of global search."""
+class ReportsConfig(GraphRagConfig):
+    """Options of a search that answers by itself."""
 
     needs_llm = True
 
     level: int | None = Field(2, ge=0, description="reports about communities up to this level; null: all levels")
     answer: Literal["short", "paragraphs"] = Field("short", description="paragraphs: the released default, which ruins token F1")
     context: Literal["native"] = Field("native", description="always: answers come from reports")
+
+
+class GlobalConfig(ReportsConfig):
+    """Options of global search."""
+
+    published: ClassVar[Mapping[str, str]] = {**GraphRagConfig.published, "map": "graphrag_map", "reduce": "graphrag_reduce"}
 
 
 class _Finding(BaseModel):
@@ -134,6 +168,12 @@ class Report(BaseModel):
         """Summary and findings."""
         return " ".join((self.summary, *(f"{item.summary} {item.explanation}".strip() for item in self.findings)))
 
+    @property
+    def full(self) -> str:
+        """Return the whole report in Markdown."""
+        sections = (f"## {item.summary}\n\n{item.explanation}" for item in self.findings)
+        return "\n\n".join((f"# {self.title}", self.summary, *sections))
+
 
 def report_in(reply: str) -> Report | None:
     """The report that a reply is; one without a title is none."""
@@ -155,22 +195,28 @@ class Reported:
     reports: dict[int, Report] | None = None
     counts: dict[str, int] | None = None
 
+    def up_to(self, level: int | None) -> dict[int, Report]:
+        """Return the reports about communities up to a level, in the order of the communities; None: of all levels."""
+        reports = self.reports or {}
+        return {c.id: reports[c.id] for c in self.communities if c.id in reports and (level is None or c.level <= level)}
 
-def _building(config: GraphRagConfig, lengths: Lengths) -> Work:
+
+def building(config: GraphRagConfig, lengths: Lengths) -> Work:
+    """Plan to read the corpus and to write the reports."""
     work = reading_work(config, lengths, calls=1 + config.gleanings)
     if config.llm is None or not config.written_tokens:
         return work
     written = indexed_passages(config, lengths) * lengths.passage / 20 / PER_COMMUNITY
-    return work + index(ask(config.llm, written, INSTRUCTIONS + config.report_tokens / 10, min(LONG, config.llm.longest)))
+    return work + index(ask(config.llm, written, INSTRUCTIONS + config.report_tokens / 10, min(config.long, config.llm.longest)))
 
 
 @register(
     "graphrag",
-    version=3,
+    version=4,
     summary="GraphRAG's local search: entities near the question, their passages, relations and reports of communities",
     config=LocalConfig,
     paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",
-    work=_building,
+    work=building,
 )
 class GraphRagIndex(SystemIndex):
     """A corpus with its graph, its communities and reports."""
@@ -198,6 +244,9 @@ class GraphRagIndex(SystemIndex):
 
     def show_community(self, group: Group, community: Community, hierarchy: Sequence[Community], reports: dict[int, Report]) -> str:
         """Return what the model reads: entities and relations; of what is too much, reports about the parts in their place."""
+        if self.config.prompts == PUBLISHED:
+            full = {c.id: reports[c.id].full for c in hierarchy if c.parent == community.id and c.id in reports}
+            return community_tables(group, community.entities, full, self.config.report_tokens)
         edges = np.flatnonzero(np.isin(group.index.ends, community.entities).all(axis=1))
         edges = edges[np.argsort(-group.index.weights[edges], kind="stable")]
         whole = [*entity_passages(group, community.entities), *relation_passages(group, edges.tolist())]
@@ -208,7 +257,7 @@ class GraphRagIndex(SystemIndex):
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Passages that name the entities most like the question; where there are none, by dense score."""
-        ranking: Ranking = await self.compute(lambda: self._ranked(query, k))
+        ranking: Ranking = await self.compute(lambda: self.ranked(query, k))
         if self.writer is not None and (reported := await self.prepared(await self.compute(lambda: self.group(query)))).counts:
             ranking.notes[self.note]["reports that could not be had"] = dict(reported.counts)
         return ranking
@@ -223,7 +272,7 @@ class GraphRagIndex(SystemIndex):
         reports = within(report_passages(reported, nearby, self.config.level), self.config.tokens * REPORTS_SHARE)
         return replace(context, passages=(*reports, *context.passages))
 
-    def _ranked(self, query: Query, k: int) -> Ranking:
+    def ranked(self, query: Query, k: int) -> Ranking:
         group = self.group(query)
         index, vector = group.index, self.query_vector(query.text)
         if not index.graph.nodes:
@@ -278,51 +327,28 @@ def relations_of(index: GraphIndex, nodes: Sequence[int], each: int) -> list[int
 
 def report_passages(reported: Reported, nearby: Sequence[int], level: int | None = None) -> list[Passage]:
     """List the reports up to a level about communities of some entities: those with most of them first, then by rating."""
-    reports = reported.reports or {}
-    shown = [c for c in reported.communities if c.id in reports and (level is None or c.level <= level)]
-    matched = {c.id: len(set(c.entities) & set(nearby)) for c in shown}
+    reports = reported.up_to(level)
+    matched = {c.id: len(set(c.entities) & set(nearby)) for c in reported.communities if c.id in reports}
     chosen = sorted((c for c, number in matched.items() if number), key=lambda c: (-matched[c], -reports[c].rating, c))
     return [Passage(f"report {c}", reports[c].title, reports[c].text) for c in chosen]
 
 
-class _Point(BaseModel):
-    description: str
-    score: float
-    reports: list[int] = []
-
-
-class _Points(BaseModel):
-    points: list[_Point]
-
-
-def _global_work(config: GlobalConfig, lengths: Lengths) -> Work:
-    reports = lengths.document / 20 / PER_COMMUNITY * LONG
-    batches = max(1.0, reports / BATCH_TOKENS)
-    mapped = ask(config.llm, lengths.questions * batches, INSTRUCTIONS + min(reports, BATCH_TOKENS), LONG)
-    return _building(config, lengths) + mapped + ask(config.llm, lengths.questions, INSTRUCTIONS + LONG, SHORT)
-
-
-@register(
-    "graphrag_global",
-    version=4,
-    summary="GraphRAG's global search: points out of every community's report, and an answer from the best of them",
-    config=GlobalConfig,
-    paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",
-    work=_global_work,
-)
-class GraphRagGlobal:
-    """A whole system: answers from reports.
+class GraphRagMethod:
+    """A whole system that answers from the graph and the reports of `GraphRagIndex`.
 
     Args:
         config: Options.
-        services: As of `System`; the order in which reports are read is drawn by the seed.
+        services: As of `System`; what is drawn is drawn by the seed.
     """
 
-    def __init__(self, config: GlobalConfig, services: Services) -> None:
+    note: ClassVar[str]
+    """The system's id, under which rows hold its notes."""
+
+    def __init__(self, config: Any, services: Services) -> None:
         self.config = config
         self._services = services
         self._builder = System(config, services, GraphRagIndex)
-        model = self._builder.models("graphrag_global", LONG)
+        model = self._builder.models(self.note, config.long)
         assert model is not None
         self._model = model
         self.in_flight = model.in_flight
@@ -330,7 +356,7 @@ class GraphRagGlobal:
 
     def index(self, corpus: Corpus) -> Indexed:
         """Read the corpus, or reopen what was read."""
-        folder = index_folder(Component.of("graphrag_global", self.config.model_dump()), corpus, self._services)
+        folder = index_folder(Component.of(self.note, self.config.model_dump()), corpus, self._services)
         reused = folder is not None and (folder / "complete.json").exists()
         self._index = self._builder.index(corpus, folder) if len(corpus) else None
         return Indexed(folder.name if folder is not None else "", reused, self.usage)
@@ -345,20 +371,77 @@ class GraphRagGlobal:
         if self._index is not None:
             self._index.build_for(queries)
 
-    async def answer_one(self, query: Query) -> Prediction:
-        """The answer from the points that reports make; passages of the communities that the points name are the evidence.
-
-        Raises:
-            RuntimeError: `index` was not called.
-        """
+    async def reported(self, query: Query) -> tuple[GraphRagIndex, Group, Reported] | None:
+        """Return the index, a question's group and its reports; None if there is nothing to read."""
         if self._index is None or query.candidates == ():
-            return Prediction(query.id, "", notes={"graphrag_global": {"fallback": "nothing to read"}})
+            return None
         index = self._index
         group = await index.compute(lambda: index.group(query))
-        reported: Reported = await index.prepared(group)
+        return index, group, await index.prepared(group)
+
+    async def written(
+        self, query: Query, template: str, shown: Mapping[str, str], evidence: tuple[Evidence, ...], usage: Usage, note: Mapping[str, Any]
+    ) -> Prediction:
+        """Have the model write the answer in the form that the options name, and return the prediction."""
+        theirs, short = self.config.prompts == PUBLISHED, self.config.answer == "short"
+        form = PARAGRAPHS if theirs and not short else FORMS[self.config.answer]
+        reply = await self._model.ask(self.config.template(template).messages(question=query.text, form=form, **shown), step="reduce")
+        failed = {FAILED: reply.failed} if reply.failed is not None else {}
+        answer = short_answer(without_references(reply.text) if theirs else reply.text) if short else reply.text
+        assert self._index is not None
+        return Prediction(query.id, answer, evidence, usage + reply.usage, {self.note: dict(note), **self._index.label, **failed})
+
+
+class _Point(BaseModel):
+    description: str
+    score: float
+    reports: list[int] = []
+
+
+class _Points(BaseModel):
+    points: list[_Point]
+
+
+class _ScoredPoint(BaseModel):
+    description: str
+    score: float
+
+
+class _ScoredPoints(BaseModel):
+    """What the published prompt asks for: reports are named in the description."""
+
+    points: list[_ScoredPoint]
+
+
+def _global_work(config: GlobalConfig, lengths: Lengths) -> Work:
+    reports = lengths.document / 20 / PER_COMMUNITY * config.long
+    batches = max(1.0, reports / BATCH_TOKENS)
+    mapped = ask(config.llm, lengths.questions * batches, INSTRUCTIONS + min(reports, BATCH_TOKENS), config.long)
+    return building(config, lengths) + mapped + ask(config.llm, lengths.questions, INSTRUCTIONS + config.long, SHORT)
+
+
+@register(
+    "graphrag_global",
+    version=4,
+    summary="GraphRAG's global search: points out of every community's report, and an answer from the best of them",
+    config=GlobalConfig,
+    paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",
+    work=_global_work,
+)
+class GraphRagGlobal(GraphRagMethod):
+    """A whole system: answers from reports, which are read in an order that the seed draws."""
+
+    async def answer_one(self, query: Query) -> Prediction:
+        """The answer from the points that reports make; passages of the communities that the points name are the evidence."""
+        if (read := await self.reported(query)) is None:
+            return Prediction(query.id, "", notes={self.note: {"fallback": "nothing to read"}})
+        index, group, reported = read
         batches = self.batches(query, reported)
-        mapped = await together(*(self._mapped(query, batch) for batch in batches))
-        points = sorted((point for some, _, _ in mapped for point in some if point.score > 0), key=lambda point: -point.score)
+        weights = occurrence_weights(group, (c for c in reported.communities if c.id in (reported.reports or {})))
+        mapped = await together(*(self._mapped(query, batch, weights) for batch in batches))
+        helpful = ((place, point) for place, (some, _, _) in enumerate(mapped) for point in some if point.score > 0)
+        ordered = sorted(helpful, key=lambda pair: -pair[1].score)
+        points = [point for _, point in ordered]
         usage = sum((cost for _, cost, _ in mapped), Usage())
         note: dict[str, Any] = {"reports": sum(map(len, batches)), "points": len(points)}
         if lost := sum(bool(why) for *_, why in mapped):
@@ -366,23 +449,22 @@ class GraphRagGlobal:
         kept = within([Passage(str(n), "", point.description) for n, point in enumerate(points)], BATCH_TOKENS)
         evidence = _evidence(index, query, group, reported, points[: len(kept)])
         if not kept:
-            return Prediction(query.id, "", evidence, usage, {"graphrag_global": {**note, "fallback": "no point"}, **index.label})
-        form = {"short": "a short phrase: a name, a number, yes or no; no sentence", "paragraphs": "several paragraphs"}[self.config.answer]
+            return Prediction(query.id, "", evidence, usage, {self.note: {**note, "fallback": "no point"}, **index.label})
         text = "\n".join(f"- {passage.text}" for passage in kept)
-        reply = await self._model.ask(self.config.template("reduce").messages(question=query.text, points=text, form=form), step="reduce")
-        failed = {FAILED: reply.failed} if reply.failed is not None else {}
-        answer = short_answer(reply.text) if self.config.answer == "short" else reply.text
-        return Prediction(query.id, answer, evidence, usage + reply.usage, {"graphrag_global": note, **index.label, **failed})
+        if self.config.prompts == PUBLISHED:
+            text = analyst_points([(place, point.score, point.description) for place, point in ordered[: len(kept)]])
+        return await self.written(query, "reduce", {"points": text}, evidence, usage, note)
 
     def batches(self, query: Query, reported: Reported) -> list[list[tuple[int, Report]]]:
         """The reports in an order drawn for the question, cut into batches."""
-        reports = reported.reports or {}
-        wanted = [c.id for c in reported.communities if c.id in reports and (self.config.level is None or c.level <= self.config.level)]
+        reports = reported.up_to(self.config.level)
+        wanted = list(reports)
         Draws("graphrag_global", self._services.seed, query.id).shuffle(wanted)
         batches: list[list[tuple[int, Report]]] = []
         room = 0
         for number in wanted:
-            size = tokens(reports[number].title + reports[number].text)
+            report = reports[number]
+            size = tokens(report.full if self.config.prompts == PUBLISHED else report.title + report.text)
             if not batches or room < size:
                 batches.append([])
                 room = BATCH_TOKENS
@@ -390,11 +472,20 @@ class GraphRagGlobal:
             room -= size
         return batches
 
-    async def _mapped(self, query: Query, batch: Sequence[tuple[int, Report]]) -> tuple[list[_Point], Usage, str]:
+    async def _mapped(
+        self, query: Query, batch: Sequence[tuple[int, Report]], weights: Mapping[int, float]
+    ) -> tuple[list[_Point], Usage, str]:
         text = "\n\n".join(f"[{number}] {report.title}\n{report.text}" for number, report in batch)
-        reply = await self._model.ask(self.config.template("map").messages(question=query.text, reports=text), shape=_Points, step="map")
+        theirs = self.config.prompts == PUBLISHED
+        if theirs:
+            text = report_table([(number, report.title, weights[number], report.full, report.rating) for number, report in batch])
+        messages = self.config.template("map").messages(question=query.text, reports=text)
+        reply = await self._model.ask(messages, shape=_ScoredPoints if theirs else _Points, step="map")
         read = parse_json(reply.text, _Points)
-        return (read.value.points if read.value else []), reply.usage, reply.failed or read.failed or ""
+        points = read.value.points if read.value else []
+        if theirs:
+            points = [point.model_copy(update={"reports": reports_in(point.description)}) for point in points]
+        return points, reply.usage, reply.failed or read.failed or ""
 
 
 def _evidence(index: GraphRagIndex, query: Query, group: Group, reported: Reported, points: Sequence[_Point]) -> tuple[Evidence, ...]:

@@ -13,13 +13,14 @@ capitals are one; without a model the names of a question are found by rule, and
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +29,14 @@ from pydantic import BaseModel, Field
 from benchmarks.schema import Passage, Query
 from methods.api import Ranking, Usage
 from methods.baselines.graph_rag.common import SHORT, GraphConfig, Group, SystemIndex, minmax, reading_work, register
-from methods.graphs.extraction import PROMPTS, OpenIE, strings_in
+from methods.graphs.extraction import OpenIE, strings_in
 from methods.graphs.index import ChunkRead, GraphIndex, incidence
 from methods.graphs.knowledge_graph import clean_name, similar_pairs
 from methods.graphs.noun_phrases import NounPhrases
 from methods.graphs.pagerank import Walk, iterate, walk_over
 from methods.models.chat import ChatModel
 from methods.models.chat import parse as parse_json
-from methods.prompts import Prompt
+from methods.prompts import PUBLISHED, Prompt, published
 from methods.retrieval.ranking import best_rows
 from methods.work import Lengths, Work, ask
 
@@ -45,6 +46,8 @@ TELEPORT = 0.5
 EPS = 1e-8
 LINKS = 100
 """Phrases that likeness joins one with, at most; version 2 stops after one more, as the released loop does."""
+_SECTION = re.compile(r"^[ \t]*\[\[ ## (\w+) ## \]\][ \t]*$", re.MULTILINE)
+"""Heads of the sections of a reply to HippoRAG 2's published filter."""
 _OTHER = re.compile(r"[^a-z0-9 ]")
 FACT_TOKENS = 1500
 """Tokens of facts in the native context, for plans: 75 facts about the names of a question."""
@@ -53,7 +56,9 @@ INSTRUCTIONS = 250
 
 
 class HippoConfig(GraphConfig):
-    """Options of both versions."""
+    """Options of version 1, and of both."""
+
+    published: ClassVar[Mapping[str, str]] = {"names": "hipporag_names", "triples": "hipporag_triples", "question": "hipporag_question"}
 
     threshold: float = Field(0.8, ge=-1, le=1, description="cosine from which two phrases are joined")
     teleport: float = Field(TELEPORT, gt=0, lt=1, description="share of the mass that restarts; released: damping 0.5")
@@ -64,14 +69,21 @@ class HippoConfig(GraphConfig):
 
     def reading_by(self, model: ChatModel) -> OpenIE:
         """Names, then triples."""
-        return OpenIE(model, self.prompt)
+        return OpenIE(model, prompts={name: self.template(name) for name in ("names", "triples")})
+
+    def question_prompt(self) -> Prompt:
+        """Return what asks for the names in a question: of ours the prompt for those in a passage."""
+        return published(self.published["question"]) if self.prompts == PUBLISHED else self.template("names")
 
     def templates(self) -> list[Prompt]:
-        return [PROMPTS["names"].load(), PROMPTS["triples"].load(self.prompt), self.template("facts")]
+        own = [self.template(name) for name in ("names", "triples", "facts")]
+        return [*own, self.question_prompt()] if self.prompts == PUBLISHED and "question" in self.published else own
 
 
 class Hippo2Config(HippoConfig):
     """Options of version 2."""
+
+    published: ClassVar[Mapping[str, str]] = {"names": "hipporag2_names", "triples": "hipporag2_triples", "facts": "hipporag2_facts"}
 
     facts: int = Field(5, ge=1, description="facts most like the question that are looked at")
     entities: int = Field(5, ge=1, description="phrases of these facts at which the walk restarts, at most")
@@ -222,7 +234,7 @@ class HippoIndex(SystemIndex):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._names = PROMPTS["names"].load()
+        self._names = self.config.question_prompt() if self.version == 1 else None
 
     def facts(self, group: Group) -> Facts:
         """Of a group."""
@@ -249,6 +261,7 @@ class HippoIndex(SystemIndex):
         """Return the names in a question."""
         if self.model is None:
             return list(NounPhrases(pipeline=self.config.pipeline).names(query.text)), Usage()
+        assert self._names is not None
         reply = await self.model.ask(self._names.messages(text=query.text), step="names")
         names = (clean_name(name) for name in strings_in(reply.text) or ())
         return list(dict.fromkeys(name for name in names if name)), reply.usage
@@ -310,6 +323,41 @@ class _Kept(BaseModel):
     facts: list[str]
 
 
+class _KeptTriples(BaseModel):
+    fact: list[list[str]]
+
+
+def _kept_texts(reply: str) -> list[str] | None:
+    read = parse_json(reply, _Kept).value
+    return None if read is None else read.facts
+
+
+def as_triple(printed: str) -> tuple[str, ...]:
+    """Return a fact as the tuple that was printed; a fact without a predicate is a tuple of its text."""
+    try:
+        value = ast.literal_eval(printed)
+    except (ValueError, SyntaxError):
+        return (printed,)
+    return tuple(map(str, value)) if isinstance(value, tuple) else (printed,)
+
+
+def kept_triples(reply: str) -> list[str] | None:
+    """Return the facts, printed, of the last section `fact_after_filter` of a reply, else of the whole; None if it holds no JSON.
+
+    As in the released code, Python's notation of lists is read as well.
+    """
+    sections = _SECTION.split(reply)
+    named = [text for name, text in zip(sections[1::2], sections[2::2], strict=True) if name == "fact_after_filter"]
+    text = (named or [sections[0]])[-1].strip()
+    read = parse_json(text, _KeptTriples).value
+    if read is None:
+        try:
+            read = _KeptTriples.model_validate(ast.literal_eval(text))
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return None
+    return [str(tuple(fact)) for fact in read.fact]
+
+
 @dataclass(frozen=True)
 class _Found:
     """What of a group is like a question: facts by likeness, and every passage's dense score."""
@@ -358,17 +406,20 @@ class Hippo2Index(HippoIndex):
 
     async def _filtered(self, query: Query, nearby: _Found) -> tuple[list[int], Usage]:
         """Find the facts that the model keeps, each as the fact most like it; none if its reply cannot be read, as released."""
-        texts = [self.facts(nearby.group).texts[fact] for fact in nearby.facts]
-        messages = self.config.template("facts").messages(question=query.text, facts=json.dumps(texts, ensure_ascii=False, indent=1))
+        facts, theirs = self.facts(nearby.group), self.config.prompts == PUBLISHED
+        shown: list[Any] = [as_triple(facts.printed[fact]) if theirs else facts.texts[fact] for fact in nearby.facts]
+        texts = list(map(str, shown))
+        listed = json.dumps({"fact": [list(fact) for fact in shown]}) if theirs else json.dumps(shown, ensure_ascii=False, indent=1)
+        messages = self.config.template("facts").messages(question=query.text, facts=listed)
         assert self.model is not None
-        reply = await self.model.ask(messages, shape=_Kept, step="facts")
-        read = parse_json(reply.text, _Kept)
-        if read.value is None:
+        reply = await self.model.ask(messages, shape=None if theirs else _Kept, step="facts")
+        chosen = kept_triples(reply.text) if theirs else _kept_texts(reply.text)
+        if chosen is None:
             nearby.note["fallback"] = reply.failed or "facts that are no JSON: none is kept"
             return [], reply.usage
-        if invented := sum(text not in texts for text in read.value.facts):
+        if invented := sum(text not in texts for text in chosen):
             nearby.note["facts that the model changed"] = invented
-        kept = {texts.index(get_close_matches(text, texts, 1, 0.0)[0]) for text in read.value.facts}
+        kept = {texts.index(get_close_matches(text, texts, 1, 0.0)[0]) for text in chosen}
         return [nearby.facts[place] for place in sorted(kept)], reply.usage
 
     def _walked(self, query: Query, nearby: _Found, kept: Sequence[int], k: int, usage: Usage) -> Ranking:

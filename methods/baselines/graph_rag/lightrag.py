@@ -6,21 +6,26 @@ Modes: `local` (low-level keywords → entities → passages that name them, and
 
 Source: Guo et al. 2024 (arXiv:2410.05779) and version 1.1.7 of its code: top 60, cosine above 0.2, 4,000 tokens each of
 entities and relations; a passage that several entities share has the place of the last of them (the code of 2024: the
-first); hybrid puts what relations found before what entities found. Ours: in mix, the passages most like the question
-alternate with the others; the native context's sources are the passages that the pipeline hands on (`k`). Without a model
-the question itself is both kinds of keywords, which is also the fallback.
+first); hybrid puts what relations found before what entities found; the native context may be CSV tables, which later
+versions write as JSON. Ours: in mix, the passages most like the question alternate with the others; the native context's
+sources are the passages that the pipeline hands on (`k`); its entities and relations are passages unless `tables` is `csv`.
+Without a model the question itself is both kinds of keywords, which is also the fallback.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from benchmarks.schema import Passage, Query
-from methods.api import Ranking, Usage
+from methods.api import Context, Ranking, Usage
 from methods.baselines.graph_rag.common import (
     SHORT,
     GraphConfig,
@@ -32,9 +37,10 @@ from methods.baselines.graph_rag.common import (
     reading_work,
     register,
     relation_passages,
+    said,
     within,
 )
-from methods.graphs.extraction import PROMPTS, LLMExtractor
+from methods.graphs.extraction import LLMExtractor
 from methods.models.chat import ChatModel
 from methods.models.chat import parse as parse_json
 from methods.prompts import Prompt
@@ -53,10 +59,22 @@ INSTRUCTIONS = 250
 class LightConfig(GraphConfig):
     """Options of LightRAG."""
 
+    published: ClassVar[Mapping[str, str]] = {
+        "extraction_keywords": "lightrag_extraction",
+        "gleaning": "lightrag_gleaning",
+        "loop": "lightrag_loop",
+        "keywords": "lightrag_keywords",
+    }
+
     mode: Literal["local", "global", "hybrid", "mix", "naive"] = Field("hybrid", description="what is searched; released script: hybrid")
     gleanings: int = Field(1, ge=0, description="times that the model is asked again for entities and relations that it left out")
     top_k: int = Field(60, ge=1, description="entities and relations found")
     threshold: float = Field(0.2, ge=-1, le=1, description="cosine above which they are found")
+    tables: Literal["passages", "csv"] = Field(
+        "passages",
+        description="native context. passages: one per entity, relation and source; csv: three tables in one text, as version 1.1.7",
+        exclude_if=lambda value: value == "passages",
+    )
 
     @property
     def context_tokens(self) -> int:
@@ -64,10 +82,10 @@ class LightConfig(GraphConfig):
 
     def reading_by(self, model: ChatModel) -> LLMExtractor:
         """Records with keywords, gleaned."""
-        return LLMExtractor(model, self.prompt, keywords=True, gleanings=self.gleanings)
+        return LLMExtractor(model, gleanings=self.gleanings, prompts=self.record_prompts("extraction_keywords"))
 
     def templates(self) -> list[Prompt]:
-        return [PROMPTS["extraction_keywords"].load(self.prompt), PROMPTS["gleaning"].load(), self.template("keywords")]
+        return [*self.record_prompts("extraction_keywords").values(), self.template("keywords")]
 
 
 class Keywords(BaseModel):
@@ -176,3 +194,52 @@ class LightIndex(SystemIndex):
         note = ranking.notes.get(self.note, {})
         entities = within(entity_passages(group, note.get("entities", ())), ENTITY_TOKENS)
         return [*entities, *within(relation_passages(group, note.get("relations", ())), RELATION_TOKENS)]
+
+    async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
+        if self.config.context != "native" or self.config.tables != "csv" or not ranking.ids:
+            return await super().contexts_one(query, ranking)
+        text = await self.compute(lambda: self.written(self.group(query), ranking))
+        return Context(query.id, (Passage("tables", "", text),))
+
+    def written(self, group: Group, ranking: Ranking) -> str:
+        """Write entities, relations and the passages of a ranking as version 1.1.7 does."""
+        note, index = ranking.notes.get(self.note, {}), group.index
+        nodes = [(place, index.graph.nodes[place]) for place in note.get("entities", ())]
+        edges = [(place, index.graph.edges[place]) for place in note.get("relations", ())]
+        entities = [[node.name, node.type, said(node.descriptions), index.degrees[place]] for place, node in nodes]
+        degrees = index.degrees[index.ends].sum(axis=1)
+        relations = [
+            [edge.source, edge.target, said(edge.descriptions), ", ".join(edge.keywords), index.weights[place], degrees[place], "UNKNOWN"]
+            for place, edge in edges
+        ]
+        tables = {
+            "Entities": (("entity", "type", "description", "rank"), entities, ENTITY_TOKENS),
+            "Relationships": (("source", "target", "description", "keywords", "weight", "rank", "created_at"), relations, RELATION_TOKENS),
+            "Sources": (("content",), [[passage.full_text] for passage in self.corpus.get(ranking.ids)], math.inf),
+        }
+        combined = self.config.mode not in ("local", "global")
+        shown = (f"-----{name}-----\n    ```csv\n    {csv_table(*table, combined=combined)}\n    ```" for name, table in tables.items())
+        return "\n    ".join(shown)
+
+
+def csv_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], budget: float, *, combined: bool) -> str:
+    """Write a table of version 1.1.7.
+
+    Args:
+        columns: Names, without that of the number.
+        rows: Cells.
+        budget: Tokens of the rows; the first that does not fit ends the table. (Released: tokens of the descriptions.)
+        combined: As tables of both searches are joined: numbered from 1, unquoted. Otherwise from 0, each cell in quotes.
+    """
+    lines = [f"{n},\t{','.join(map(str, row))}\n" if combined else quoted([n, *row]) for n, row in enumerate(rows, int(combined))]
+    head = ("id", *columns)
+    kept = within([Passage("", "", line) for line in lines], budget)
+    text = "".join([",\t".join(head) + "\n" if combined else quoted(head), *(row.text for row in kept)])
+    return text.removesuffix("\n") if combined else text
+
+
+def quoted(row: Sequence[Any]) -> str:
+    """Write a row with each cell in quotes."""
+    output = io.StringIO()
+    csv.writer(output, quoting=csv.QUOTE_ALL, escapechar="\\", lineterminator="\n").writerow(row)
+    return output.getvalue()

@@ -1,21 +1,25 @@
 """RAPTOR: a tree of summaries over the passages, searched as one list of nodes.
 
-Passages are clustered softly by their vectors, a model sums up each cluster, and the summaries are clustered again, until
-few are left. A question is compared with all nodes; in the native context a reader gets the nearest of these until the
-next would not fit, as passages those under the nearest nodes.
+Passages are divided into leaves. These are clustered softly by their vectors, first all of them and then within each
+cluster; a model sums up each cluster, and the summaries are clustered again, until few are left. A question is compared with
+all nodes; in the native context a reader gets the nearest of these until the next would not fit, as passages those under the
+nearest nodes.
 
-Source: Sarthi et al. 2024 (arXiv:2401.18059) and its released code. A variant: truncated SVD of the vectors stands for
-UMAP unless that is wanted; the search for a number of clusters ends where five in a row are no better; a cluster is divided
-once more where it is too long, never again and again; one tree per document (scope).
+Source: Sarthi et al. 2024 (arXiv:2401.18059) and parthsarthi03/raptor at 2e3e83e5: leaves of 100 tokens, UMAP to 10
+dimensions, Gaussian mixtures of the number with the least BIC, a cluster beyond 3,500 tokens is clustered again. Ours: UMAP
+is seeded (its labels equal the released ones for equal seeds); a leaf keeps its punctuation; a long cluster that clustering
+cannot divide, or of at most 11 nodes, is cut in the order of the text (released: an error or no end); tokens are characters /
+4; one tree per document (scope). With `reduction: svd` truncated SVD stands for UMAP: then it is RAPTOR without UMAP.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +27,13 @@ from pydantic import Field
 
 from benchmarks.core.errors import MissingPackage
 from benchmarks.schema import Passage, Query
+from benchmarks.text import sentences
 from methods.api import Context, Ranking, Usage
 from methods.baselines.graph_rag.common import Group, SystemConfig, SystemIndex, indexed_passages, reading_work, register, within
 from methods.flow import together
 from methods.prompts import Prompt
 from methods.retrieval.ranking import best_rows
-from methods.work import Lengths, Work, ask, index, tokens
+from methods.work import Lengths, Work, ask, encode, index, tokens
 
 CLUSTER_TOKENS = 3500
 """Tokens of a cluster; a longer one is divided."""
@@ -38,11 +43,12 @@ FEW = 11
 """Nodes that are not clustered any more."""
 POSTERIOR = 0.1
 """Of a cluster, from which a node belongs to it."""
-SEED = 0
+SEED, SEARCH_SEED = 0, 224
+"""Of UMAP and the mixture; of the mixtures that are tried."""
 DIMENSIONS, NEIGHBORS = 10, 10
 """Of the reduced vectors; of UMAP inside a cluster."""
-MOST, PATIENCE = 50, 5
-"""Numbers of clusters that are tried, and how many in a row that are no better end the search."""
+MOST = 50
+"""Numbers of clusters that are tried are below this."""
 
 
 class RaptorConfig(SystemConfig):
@@ -50,14 +56,17 @@ class RaptorConfig(SystemConfig):
 
     needs_llm = True
 
-    reduction: Literal["svd", "umap"] = Field("svd", description="of the vectors before they are clustered; paper: umap (extra umap)")
+    reduction: Literal["umap", "svd"] = Field(
+        "umap", description="of the vectors before they are clustered: as published (extra umap), or truncated SVD in its place"
+    )
+    leaf_tokens: int = Field(100, ge=1, description="tokens of a leaf: whole sentences of a passage")
     layers: int = Field(5, ge=1, description="of summaries, at most")
     tokens: int = Field(2000, ge=1, description="native context: of all nodes; paper: 2000")
 
     def preflight(self) -> None:
         super().preflight()
         if self.reduction == "umap" and find_spec("umap") is None:
-            raise MissingPackage("umap-learn", "umap", "reduction: umap")
+            raise MissingPackage("umap-learn", "umap", "RAPTOR (unless reduction: svd stands for UMAP)")
 
     @property
     def context_tokens(self) -> int:
@@ -73,37 +82,59 @@ class RaptorConfig(SystemConfig):
 
 @dataclass
 class Tree:
-    """Nodes: the passages first, then the summaries layer by layer.
+    """Nodes: the leaves first, then the summaries layer by layer.
 
     Attributes:
         texts: Of the nodes.
-        leaves: Positions of the passages under each node.
+        passages: Positions of the passages under each node.
+        bottom: Number of leaves.
         failed: Summaries that could not be had.
     """
 
     texts: list[str]
-    leaves: list[tuple[int, ...]]
+    passages: list[tuple[int, ...]]
+    bottom: int
     failed: int = 0
 
 
-def clusters(vectors: NDArray[np.float32], lengths: Sequence[int], most_tokens: int, reduction: str = "svd") -> list[list[int]]:
+def leaves_of(text: str, most: int) -> list[str]:
+    """Divide a text into leaves: as many whole sentences as fit; a longer one is divided behind commas, colons and semicolons."""
+    pieces: list[str] = []
+    for sentence in sentences(text):
+        pieces += [sentence] if tokens(sentence) <= most else re.split(r"(?<=[,;:])\s+", sentence)
+    parts = _divided(list(range(len(pieces))), [tokens(piece) for piece in pieces], most)
+    return [" ".join(pieces[n] for n in part) for part in parts if part] or [text]
+
+
+def clusters(vectors: NDArray[np.float32], lengths: Sequence[int], most_tokens: int, reduction: str = "umap") -> list[list[int]]:
     """Soft clusters of rows: a row may be in several, every row is in one.
 
     Args:
         vectors: Shape (rows, dimension).
         lengths: Tokens of each row.
-        most_tokens: Beyond which a cluster is divided.
+        most_tokens: Beyond which a cluster is clustered again.
         reduction: How vectors become shorter.
     """
     if len(vectors) <= FEW:
-        return [list(range(len(vectors)))]
+        return _divided(list(range(len(vectors))), lengths, most_tokens)
+    results: list[list[int]] = []
+    for rows in in_two_steps(vectors, reduction):
+        if len(rows) == 1 or sum(lengths[row] for row in rows) <= most_tokens:
+            results.append(rows)
+        elif len(rows) == len(vectors):
+            results += _divided(rows, lengths, most_tokens)
+        else:
+            within_rows = clusters(vectors[rows], [lengths[row] for row in rows], most_tokens, reduction)
+            results += [[rows[n] for n in part] for part in within_rows]
+    return results
+
+
+def in_two_steps(vectors: NDArray[np.float32], reduction: str) -> list[list[int]]:
+    """Cluster more than `FEW` rows, then the rows of each cluster that has more than `FEW`."""
     results: list[list[int]] = []
     for rows in _mixture(vectors, reduction, math.isqrt(len(vectors) - 1)):
-        parts = [rows]
-        if len(rows) > FEW:
-            parts = [[rows[n] for n in part] for part in _mixture(vectors[rows], reduction, NEIGHBORS)]
-        for part in parts:
-            results += _divided(part, lengths, most_tokens)
+        parts = _mixture(vectors[rows], reduction, NEIGHBORS) if len(rows) > FEW else [list(range(len(rows)))]
+        results += [[rows[n] for n in part] for part in parts]
     return results
 
 
@@ -137,15 +168,9 @@ def _mixture(vectors: NDArray[np.float32], reduction: str, neighbors: int) -> li
     from sklearn.mixture import GaussianMixture
 
     reduced = _reduced(vectors, reduction, neighbors)
-    best, least, since = None, np.inf, 0
-    for number in range(1, min(MOST, len(vectors))):
-        mixture = GaussianMixture(number, random_state=SEED, reg_covar=1e-5).fit(reduced)
-        since += 1
-        if (bic := mixture.bic(reduced)) < least:
-            best, least, since = mixture, bic, 0
-        if since == PATIENCE:
-            break
-    assert best is not None
+    tried = range(1, min(MOST, len(vectors)))
+    bics = [GaussianMixture(number, random_state=SEARCH_SEED).fit(reduced).bic(reduced) for number in tried]
+    best = GaussianMixture(tried[int(np.argmin(bics))], random_state=SEED).fit(reduced)
     chances = best.predict_proba(reduced)
     members = [np.flatnonzero(chances[:, n] > POSTERIOR).tolist() for n in range(chances.shape[1])]
     return [rows for rows in members if rows]
@@ -153,15 +178,18 @@ def _mixture(vectors: NDArray[np.float32], reduction: str, neighbors: int) -> li
 
 def _work(config: RaptorConfig, lengths: Lengths) -> Work:
     # About a sixth as many summaries as nodes below, layer upon layer.
-    summaries = indexed_passages(config, lengths) / 5
-    return reading_work(config, lengths) + index(ask(config.llm, summaries, 60 + 6 * lengths.passage, SUMMARY_TOKENS))
+    leaf = min(lengths.passage, config.leaf_tokens)
+    leaves = indexed_passages(config, lengths) * math.ceil(lengths.passage / config.leaf_tokens)
+    written = encode(config, leaves * 1.2, leaf) + ask(config.llm, leaves / 5, 60 + 6 * leaf, SUMMARY_TOKENS)
+    return reading_work(config, lengths) + index(written)
 
 
 @register(
     "raptor",
+    version=2,
     summary="RAPTOR: a tree of summaries of clustered passages, all nodes searched as one list",
     config=RaptorConfig,
-    paper="Sarthi et al. 2024, RAPTOR (arXiv:2401.18059), with SVD in place of UMAP (reduction)",
+    paper="Sarthi et al. 2024, RAPTOR (arXiv:2401.18059)",
     work=_work,
 )
 class RaptorIndex(SystemIndex):
@@ -170,7 +198,8 @@ class RaptorIndex(SystemIndex):
     async def prepare(self, group: Group) -> tuple[Tree, Usage]:
         """The tree of a group, layer by layer."""
         assert self.writer is not None
-        tree = Tree(list(group.index.texts), [(n,) for n in range(len(group.index.texts))])
+        passages = [(number, leaf) for number, text in enumerate(group.index.texts) for leaf in leaves_of(text, self.config.leaf_tokens)]
+        tree = Tree([leaf for _, leaf in passages], [(number,) for number, _ in passages], len(passages))
         usage = Usage()
         layer = list(range(len(tree.texts)))
         for _ in range(self.config.layers):
@@ -190,7 +219,7 @@ class RaptorIndex(SystemIndex):
                     continue
                 above.append(len(tree.texts))
                 tree.texts.append(text)
-                tree.leaves.append(tuple(dict.fromkeys(leaf for n in rows for leaf in tree.leaves[layer[n]])))
+                tree.passages.append(tuple(dict.fromkeys(passage for n in rows for passage in tree.passages[layer[n]])))
             if len(above) >= len(layer):
                 break
             layer = above
@@ -210,8 +239,10 @@ class RaptorIndex(SystemIndex):
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Passages in the order of the nodes above them, those under one summary in the order of the text."""
         group, tree, order = await self._nearest(query)
-        note = {"summaries": len(tree.texts) - len(group.rows), **({"failed": tree.failed} if tree.failed else {})}
-        return self.ranking(query, group, [leaf for node in order for leaf in tree.leaves[node]], k, note)
+        note: dict[str, Any] = {"summaries": len(tree.texts) - tree.bottom, **({"failed": tree.failed} if tree.failed else {})}
+        if self.config.reduction == "svd":
+            note["clusters"] = "without UMAP"
+        return self.ranking(query, group, [passage for node in order for passage in tree.passages[node]], k, note)
 
     async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
         """The passages; in the native context the nearest nodes, as far as the tokens go."""

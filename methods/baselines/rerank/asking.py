@@ -228,12 +228,13 @@ class ChoiceConfig(AskingRerankerConfig):
     votes: int = Field(1, ge=1, description="how often a comparison is asked, each in another order of its passages; most votes win")
 
 
-def choices_work(config: Any, lengths: Lengths) -> Work:
-    """A call a comparison."""
+def choices_work(config: Any, lengths: Lengths, llm: Any = None, calls_each: int = 1) -> Work:
+    """Return the cost of the comparisons, of so many calls each, by the model of the options or another one."""
     n = round(lengths.ranked(config.depth))
     calls = (heapsort_calls if config.sort == "heapsort" else bubblesort_calls)(n, config.children, config.k)
     query, passage = min(lengths.question, config.query_tokens), min(lengths.passage, config.passage_tokens)
-    return ask(config.llm, lengths.questions * calls * config.votes, OVERHEAD + query + min(n, config.children + 1) * (passage + 6))
+    number = lengths.questions * calls * config.votes * calls_each
+    return ask(llm or config.llm, number, OVERHEAD + query + min(n, config.children + 1) * (passage + 6))
 
 
 class ChoiceReranker(AskingReranker):

@@ -25,6 +25,7 @@ from methods.baselines.rerank.pairs import PairConfig, PairReranker, head_scores
 from methods.models.weights import (
     MissingWeights,
     adapted,
+    check_adapter,
     device_of,
     files_of,
     load_pretrained,
@@ -105,6 +106,7 @@ class RankLlamaConfig(PairLengths, PairConfig):
             except MissingWeights as error:
                 option = "adapter" if checkpoint.model == self.adapter else "base"
                 raise UserError(error.what, code=error.code, where=f"{NAME}, option {option}", try_this=error.try_this) from None
+        check_adapter(self.adapter, self.model, where=f"{NAME}, option adapter", head=HEAD)
 
 
 @register(

@@ -1,25 +1,30 @@
 """Setwise and Rank-R1: a language model says which of a few passages is most relevant; sorting by that finds the k best.
 
-Setwise takes any model and reads a text (`score: generation`), or the likeliest label (`likelihood`, weights of this
-machine alone): one pass of the model in place of several, and never unreadable. An encoder-decoder model (Flan-T5) writes
-behind the word `Passage`, a causal model behind `Passage:` in its turn. Rank-R1 was trained by reinforcement to reason
-before it names the best of twenty documents; `reasons: false` is its twin Setwise-SFT, trained to name it at once.
+Setwise takes any model and reads a text (`score: generation`), or the likeliest label (`likelihood`): one pass of local
+weights in place of several, or one call per label at an endpoint that returns log-probabilities, and never unreadable. An
+encoder-decoder model (Flan-T5) writes behind the word `Passage`, a causal model behind `Passage:` in its turn. Rank-R1 was
+trained by reinforcement to reason before it names the best of twenty documents; `reasons: false` is its twin Setwise-SFT,
+trained to name it at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from methods.api import Services
-from methods.baselines.rerank.asking import NO_ROOM, ChoiceConfig, ChoiceReranker, State, choices_work, made_of
+from methods.baselines.rerank.asking import FAILED, NO_ROOM, ChoiceConfig, ChoiceReranker, State, choices_work, made_of
 from methods.baselines.rerank.replies import LABELS, answer_of, label_of
-from methods.models.llm import LLM, LabelModel, LocalConfig, defaults, llm_name
+from methods.models.endpoint import ChatConfig
+from methods.models.llm import LLM, LabelModel, LocalConfig, LocalLabelModel, defaults, llm_name
 from methods.models.weights import is_encoder_decoder
 from methods.registry import register
+from methods.served import ScorerConfig, ServedLabelModel
+from methods.work import Lengths, Work, needs_of
 
 NAME = "setwise"
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -36,11 +41,50 @@ class SetwiseConfig(ChoiceConfig):
     query_tokens: int = Field(128, ge=1, description="tokens of the query that are shown")
     passage_tokens: int = Field(128, ge=1, description="tokens of a passage that are shown")
 
+    endpoint: ChatConfig | None = Field(
+        None,
+        description="for score: likelihood, an endpoint that serves the checkpoint `llm.local` and returns log-probabilities (vLLM); "
+        "only the tokenizer of `llm.local` is loaded. null: weights of this machine",
+        exclude_if=lambda value: value is None,
+    )
+
     @model_validator(mode="after")
     def _has_likelihoods(self) -> SetwiseConfig:
         if self.score == "likelihood" and not isinstance(self.llm, LocalConfig):
-            raise ValueError("score: likelihood needs weights of this machine (llm: {local: …}): an endpoint gives none")
+            raise ValueError(
+                "score: likelihood needs llm: {local: …}; if an endpoint serves that checkpoint, name it as the option endpoint, beside llm"
+            )
+        if self.endpoint is not None and self.score != "likelihood":
+            raise ValueError("endpoint has an effect only with score: likelihood; for score: generation put the endpoint under llm")
+        _ = self.scorer  # checks the options of the endpoint
         return self
+
+    @property
+    def scorer(self) -> ScorerConfig | None:
+        """Options of the endpoint that scores labels; None if weights of this machine do, or replies are read."""
+        if self.endpoint is None or not isinstance(self.llm, LocalConfig):
+            return None
+        if extra := sorted(self.llm.model_fields_set - {"local", "revision", "max_tokens", "temperature"}):
+            raise ValueError(f"llm.{extra[0]} has no effect on an endpoint that scores labels: leave it out")
+        return ScorerConfig.of(self.llm.local, self.endpoint, revision=self.llm.revision)
+
+    def preflight(self) -> None:
+        """Check the endpoint's key, too."""
+        super().preflight()
+        if self.scorer is not None:
+            self.scorer.preflight()
+
+    def reach(self, cache: Path | None) -> None:
+        """Ask the endpoint for the log-probability of a given token."""
+        super().reach(cache)
+        if self.scorer is not None:
+            self.scorer.reach(cache)
+
+
+def _work(config: SetwiseConfig, lengths: Lengths) -> Work:
+    if config.scorer is None:
+        return choices_work(config, lengths)
+    return choices_work(config, lengths, config.scorer.served, min(len(LABELS), config.children + 1))
 
 
 @register(
@@ -51,7 +95,8 @@ class SetwiseConfig(ChoiceConfig):
     paper="Zhuang et al. 2024, A Setwise Approach for Effective and Highly Efficient Zero-shot Ranking (arXiv:2310.09497)",
     presets=PRESETS,
     checkpoint_hash=made_of,
-    work=choices_work,
+    work=_work,
+    needs=lambda config: needs_of(config.llm if config.scorer is None else config.scorer.served),
 )
 class Setwise(ChoiceReranker):
     """The reranker.
@@ -62,10 +107,12 @@ class Setwise(ChoiceReranker):
     """
 
     def __init__(self, config: SetwiseConfig, services: Services) -> None:
-        model = None
-        if config.score == "likelihood":
+        model: LabelModel | None = None
+        if config.scorer is not None:
+            model = ServedLabelModel(config.scorer, services, NAME)
+        elif config.score == "likelihood":
             assert isinstance(config.llm, LocalConfig)
-            model = LabelModel(config.llm, role=NAME, device=services.device)
+            model = LocalLabelModel(config.llm, role=NAME, device=services.device)
         limits: dict[str, Any] = {"query_tokens": config.query_tokens, "passage_tokens": config.passage_tokens}
         if isinstance(config.llm, LocalConfig):
             limits["start"] = "Passage" if is_encoder_decoder(config.llm.local, config.llm.revision) else " Passage:"
@@ -79,8 +126,11 @@ class Setwise(ChoiceReranker):
             state.fallbacks[NO_ROOM] += 1
             return None
         scores, usage = await self.model.choose(messages, [f" {label}" for label in LABELS[: len(texts)]])
-        state.calls += 1
+        state.calls += usage.model_calls
         state.usage += usage
+        if scores is None:
+            state.fallbacks[FAILED] += 1
+            return None
         return scores.labels.index(scores.best)
 
 

@@ -379,6 +379,12 @@ def test_an_adapter_lies_in_a_folder_of_a_repository(tmp_path: Path, monkeypatch
     assert not all(map(torch.equal, before, merged.parameters()))
 
 
+@pytest.mark.parametrize("options", [{"layout": "released"}, {"follow_ups": False}])
+def test_retrobust_refuses_options_that_a_chat_endpoint_or_layout_does_not_follow(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="layout: released"):
+        Component.of("retrobust", {"retriever": "bm25", "llm": {"model": "m"}, **options})
+
+
 @pytest.mark.parametrize("layout", ["chat", "released"])
 def test_retrobust_refuses_a_chat_template_in_the_released_layout(tiny: Path, layout: str) -> None:
     options = {"retriever": "bm25", "layout": layout}

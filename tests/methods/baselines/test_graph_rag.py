@@ -31,7 +31,7 @@ from methods.baselines.graph_rag.hipporag import (
     likenesses,
     phrases_and_passages,
 )
-from methods.baselines.graph_rag.lightrag import LightConfig, LightIndex
+from methods.baselines.graph_rag.lightrag import LightConfig, LightIndex, csv_table
 from methods.baselines.graph_rag.linear_rag import LinearConfig, LinearIndex
 from methods.baselines.graph_rag.memorag import MemoConfig, MemoIndex, lines_of
 from methods.baselines.graph_rag.raptor import RaptorConfig, RaptorIndex
@@ -318,6 +318,17 @@ def test_low_level_keywords_find_entities_and_high_level_ones_relations() -> Non
     assert by_mode["naive"].usage.model_calls == 0
 
 
+def test_csv_tables_quote_cells_and_end_at_the_first_row_beyond_the_budget() -> None:
+    rows = [['a "b", c', 1], ["d", 2.5], ["e", 3]]
+    assert csv_table(("x", "y"), rows, 1e9, combined=False) == '"id","x","y"\n"0","a ""b"", c","1"\n"1","d","2.5"\n"2","e","3"\n'
+    assert csv_table(("x", "y"), rows[1:], 1e9, combined=True) == "id,\tx,\ty\n1,\td,2.5\n2,\te,3"
+    assert csv_table(("x", "y"), rows[1:], 3, combined=True) == "id,\tx,\ty\n1,\td,2.5"
+    options = {"extractor": "noun_phrases", "context": "native", "tables": "csv"}
+    made = index(LightIndex, LightConfig(**options))
+    (shown,) = run(made.contexts_one(QUERY, ranked(made).top(2))).passages
+    assert [shown.text.count(text) for text in ("-----", "```csv", "\n1,\t", "\n3,\tAda")] == [6, 3, 3, 0]
+
+
 def test_keywords_that_are_no_json_are_asked_for_twice_and_then_the_question_stands_for_them() -> None:
     model = Says("none", "none again")
     ranking = ranked(index(LightIndex, LightConfig(extractor="noun_phrases"), model=model))
@@ -369,8 +380,9 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "lightrag": {"mode": "mix"},
     "graphrag": {},
     "graphrag_global": {},
+    "graphrag_drift": {"questions": 4, "depth": 2},
     "memorag": {"memory": "lite", "draft": True},
-    "raptor": {},
+    "raptor": {"reduction": "svd"},
     "linear_rag": {},
 }
 
@@ -391,10 +403,10 @@ def test_an_answer_is_right_exactly_where_its_proof_stands_in_the_context(corrup
     reader = Component.of("chat", {"llm": {**llm, "corruption": 0.0}})
     right, counted = 0, 0
     for name, options in SYSTEMS.items():
-        for context in ("passages", "native") if name != "graphrag_global" else ("native",):
+        whole = name in ("graphrag_global", "graphrag_drift")
+        for context in ("native",) if whole else ("passages", "native"):
             system = Component.of(name, {"llm": llm, "encoder": {"model": tiny_encoder}, "context": context, **options})
             services = Services(cache=tmp_path / "cache.sqlite", artifacts=tmp_path / "kept", device="cpu")
-            whole = name == "graphrag_global"
             method = assemble(system, services, **({} if whole else {"reader": reader}))
             indexed = method.index(world.corpus)
             built = method.build_for([question.query() for question in world.questions]) or indexed.usage  # type: ignore[attr-defined]

@@ -1,10 +1,16 @@
-"""The hash of a model: what changes it, and which recorded hashes stay valid."""
+"""The hash of a model: what changes it, and which recorded hashes stay valid; folders that hold no adapter."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from methods.models.weights import has_hash, weights_hash
+import numpy as np
+import pytest
+
+from methods.models.weights import check_adapter, has_hash, weights_hash
+from methods.registry import Component
+from tests.support.errors import raises
 
 
 def test_a_chat_template_counts_in_the_hash_of_a_folder_and_hashes_recorded_without_it_stay_valid(tmp_path: Path) -> None:
@@ -21,3 +27,44 @@ def test_a_chat_template_counts_in_the_hash_of_a_folder_and_hashes_recorded_with
     (tmp_path / "config.json").write_text("[]")
     assert not has_hash(str(tmp_path), None, before)
     assert weights_hash("pocket") == weights_hash("pocket", templates=False)  # it ships, and its rows keep their identity
+
+
+def adapter(folder: Path, *, base: str = "meta-llama/Llama-2-7b-hf", weight: str = "base_model.model.score.weight") -> str:
+    from safetensors.numpy import save_file
+
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
+    save_file({weight: np.zeros(2, np.float32)}, folder / "adapter_model.safetensors")
+    return str(folder)
+
+
+def test_a_folder_without_an_adapter_for_its_base_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    whole, base = tmp_path / "whole", "other/llama-2-7b-hf"
+    whole.mkdir()
+    (whole / "config.json").write_text("{}")
+    check_adapter(adapter(tmp_path / "good"), base, where="x", head="score")
+    check_adapter("owner/of-the-hub", base, where="x", head="score")
+    with raises("not-an-adapter", where="x"):
+        check_adapter(str(whole), base, where="x")
+    (whole / "adapter_config.json").write_text("{}")
+    with raises("not-an-adapter", where="x"):
+        check_adapter(str(whole), base, where="x")
+    with raises("adapter-base-mismatch", where="x"):
+        check_adapter(adapter(tmp_path / "foreign", base="meta-llama/Llama-2-13b-hf"), base, where="x")
+    headless = adapter(tmp_path / "headless", weight="base_model.model.lora_A.weight")
+    check_adapter(headless, base, where="x")
+    with raises("adapter-holds-no-weights", where="x"):
+        check_adapter(headless, base, where="x", head="score")
+    (tmp_path / "good" / "adapter_config.json").write_text("[")
+    with raises("unreadable-adapter"):
+        check_adapter(str(tmp_path / "good"), base, where="x")
+
+
+@pytest.mark.parametrize("system", ["rankllama", "rank_r1"])
+def test_systems_refuse_a_whole_model_in_the_place_of_an_adapter_before_the_run(tmp_path: Path, system: str) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    named = (
+        {"adapter": str(tmp_path), "base": "pocket"} if system == "rankllama" else {"llm": {"local": "pocket", "adapter": str(tmp_path)}}
+    )
+    with raises("not-an-adapter", where="adapter"):
+        Component.of(system, {**named, **({"prompt": "ours"} if system == "rank_r1" else {})}).preflight()

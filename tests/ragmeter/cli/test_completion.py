@@ -105,7 +105,7 @@ def test_what_other_packages_register_is_offered_too(monkeypatch: pytest.MonkeyP
         ("judge re", {"replay"}),
         ("run --li", {"--limit"}),
         ("list meth", {"methods"}),
-        ("list methods gra", {"grag", "graph_hybrid", "graphrag", "graphrag_global"}),
+        ("list methods gra", {"grag", "graph_hybrid", "graphrag", "graphrag_drift", "graphrag_global"}),
         ("method check bm", {"bm25", "bm25_reranker", "bm25_triples"}),
         ("list methods --kind re", {"retriever", "reranker", "reader"}),
         ("list metrics rou", {"rouge"}),

@@ -177,9 +177,10 @@ methods:
   - {id: graphrag, config: *native, reader: *chat}
   - {id: hipporag, config: *native, reader: *chat}
   - {id: hipporag2, config: *native, reader: *chat}
-  - {id: raptor, config: *native, reader: *chat}
+  - {id: raptor, config: {<<: *native, reduction: svd}, reader: *chat}
   - {id: memorag, config: {<<: *native, memory: lite, draft: true}, reader: *chat}
   - {id: graphrag_global, config: *native}
+  - {id: graphrag_drift, config: {<<: *native, questions: 1, depth: 1}}
 """
 
 

@@ -1,0 +1,234 @@
+"""GraphRAG's DRIFT search: reports lead to follow-up questions, local searches answer these and raise further ones.
+
+The model writes a hypothetical report that answers the question, in the form of a report that the seed draws. The reports
+most like it are read in folds; each fold gives a part of a first answer, and follow-up questions (the primer). Then, up to
+`depth` times, open questions that the seed draws are answered from the reports and passages of their own local search, and
+bring further ones. The answer is written from all answers, in the order in which their questions came up.
+
+Source: microsoft/graphrag 3.1 (`query/structured_search/drift_search`): 20 reports in 5 folds, 20 questions a step, 3 steps,
+12,000 tokens a local search, 10 % of them reports and 90 % passages, which leaves none for entities and relations. Ours: a
+fold without a report is not asked; if no fold brings a question, the question itself is searched (released: an error); the
+hypothetical report is encoded as a passage; tokens are characters / 4; a short answer unless `answer` says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from benchmarks.core.random import Draws
+from benchmarks.schema import Query
+from methods.api import FAILED, Evidence, Prediction, Usage
+from methods.baselines.graph_rag.common import LONG, Group, alternating, nearest, register, within
+from methods.baselines.graph_rag.graphrag import (
+    INSTRUCTIONS,
+    PER_COMMUNITY,
+    GraphRagIndex,
+    GraphRagMethod,
+    Report,
+    Reported,
+    ReportsConfig,
+    building,
+    report_passages,
+)
+from methods.flow import together
+from methods.models.chat import parse as parse_json
+from methods.prompts import Prompt
+from methods.work import Lengths, Work, ask
+
+REPORTS_SHARE, SOURCES_SHARE = 0.1, 0.9
+"""Shares of the tokens of a local search."""
+EVIDENCE = 100
+"""Passages of a prediction, at most."""
+
+
+class DriftConfig(ReportsConfig):
+    """Options of DRIFT search."""
+
+    published: ClassVar[Mapping[str, str]] = {
+        **ReportsConfig.published,
+        **{name: name for name in ("drift_primer", "drift_local", "drift_reduce")},
+    }
+
+    reports: int = Field(20, ge=1, description="reports most like the hypothetical one; released: drift_k_followups")
+    folds: int = Field(5, ge=1, description="calls that these reports are divided among")
+    questions: int = Field(20, ge=1, description="questions that are answered in a step, and that an answer may raise")
+    depth: int = Field(3, ge=0, description="steps of local searches")
+    entities: int = Field(20, ge=1, description="entities most like a question; released: top_k_mapped_entities 10, doubled")
+    tokens: int = Field(12_000, ge=1, description="of the reports and passages of a local search")
+
+    def templates(self) -> list[Prompt]:
+        drift = [self.template(f"drift_{name}") for name in ("hypothesis", "primer", "local", "reduce")]
+        return [*self.reading_templates(), self.template("report"), *drift]
+
+
+class _Primed(BaseModel):
+    intermediate_answer: str
+    score: float = 0.0
+    follow_up_queries: list[str] = []
+
+
+class _Answered(BaseModel):
+    response: str
+    score: float = 0.0
+    follow_up_queries: list[str] = []
+
+
+@dataclass
+class Action:
+    """A question, and its answer once there is one.
+
+    Attributes:
+        question: The text, by which an action is known.
+        answer: None: open.
+        score: How well the answer serves the whole question, from 0 to 100.
+        sources: Passages that its local search showed, by id.
+        tries: How often it was asked.
+    """
+
+    question: str
+    answer: str | None = None
+    score: float = 0.0
+    sources: tuple[str, ...] = ()
+    tries: int = 0
+
+
+class Actions:
+    """All actions of a search, each question once, in the order in which they came up."""
+
+    def __init__(self, first: Action) -> None:
+        self._by_question = {first.question: first}
+
+    def add(self, questions: Iterable[str]) -> None:
+        """Add those questions that are new."""
+        for question in questions:
+            self._by_question.setdefault(question, Action(question))
+
+    @property
+    def all(self) -> list[Action]:
+        """Return the actions."""
+        return list(self._by_question.values())
+
+    def drawn(self, draws: Draws, most: int) -> list[Action]:
+        """Draw open actions, at most so many."""
+        opened = [action for action in self.all if action.answer is None]
+        draws.shuffle(opened)
+        return opened[:most]
+
+
+def in_folds(reports: list[Report], folds: int) -> list[list[Report]]:
+    """Divide reports into parts of nearly equal size that keep the order; parts without a report are left out."""
+    return [[reports[place] for place in part] for part in np.array_split(np.arange(len(reports)), folds) if len(part)]
+
+
+def _work(config: DriftConfig, lengths: Lengths) -> Work:
+    reports = min(config.reports, max(1.0, lengths.document / 20 / PER_COMMUNITY))
+    folds, actions = min(config.folds, reports), config.depth * config.questions
+    shown = config.tokens * REPORTS_SHARE + min(config.tokens * SOURCES_SHARE, lengths.document)
+    calls = ask(config.llm, lengths.questions, INSTRUCTIONS + LONG, LONG)
+    calls += ask(config.llm, lengths.questions * folds, INSTRUCTIONS + reports / folds * LONG, LONG)
+    calls += ask(config.llm, lengths.questions * actions, INSTRUCTIONS + shown, LONG)
+    return building(config, lengths) + calls + ask(config.llm, lengths.questions, INSTRUCTIONS + (folds + actions) * LONG, LONG)
+
+
+@register(
+    "graphrag_drift",
+    summary="GraphRAG's DRIFT search: reports raise follow-up questions, local searches answer them, all answers give the answer",
+    config=DriftConfig,
+    paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130); DRIFT search of microsoft/graphrag",
+    work=_work,
+)
+class GraphRagDrift(GraphRagMethod):
+    """A whole system: answers from reports and local searches for follow-up questions."""
+
+    async def answer_one(self, query: Query) -> Prediction:
+        """The answer; the evidence is what the local searches showed, those with the best scores first."""
+        if (read := await self.reported(query)) is None:
+            return Prediction(query.id, "", notes={self.note: {"fallback": "nothing to read"}})
+        index, group, reported = read
+        chosen, why, usage = await self.most_like(query, index, group, reported)
+        note: dict[str, Any] = {"reports": len(chosen), **({"reports by the question itself": why} if why else {})}
+        actions, lost, cost = await self.primed(query, chosen)
+        usage += cost
+        if lost:
+            note["folds without an answer"] = len(lost)
+        if actions.all == [Action(query.text, "")]:
+            note["fallback"] = "no first answer: the question itself is searched"
+            actions = Actions(Action(query.text))
+        for step in range(self.config.depth):
+            drawn = actions.drawn(Draws(self.note, self._services.seed, query.id, step), self.config.questions)
+            if not drawn:
+                break
+            steps = await together(*(self.step(query, index, group, reported, action) for action in drawn))
+            for raised, reason, cost in steps:
+                actions.add(raised)
+                lost.append(reason)
+                usage += cost
+        answers = [action.answer for action in actions.all if action.answer]
+        note |= {"questions": len(actions.all), "answers": len(answers)}
+        if tried := sum(action.tries > 0 and action.answer is None for action in actions.all):
+            note["questions without a readable answer"] = tried
+        shown = alternating(*(action.sources for action in sorted(actions.all, key=lambda action: -action.score)))
+        evidence = tuple(Evidence(identifier, 1 / rank) for rank, identifier in enumerate(shown[:EVIDENCE], 1))
+        if not answers:
+            failed = {FAILED: lost_call} if (lost_call := next(filter(None, lost), "")) else {}
+            return Prediction(query.id, "", evidence, usage, {self.note: note, **index.label, **failed})
+        return await self.written(query, "drift_reduce", {"answers": "\n\n".join(answers)}, evidence, usage, note)
+
+    async def most_like(self, query: Query, index: GraphRagIndex, group: Group, reported: Reported) -> tuple[list[Report], str, Usage]:
+        """Return the reports most like a hypothetical one, best first, why the question stands for that, and the cost."""
+        reports = list(reported.up_to(self.config.level).values())
+        if not reports:
+            return [], "", Usage()
+        example = Draws(self.note, self._services.seed, query.id, "example").pick(reports).full
+        messages = self.config.template("drift_hypothesis").messages(question=query.text, report=example)
+        reply = await self._model.ask(messages, step="hypothesis")
+
+        def order() -> list[int]:
+            vectors = group.index.once("reports", lambda: group.index.vectors([report.full for report in reports]))
+            return nearest(vectors, group.index.vectors([reply.text or query.text])[0], self.config.reports).tolist()
+
+        why = "" if reply.text else reply.failed or "empty reply"
+        return [reports[place] for place in await index.compute(order)], why, reply.usage
+
+    async def primed(self, query: Query, reports: list[Report]) -> tuple[Actions, list[str], Usage]:
+        """Return the first answer and follow-up questions; of each fold without an answer why its call failed, else "", and the cost."""
+        prompt = self.config.template("drift_primer")
+        prompts = [
+            prompt.messages(question=query.text, reports="\n\n".join(report.full for report in fold))
+            for fold in in_folds(reports, self.config.folds)
+        ]
+        replies = await together(*(self._model.ask(messages, shape=_Primed, step="primer") for messages in prompts))
+        reads = [parse_json(reply.text, _Primed) for reply in replies]
+        primed = [read.value for read in reads if read.value is not None]
+        lost = [reply.failed or "" for reply, read in zip(replies, reads, strict=True) if read.value is None]
+        score = sum(one.score for one in primed) / len(primed) if primed else 0.0
+        actions = Actions(Action(query.text, "\n\n".join(one.intermediate_answer for one in primed), score))
+        actions.add(question for one in primed for question in one.follow_up_queries)
+        return actions, lost, sum((reply.usage for reply in replies), Usage())
+
+    async def step(
+        self, query: Query, index: GraphRagIndex, group: Group, reported: Reported, action: Action
+    ) -> tuple[list[str], str, Usage]:
+        """Answer a question from its local search; return the questions that this raises, why the call failed, and the cost."""
+        ranking = await index.compute(lambda: index.ranked(replace(query, text=action.question), len(group.rows)))
+        nearby = ranking.notes[index.note].get("entities", [])
+        reports = within(report_passages(reported, nearby, self.config.level), self.config.tokens * REPORTS_SHARE)
+        sources = within(index.corpus.get(ranking.ids), self.config.tokens * SOURCES_SHARE)
+        tables = {"Reports": reports, "Passages": sources}
+        context = "\n\n".join(f"{name}:\n" + "\n\n".join(p.full_text for p in some) for name, some in tables.items() if some)
+        messages = self.config.template("drift_local").messages(
+            question=action.question, overall=query.text, context=context, followups=self.config.questions
+        )
+        reply = await self._model.ask(messages, shape=_Answered, repetition=action.tries, step="local")
+        action.tries += 1
+        read = parse_json(reply.text, _Answered)
+        if read.value is None:
+            return [], reply.failed or "", reply.usage
+        action.answer, action.score = read.value.response, read.value.score
+        action.sources = tuple(passage.id for passage in sources)
+        return read.value.follow_up_queries, "", reply.usage

@@ -387,12 +387,14 @@ def started(messages: Sequence[Mapping[str, str]]) -> tuple[list[dict[str, str]]
 
 
 class Rendered(NamedTuple):
-    """A conversation as a model reads it: its text and token ids, what the reply begins with, and the tokens of both in the prompt."""
+    """A conversation as a model reads it: its text, token ids, and what a decoder of its own is made to begin with.
+
+    Without such a decoder text and ids hold what the reply begins with, tokenized in one with what stands before it.
+    """
 
     text: str
     ids: tuple[int, ...]
     start: str
-    tokens: int
 
 
 class _Loaded:
@@ -412,7 +414,6 @@ class _Loaded:
         }
         self._known: dict[tuple[Any, ...], Rendered] = {}
         self.decodes = is_encoder_decoder(config.local, config.revision)
-        self.starts: dict[str, tuple[int, ...]] = {}
         self.model: CausalModel | Seq2SeqModel = (
             Seq2SeqModel(Seq2SeqConfig.model_validate(options), device, own=config.adapter is not None)
             if self.decodes
@@ -438,11 +439,8 @@ class _Loaded:
             if len(self._known) >= KNOWN:
                 self._known.clear()
             turns, start = started(messages)
-            text = self.model.render_chat(turns, variables)
-            ids = tuple(self.model.encode(text))
-            if start not in self.starts:  # the decoder's, where there is one
-                self.starts[start] = () if self.decodes or not start else tuple(self.model.text_encoder.target(start))
-            self._known[key] = Rendered(text, ids, start, len(ids) + len(self.starts[start]))
+            text = self.model.render_chat(turns, variables) + ("" if self.decodes else start)
+            self._known[key] = Rendered(text, tuple(self.model.encode(text)), start if self.decodes else "")
         return self._known[key]
 
     def _generate(self, jobs: list[_WritingJob]) -> list[Generation]:
@@ -482,7 +480,7 @@ class _OwnCounter:
         return fingerprint(self._model.tokenizer.backend_tokenizer.to_str(), self._model.tokenizer.chat_template)
 
     def count(self, messages: Sequence[Mapping[str, str]]) -> int:
-        return self._loaded.parts(messages, self._variables).tokens
+        return len(self._loaded.parts(messages, self._variables).ids)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         encoded = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -530,7 +528,7 @@ class LocalBackend(_Here):
         config = self.config
         written = await self.weights.generate(_WritingJob(prompt.ids, prompt.start, config.max_tokens, self._sampling, seed, config.stop))
         # Some templates begin the thought themselves; without its opening tag a thought that never ends is not seen.
-        text = opening_of(prompt.text) + written.text if not prompt.start else written.text
+        text = opening_of(prompt.text) + written.text
         finish = "stop" if written.ended else "length"
         return Completion(text, finish, written.prompt_tokens, written.completion_tokens, config.local, written.seconds)
 
@@ -577,13 +575,11 @@ class LabelModel:
             step: Which of its prompts a program asks.
         """
         prompt = self._weights.parts(messages)
-        decoded = prompt.start if self._weights.decodes else ""  # the decoder writes the start, too: it is the same before every label
-        key = decoded, tuple(labels)
+        key = prompt.start, tuple(labels)  # a decoder writes the start, too: it is the same before every label
         if key not in self._targets:
-            self._targets[key] = tuple(tuple(self._weights.model.text_encoder.target(decoded + label)) for label in labels)
-        ids = prompt.ids if self._weights.decodes else (*prompt.ids, *self._weights.starts[prompt.start])
-        scores, seconds = await self._score(_Choice(ids, key[1], self._targets[key]))
-        usage = Usage(prompt.tokens, 1, model_calls=1)
+            self._targets[key] = tuple(tuple(self._weights.model.text_encoder.target(prompt.start + label)) for label in labels)
+        scores, seconds = await self._score(_Choice(prompt.ids, key[1], self._targets[key]))
+        usage = Usage(len(prompt.ids), 1, model_calls=1)
         text = kept("\n\n".join(f"{message['role']}: {message['content']}" for message in messages))
         trace().calls.append(Call(self.role, step, text, scores.best.strip(), usage.prompt_tokens, 1, seconds))
         return scores, usage

@@ -226,7 +226,7 @@ def encoded(tokenizer: Any, messages: Messages) -> list[int]:
     model = CausalModel.__new__(CausalModel)
     model.tokenizer, model.text_encoder = tokenizer, TextEncoder(tokenizer)
     turns, start = started(messages)
-    return model.encode(model.render_chat(turns)) + (model.text_encoder.target(start) if start else [])
+    return model.encode(model.render_chat(turns) + start)
 
 
 LISTWISE = ("rankzephyr", "rank_zephyr"), ("reasonrank", "reasonrank")

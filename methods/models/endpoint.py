@@ -755,6 +755,10 @@ class Counter(Protocol):
         """The characters of each token of a text, in order."""
         ...
 
+    def first(self, text: str, tokens: int) -> str:
+        """Return the first tokens of a text as the tokenizer writes them, also if none is cut off."""
+        ...
+
     def counts(self, texts: Sequence[str]) -> list[int]:
         """Tokens of texts."""
         ...
@@ -808,6 +812,12 @@ class TokenCounter:
         if self._tokenizer is None:
             return [(start, min(start + CHARACTERS_PER_TOKEN, len(text))) for start in range(0, len(text), CHARACTERS_PER_TOKEN)]
         return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
+
+    def first(self, text: str, tokens: int) -> str:
+        """Return the first tokens of a text as text."""
+        if self._tokenizer is None:
+            return text[: tokens * CHARACTERS_PER_TOKEN]
+        return str(self._tokenizer.decoder.decode(self._tokenizer.encode(text, add_special_tokens=False).tokens[:tokens]))
 
     def counts(self, texts: Sequence[str]) -> list[int]:
         """Tokens of texts."""

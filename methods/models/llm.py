@@ -486,6 +486,9 @@ class _OwnCounter:
         encoded = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         return [(start, end) for start, end in encoded["offset_mapping"]]
 
+    def first(self, text: str, tokens: int) -> str:
+        return str(self._model.tokenizer.convert_tokens_to_string(self._model.tokenizer.tokenize(text)[:tokens]))
+
     def counts(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self._model.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
 

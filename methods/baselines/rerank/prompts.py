@@ -58,6 +58,8 @@ class Writer:
 
     def shown(self, passage: Passage) -> str:
         """Return title and text of a passage in one."""
+        if self.prompt.options.passages == "kept":
+            return f"{passage.title} {passage.text}" if passage.title else passage.text
         if not self._titled:
             return passage.full_text
         text = (f"Title: {passage.title} Content: {passage.text}" if passage.title else passage.text).strip()
@@ -130,7 +132,11 @@ class Writer:
         return _REFERENCE.sub(r"(\1)", text) if plain else text
 
     def _first(self, text: str, tokens: int | None) -> str:
-        if tokens is None or len(text) <= tokens:  # no token is shorter than a character
+        if tokens is None:
+            return text
+        if self.prompt.options.passages == "kept":
+            return self.counter.first(text, tokens)
+        if len(text) <= tokens:  # no token is shorter than a character
             return text
         spans = self.counter.spans(text)
         return text if len(spans) <= tokens else text[: spans[tokens - 1][1]]

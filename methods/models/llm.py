@@ -43,6 +43,7 @@ from methods.models.limits import Address, limiters
 from methods.models.reply import Completion
 from methods.models.thoughts import opening_of
 from methods.models.weights import SHIPPED, adapted, beginning_hash, is_encoder_decoder, locate, weights_hash
+from methods.prompts import encoded
 
 if TYPE_CHECKING:
     from methods.models.causal import CausalModel, Generation, Sampling
@@ -483,11 +484,18 @@ class _OwnCounter:
         return len(self._loaded.parts(messages, self._variables).ids)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        encoded = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        return [(start, end) for start, end in encoded["offset_mapping"]]
+        spans = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        return [(start, end) for start, end in spans]
 
-    def first(self, text: str, tokens: int) -> str:
-        return str(self._model.tokenizer.convert_tokens_to_string(self._model.tokenizer.tokenize(text)[:tokens]))
+    @property
+    def begin(self) -> int:
+        return len(self._model.text_encoder.before)
+
+    def first(self, text: str, tokens: int, special: bool = True) -> str:
+        tokenizer = self._model.tokenizer
+        if special:
+            return str(tokenizer.convert_tokens_to_string(tokenizer.tokenize(text)[:tokens]))
+        return str(tokenizer.decode(encoded(tokenizer, [text])[0][:tokens], skip_special_tokens=True))
 
     def counts(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self._model.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]

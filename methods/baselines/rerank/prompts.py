@@ -58,6 +58,10 @@ class Writer:
     def _titled(self) -> bool:
         return self.prompt.options.passages in ("titled", "labeled")
 
+    @property
+    def _keeps(self) -> bool:
+        return self.prompt.options.passages in ("kept", "decoded")
+
     def shown(self, passage: Passage) -> str:
         """Return title and text of a passage in one."""
         if self.prompt.options.passages == "kept":
@@ -77,7 +81,8 @@ class Writer:
         """
         query = self._first(self._query(query) if self._titled else self._plain(query), self.query_tokens)
         words = self.passage_words
-        texts = [self._first(self._plain(text, words), self.passage_tokens) for text in passages]
+        special = self.prompt.options.passages != "decoded"
+        texts = [self._first(self._plain(text, words), self.passage_tokens, special) for text in passages]
         messages, room = self._messages(query, texts, labels), self._room(labels[: len(texts)])
         if room is None or self.counter.count(messages) <= room:
             return messages
@@ -135,7 +140,7 @@ class Writer:
         return text if self.prompt.options.passages == "labeled" else plain_characters(text, html=False)
 
     def _plain(self, text: str, words: int | None = None) -> str:
-        if self.prompt.options.passages == "kept" and words is None:
+        if self._keeps and words is None:
             return text
         return self._references(" ".join(text.split()[:words]))
 
@@ -143,11 +148,11 @@ class Writer:
         plain = self.plain_references and self.prompt.options.passages in ("flat", "titled")
         return _REFERENCE.sub(r"(\1)", text) if plain else text
 
-    def _first(self, text: str, tokens: int | None) -> str:
+    def _first(self, text: str, tokens: int | None, special: bool = True) -> str:
         if tokens is None:
             return text
-        if self.prompt.options.passages == "kept":
-            return self.counter.first(text, tokens)
+        if self._keeps:
+            return self.counter.first(text, tokens, special)
         if len(text) <= tokens:  # no token is shorter than a character
             return text
         spans = self.counter.spans(text)

@@ -724,7 +724,7 @@ def test_retrobust_reads_the_published_ids(golden: Path) -> None:
             messages = released_text(prompt, case["question"], contexts[: number + 1], follow_ups, written)
             assert messages == [{"role": "user", "content": call["prompt"]}]
             assert encoded(tokenizer, messages) == call["ids"]
-            written += released_step(reply, not number, follow_ups)
+            written = released_step(written, reply, not number, follow_ups)
     calls = sum(len(case["calls"]) for case in data["cases"])
     record("retrobust", IDS, calls, calls)
 

@@ -63,7 +63,8 @@ class Options(FrozenModel):
     passages: Literal["flat", "kept", "decoded", "titled", "labeled"] = Field(
         "flat",
         description="how rerankers show passages. flat: title and text on one line, and references like [3] as the system's own "
-        "prompt has them; kept: as they are, and so is the query; decoded: the same without special tokens in passages; titled: on one line, `Title: … Content: …`, with plain characters; "
+        "prompt has them; kept: as they are, and so is the query; decoded: the same without special tokens in passages; "
+        "titled: on one line, `Title: … Content: …`, with plain characters; "
         "labeled: the same with the characters and references that they have",
     )
     stop: tuple[str, ...] = Field((), description="texts at which a reply ends")

@@ -137,8 +137,8 @@ class DdrGenerator:
         evidence, room, counter = _evidence(context.passages), self._model.room, self._model.counter
         notes: dict[str, object] = {}
         if self._context is not None and evidence is not None:
-            asked, of = counter.counts([self._write(question, None)[0]["content"], evidence])
-            most = max(0, self._context - RESERVED - asked - 2 * counter.begin)
+            own, of = counter.counts([self._write(question, None)[0]["content"], evidence])
+            most = max(0, self._context - RESERVED - own - 2 * counter.begin)
             evidence = counter.first(evidence, most, special=False)
             notes = {TRUNCATED: {"unit": "tokens", "kept": most, "of": of}} if of > most else {}
         messages = self._write(question, evidence)

@@ -451,10 +451,10 @@ class _Loaded:
         results: dict[int, Generation] = {}
         for (max_tokens, sampling, stop), numbers in groups.items():
             prompts = [jobs[number].prompt for number in numbers]
-            starts = [jobs[number].start for number in numbers]
+            starts: dict[str, Any] = {"starts": [jobs[number].start for number in numbers]} if self.decodes else {}
             seeds = [jobs[number].seed for number in numbers] if sampling else None
             model = self.with_room(max_tokens)
-            made = model.generate(prompts, starts if any(starts) else None, sampling=sampling, seeds=seeds, stop=stop)
+            made = model.generate(prompts, **starts, sampling=sampling, seeds=seeds, stop=stop)
             results.update(zip(numbers, made, strict=True))
         return [results[number] for number in range(len(jobs))]
 

@@ -82,16 +82,16 @@ def ids(weights: Any, messages: Messages | None) -> list[int]:
 class Asked:
     """A question of a program whose model and retriever reply from lists; it keeps what is sent."""
 
-    def __init__(self, text: str, config: Any, prompts: dict[str, Any], replies: list[str], found: list[list[Passage]]) -> None:
+    def __init__(self, text: str, config: Any, prompts: dict[str, Any], replies: list[str], results: list[list[Passage]]) -> None:
         self.text, self.config, self.prompts, self.sent = text, config, prompts, list[Messages]()
-        self._replies, self._found = iter(replies), iter(found)
+        self._replies, self._results = iter(replies), iter(results)
 
     async def fitted(self, messages: Callable[[int], Messages], count: int, step: str, *, raw: bool = False) -> str:
         self.sent.append(messages(count))
         return next(self._replies)
 
     async def search(self, query: str) -> list[Passage]:
-        return next(self._found)
+        return next(self._results)
 
     async def plain(self) -> str:
         return ""
@@ -109,9 +109,9 @@ def search_r1_turns(folder: Path) -> Iterator[Any]:
     for template in ("", None):
         weights, _ = loaded(folder / "qwen2.5", template)
         for question in FEW:
-            asked: Any = Asked(question, config, prompts, replies, [PASSAGES[:11], [*PASSAGES[11:], *LONG[:2]]])
-            asyncio.run(search_r1(asked))
-            yield from (ids(weights, messages) for messages in asked.sent)
+            program: Any = Asked(question, config, prompts, replies, [PASSAGES[:11], [*PASSAGES[11:], *LONG[:2]]])
+            asyncio.run(search_r1(program))
+            yield from (ids(weights, messages) for messages in program.sent)
 
 
 def windows(folder: Path) -> Iterator[Any]:
@@ -164,9 +164,9 @@ def transcripts(folder: Path) -> Iterator[Any]:
     ]
     for question in QUESTIONS:
         config = SimpleNamespace(hops=5, follow_ups=True)
-        asked: Any = Asked(question, config, prompts, replies, [[PASSAGES[at]] for at in (5, 3, 3)])
-        asyncio.run(released_transcript(asked, [PASSAGES[21]]))
-        yield from (ids(weights, messages) for messages in asked.sent)
+        program: Any = Asked(question, config, prompts, replies, [[PASSAGES[at]] for at in (5, 3, 3)])
+        asyncio.run(released_transcript(program, [PASSAGES[21]]))
+        yield from (ids(weights, messages) for messages in program.sent)
 
 
 def pairs(folder: Path, name: str, tokenizer: str, *options: dict[str, Any]) -> Iterator[Any]:

@@ -60,10 +60,11 @@ class Options(FrozenModel):
         description="strip: a message's template loses white space at its ends, and its parts are joined by a line break; "
         "keep: every character counts, and nothing is put between parts. Parts `text` are always kept",
     )
-    passages: Literal["flat", "kept", "titled", "labeled"] = Field(
+    passages: Literal["flat", "kept", "decoded", "titled", "labeled"] = Field(
         "flat",
         description="how rerankers show passages. flat: title and text on one line, and references like [3] as the system's own "
-        "prompt has them; kept: as they are, and so is the query; titled: on one line, `Title: … Content: …`, with plain characters; "
+        "prompt has them; kept: as they are, and so is the query; decoded: the same without special tokens in passages; "
+        "titled: on one line, `Title: … Content: …`, with plain characters; "
         "labeled: the same with the characters and references that they have",
     )
     stop: tuple[str, ...] = Field((), description="texts at which a reply ends")

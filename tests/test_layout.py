@@ -25,6 +25,7 @@ FLOWS = {
     "methods/training/test_read_questions.py": "the questions that loaders of all trainings record",
     "methods/baselines/test_graph_released.py": "graph systems beside the outputs of their authors' code",
     "methods/test_released.py": "released systems beside the outputs of their authors' code",
+    "methods/test_released_inputs.py": "the same with texts that are hard to tokenize",
     "ragmeter/cli/test_every_command.py": "all commands",
     "ragmeter/cli/test_malformed_files.py": "broken data files and predictions, by two commands",
     "ragmeter/plan/test_arithmetic.py": "tokens, sizes and memory of a plan",

@@ -573,7 +573,6 @@ class CausalModel:
     def generate(
         self,
         prompts: Sequence[str | Sequence[int]],
-        starts: Sequence[str] | None = None,
         sampling: Sampling | None = None,
         seeds: Sequence[int] | None = None,
         stop: Sequence[str] = (),
@@ -581,9 +580,7 @@ class CausalModel:
         """Continue prompts.
 
         Args:
-            prompts: As `render` makes them, or their token ids; each, with its start, at most `room` tokens long.
-            starts: Texts that the answers are forced to start with (their leading space included); they are not part
-                of the returned text.
+            prompts: As `render` makes them, or their token ids; each at most `room` tokens long.
             sampling: How tokens are drawn; None: greedily.
             seeds: One per prompt; None: made of `sampling.seed` and the prompt. With either, what is drawn for a
                 prompt does not depend on the others.
@@ -596,9 +593,6 @@ class CausalModel:
             ValueError: A prompt is longer than `room`, or empty; seeds without sampling.
         """
         encoded = [self.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompts]
-        if starts is not None:
-            forced = {start: self.text_encoder.target(start) if start else [] for start in set(starts)}
-            encoded = [ids + forced[start] for ids, start in zip(encoded, starts, strict=True)]
         own = checked_seeds(encoded, self.room, prompts, sampling, seeds)
         # Like lengths together waste no computation on padding; the longest first shows at once if memory is short.
         done: dict[int, Generation] = {}

@@ -755,6 +755,15 @@ class Counter(Protocol):
         """The characters of each token of a text, in order."""
         ...
 
+    @property
+    def begin(self) -> int:
+        """Tokens that are put before a text."""
+        ...
+
+    def first(self, text: str, tokens: int, special: bool = True) -> str:
+        """Return the first tokens of a text as the tokenizer writes them, also if none is cut off; if wanted, without special tokens."""
+        ...
+
     def counts(self, texts: Sequence[str]) -> list[int]:
         """Tokens of texts."""
         ...
@@ -808,6 +817,20 @@ class TokenCounter:
         if self._tokenizer is None:
             return [(start, min(start + CHARACTERS_PER_TOKEN, len(text))) for start in range(0, len(text), CHARACTERS_PER_TOKEN)]
         return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
+
+    @property
+    def begin(self) -> int:
+        """Tokens that are put before a text, as a tokenizer's own settings have it."""
+        return 0 if self._tokenizer is None else self._tokenizer.encode("a").special_tokens_mask.count(1)
+
+    def first(self, text: str, tokens: int, special: bool = True) -> str:
+        """Return the first tokens of a text as text, if wanted without special tokens."""
+        if self._tokenizer is None:
+            return text[: tokens * CHARACTERS_PER_TOKEN]
+        encoded = self._tokenizer.encode(text, add_special_tokens=False)
+        if special:
+            return str(self._tokenizer.decoder.decode(encoded.tokens[:tokens]))
+        return str(self._tokenizer.decode(encoded.ids[:tokens], skip_special_tokens=True))
 
     def counts(self, texts: Sequence[str]) -> list[int]:
         """Tokens of texts."""

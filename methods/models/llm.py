@@ -44,6 +44,7 @@ from methods.models.limits import Address, limiters
 from methods.models.reply import Completion
 from methods.models.thoughts import opening_of
 from methods.models.weights import SHIPPED, adapted, beginning_hash, check_adapter, is_encoder_decoder, locate, weights_hash
+from methods.prompts import encoded
 
 if TYPE_CHECKING:
     from methods.models.causal import CausalModel, Generation, Sampling
@@ -389,12 +390,14 @@ def started(messages: Sequence[Mapping[str, str]]) -> tuple[list[dict[str, str]]
 
 
 class Rendered(NamedTuple):
-    """A conversation as a model reads it: its text and token ids, what the reply begins with, and the tokens of both in the prompt."""
+    """A conversation as a model reads it: its text, token ids, and what a decoder of its own is made to begin with.
+
+    Without such a decoder text and ids hold what the reply begins with, tokenized in one with what stands before it.
+    """
 
     text: str
     ids: tuple[int, ...]
     start: str
-    tokens: int
 
 
 class Conversations:
@@ -403,7 +406,6 @@ class Conversations:
     Attributes:
         model: Has the tokenizer and renders: a `CausalModel`, a `Seq2SeqModel` or a `ServedModel`.
         decodes: Whether a decoder of its own writes the reply.
-        starts: By what a reply begins with, its token ids.
     """
 
     model: Any
@@ -411,7 +413,6 @@ class Conversations:
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], Rendered] = {}
-        self.starts: dict[str, tuple[int, ...]] = {}
 
     def parts(self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any] | None = None) -> Rendered:
         """A conversation as the model reads it; tokenized once, for who shortens it, who compares it with the room, and the model."""
@@ -420,11 +421,8 @@ class Conversations:
             if len(self._known) >= KNOWN:
                 self._known.clear()
             turns, start = started(messages)
-            text = self.model.render_chat(turns, variables)
-            ids = tuple(self.model.encode(text))
-            if start not in self.starts:  # the decoder's, where there is one
-                self.starts[start] = () if self.decodes or not start else tuple(self.model.text_encoder.target(start))
-            self._known[key] = Rendered(text, ids, start, len(ids) + len(self.starts[start]))
+            text = self.model.render_chat(turns, variables) + ("" if self.decodes else start)
+            self._known[key] = Rendered(text, tuple(self.model.encode(text)), start if self.decodes else "")
         return self._known[key]
 
 
@@ -470,10 +468,10 @@ class _Loaded(Conversations):
         results: dict[int, Generation] = {}
         for (max_tokens, sampling, stop), numbers in groups.items():
             prompts = [jobs[number].prompt for number in numbers]
-            starts = [jobs[number].start for number in numbers]
+            starts: dict[str, Any] = {"starts": [jobs[number].start for number in numbers]} if self.decodes else {}
             seeds = [jobs[number].seed for number in numbers] if sampling else None
             model = self.with_room(max_tokens)
-            made = model.generate(prompts, starts if any(starts) else None, sampling=sampling, seeds=seeds, stop=stop)
+            made = model.generate(prompts, **starts, sampling=sampling, seeds=seeds, stop=stop)
             results.update(zip(numbers, made, strict=True))
         return [results[number] for number in range(len(jobs))]
 
@@ -500,11 +498,21 @@ class OwnCounter:
         return fingerprint(self._model.tokenizer.backend_tokenizer.to_str(), self._model.tokenizer.chat_template)
 
     def count(self, messages: Sequence[Mapping[str, str]]) -> int:
-        return self._loaded.parts(messages, self._variables).tokens
+        return len(self._loaded.parts(messages, self._variables).ids)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        encoded = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        return [(start, end) for start, end in encoded["offset_mapping"]]
+        spans = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        return [(start, end) for start, end in spans]
+
+    @property
+    def begin(self) -> int:
+        return len(self._model.text_encoder.before)
+
+    def first(self, text: str, tokens: int, special: bool = True) -> str:
+        tokenizer = self._model.tokenizer
+        if special:
+            return str(tokenizer.convert_tokens_to_string(tokenizer.tokenize(text)[:tokens]))
+        return str(tokenizer.decode(encoded(tokenizer, [text])[0][:tokens], skip_special_tokens=True))
 
     def counts(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self._model.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
@@ -548,7 +556,7 @@ class LocalBackend(_Here):
         config = self.config
         written = await self.weights.generate(_WritingJob(prompt.ids, prompt.start, config.max_tokens, self._sampling, seed, config.stop))
         # Some templates begin the thought themselves; without its opening tag a thought that never ends is not seen.
-        text = opening_of(prompt.text) + written.text if not prompt.start else written.text
+        text = opening_of(prompt.text) + written.text
         finish = "stop" if written.ended else "length"
         return Completion(text, finish, written.prompt_tokens, written.completion_tokens, config.local, written.seconds)
 
@@ -591,12 +599,10 @@ class LabelModel(ABC):
         """
         own = self._conversations
         prompt = own.parts(messages)
-        decoded = prompt.start if own.decodes else ""  # the decoder writes the start, too: it is the same before every label
-        key = decoded, tuple(labels)
+        key = prompt.start, tuple(labels)  # a decoder writes the start, too: it is the same before every label
         if key not in self._targets:
-            self._targets[key] = tuple(tuple(own.model.text_encoder.target(decoded + label)) for label in labels)
-        ids = prompt.ids if own.decodes else (*prompt.ids, *own.starts[prompt.start])
-        return await self.scored(Choice(ids, key[1], self._targets[key]), messages, step)
+            self._targets[key] = tuple(tuple(own.model.text_encoder.target(prompt.start + label)) for label in labels)
+        return await self.scored(Choice(prompt.ids, key[1], self._targets[key]), messages, step)
 
     @abstractmethod
     async def scored(self, choice: Choice, messages: Messages, step: str) -> tuple[LabelScores | None, Usage]:
@@ -623,7 +629,7 @@ class LocalLabelModel(LabelModel):
     async def scored(self, choice: Choice, messages: Messages, step: str) -> tuple[LabelScores, Usage]:
         """Score the labels together with those of other prompts."""
         scores, seconds = await self._score(choice)
-        usage = Usage(self._weights.parts(messages).tokens, 1, model_calls=1)
+        usage = Usage(len(choice.prompt), 1, model_calls=1)
         text = kept("\n\n".join(f"{message['role']}: {message['content']}" for message in messages))
         trace().calls.append(Call(self.role, step, text, scores.best.strip(), usage.prompt_tokens, 1, seconds))
         return scores, usage

@@ -23,6 +23,8 @@ from methods.work import Lengths, Work, ask
 
 NAME, PASSAGES = "ddr_generator", "passages"
 TEMPLATE = shipped("methods.readers", NAME, released=(NAME,), optional=(PASSAGES,))[NAME]
+RESERVED = 64
+"""Tokens that the released code leaves for the chat template."""
 RELEASED: dict[str, Any] = {
     "local": "meta-llama/Meta-Llama-3-8B-Instruct",
     "adapter": "OpenMatch/RAG-DDR/Gen_model_Llama3_8b",
@@ -35,6 +37,9 @@ class DdrGeneratorConfig(AskingMethodConfig):
     """Options of the generator."""
 
     llm: Annotated[LLM, defaults(max_tokens=32)] = Field(description="the model that answers; released: an adapter of Llama-3-8B")
+    context: int = Field(
+        4096, ge=128, description=f"published prompt: tokens of question, passages and {RESERVED} for the rest; passages lose their end"
+    )
     prompt: str | None = Field(
         None,
         description="`ours`, `published` or a template file; null: published for weights of this machine and endpoints with the name "
@@ -65,13 +70,13 @@ class DdrPrompt:
     def __init__(self, config: DdrGeneratorConfig) -> None:
         self._prompts = {shown: TEMPLATE.load(config.chosen_prompt, shown=(PASSAGES,) if shown else ()) for shown in (False, True)}
 
-    def __call__(self, question: str, evidence: str) -> Messages:
-        """Return the conversation; `evidence` holds a passage a line."""
-        return self._prompts[bool(evidence)].messages(question=question, passages=evidence)
+    def __call__(self, question: str, evidence: str | None) -> Messages:
+        """Return the conversation; `evidence` holds a passage a line, and is None if there is no passage."""
+        return self._prompts[evidence is not None].messages(question=question, passages=evidence)
 
 
-def _evidence(passages: Sequence[Passage]) -> str:
-    return "\n".join(passage.full_text for passage in passages)
+def _evidence(passages: Sequence[Passage]) -> str | None:
+    return "\n".join(passage.full_text for passage in passages) if passages else None
 
 
 def _hash(config: DdrGeneratorConfig) -> str:
@@ -92,6 +97,7 @@ def _work(config: DdrGeneratorConfig, lengths: Lengths) -> Work:
     "ddr_generator",
     kind="reader",
     summary="RAG-DDR's generator, or any language model asked in its format",
+    version=2,
     paper="Li et al. 2025, RAG-DDR (arXiv:2410.13509)",
     presets={"released": {"llm": RELEASED}},
     checkpoint_hash=_hash,
@@ -107,6 +113,7 @@ class DdrGenerator:
 
     def __init__(self, config: DdrGeneratorConfig, services: Services) -> None:
         self._write = DdrPrompt(config)
+        self._context = config.context if TEMPLATE.is_published(config.chosen_prompt) else None
         self._model = open_llm(config.llm, services, role="reader", known=True)
         self._notes_calls = services.cache is not None
         self.waits = isinstance(config.llm, ChatConfig)
@@ -127,14 +134,21 @@ class DdrGenerator:
         return Answer(text, reply.usage, notes, raw=reply.raw if reply.raw != text else "")
 
     def _request(self, question: str, context: Context) -> tuple[Messages, dict[str, object]]:
-        evidence, room, count = _evidence(context.passages), self._model.room, self._model.counter.count
+        evidence, room, counter = _evidence(context.passages), self._model.room, self._model.counter
+        notes: dict[str, object] = {}
+        if self._context is not None and evidence is not None:
+            own, of = counter.counts([self._write(question, None)[0]["content"], evidence])
+            most = max(0, self._context - RESERVED - own - 2 * counter.begin)
+            evidence = counter.first(evidence, most, special=False)
+            notes = {TRUNCATED: {"unit": "tokens", "kept": most, "of": of}} if of > most else {}
         messages = self._write(question, evidence)
-        if room is None or count(messages) <= room:
-            return messages, {}
-        spans = self._model.counter.spans(evidence)
+        if room is None or counter.count(messages) <= room:
+            return messages, notes
+        text = evidence or ""
+        spans = counter.spans(text)
 
         def first(tokens: int) -> Messages:
-            return self._write(question, evidence[: spans[tokens - 1][1]] if tokens else "")
+            return self._write(question, text[: spans[tokens - 1][1]] if tokens else None)
 
-        kept = longest_prefix(len(spans), lambda tokens: count(first(tokens)) <= room)
+        kept = longest_prefix(len(spans), lambda tokens: counter.count(first(tokens)) <= room)
         return first(kept), {TRUNCATED: {"unit": "tokens", "kept": kept, "of": len(spans)}}

@@ -237,7 +237,7 @@ def encoded(tokenizer: Any, messages: Messages) -> list[int]:
     model = CausalModel.__new__(CausalModel)
     model.tokenizer, model.text_encoder = tokenizer, TextEncoder(tokenizer)
     turns, start = started(messages)
-    return model.encode(model.render_chat(turns)) + (model.text_encoder.target(start) if start else [])
+    return model.encode(model.render_chat(turns) + start)
 
 
 LISTWISE = ("rankzephyr", "rank_zephyr"), ("reasonrank", "reasonrank")
@@ -735,7 +735,7 @@ def test_retrobust_reads_the_published_ids(golden: Path) -> None:
             messages = released_text(prompt, case["question"], contexts[: number + 1], follow_ups, written)
             assert messages == [{"role": "user", "content": call["prompt"]}]
             assert encoded(tokenizer, messages) == call["ids"]
-            written += released_step(reply, not number, follow_ups)
+            written = released_step(written, reply, not number, follow_ups)
     calls = sum(len(case["calls"]) for case in data["cases"])
     record("retrobust", IDS, calls, calls)
 

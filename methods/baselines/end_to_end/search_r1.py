@@ -19,10 +19,13 @@ from benchmarks.schema import Passage
 from methods.models.bounded import between
 from methods.models.llm import LLM, defaults
 from methods.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, prompt_of, register_program, tagged
-from methods.prompts import OURS, shipped
+from methods.prompts import OURS, Messages, shipped
 
 OPENING, TURN = "search_r1", "search_r1_turn"
 TEMPLATES = shipped(Path(__file__).parent, OPENING, TURN, released=(OPENING, TURN))
+
+
+_WORDS, _BREAK = re.compile(r"\s*\S+"), re.compile(r"\n{0,2}")
 
 
 class Tags(NamedTuple):
@@ -54,7 +57,7 @@ class SearchR1Config(ProgramConfig):
     )
     k: int = Field(3, ge=1, le=100, description="passages of a search (R1-Searcher: 5)")
     turns: int = Field(4, ge=1, description="searches at most, before the last turn (R1-Searcher: 16)")
-    words: int = Field(250, ge=1, description="words of information at most (500 tokens)")
+    words: int | None = Field(None, ge=1, description="words of information at most; null: as many as the model has room for")
 
     def preflight(self) -> None:
         """Check the model, the retriever and the templates; fetch a published one."""
@@ -71,7 +74,7 @@ def _released(model: str, **more: object) -> dict[str, object]:
 @register_program(
     "search_r1",
     summary="a model trained to search while it thinks",
-    version=2,
+    version=3,
     config=SearchR1Config,
     prompts=(OPENING, "r1_searcher", "search_r1_again", TURN),
     released=(OPENING, TURN),
@@ -92,34 +95,54 @@ async def search_r1(q: Session) -> str:
     turns = q.prompts[TURN] if q.config.tags == OPENING else TEMPLATES[TURN].load(OURS)
     start = q.prompts[q.config.tags].messages(question=question)
     (again,) = q.prompts["search_r1_again"].messages(opening=opening, closing=closing)
-    written = ""
+    head, passages, fitting = "", list[Passage](), _Shown()
+
+    def conversation(words: int) -> Messages:
+        fitting.written = head
+        if fitting.reply:
+            shown = _show_passages(passages, words) + ("" if "before" in turns.placeholders else "\n" * bool(passages))
+            (turn,) = turns.messages(reply=fitting.reply, passages=shown, before=before, after=after)
+            fitting.written += turn["content"]
+        return [*start, *([{"role": "assistant", "content": fitting.written}] if fitting.written else [])]
+
     for number in range(q.config.turns + 1):
-        conversation = [*start, *([{"role": "assistant", "content": written}] if written else [])]
-        reply = await q.fitted(lambda _, fixed=conversation: fixed, 0, "turn", raw=True)  # type: ignore[misc]
+        count = sum(len(_WORDS.findall(line)) for line in _lines(passages))
+        reply = await q.fitted(conversation, min(count, q.config.words or count), "turn", raw=True)
+        head, fitting.reply, passages = fitting.written, "", []
         wanted = between(reply, opening, closing)
         answered = re.search("<answer>", reply, re.IGNORECASE)
         if wanted and not (answered and answered.start() < wanted.start()):
             if number == q.config.turns:
                 break
-            passages = await q.search(wanted[1].strip() or q.text)
+            passages = list(await q.search(wanted[1].strip() or q.text))
             if not passages:
                 q.fallback(NOTHING_FOUND)
-            shown = _show_passages(passages, q.config.words) + ("\n" if "before" not in turns.placeholders else "")
-            (turn,) = turns.messages(reply=reply[: wanted.end()], passages=shown, before=before, after=after)
-            written += turn["content"]
+            fitting.reply = reply[: wanted.end()] + _BREAK.match(reply, wanted.end())[0]  # type: ignore[index]
         elif answer := tagged(reply, "answer"):
             return answer
         else:
             q.unusable(reply)
-            written += f"{reply}\n\n{again['content']}\n\n"
+            head += f"{reply}\n\n{again['content']}\n\n"
     q.fallback(NO_END)
     return await q.plain()
 
 
+class _Shown:
+    """The reply whose search is being answered, and the assistant's text as it was last shown."""
+
+    reply = written = ""
+
+
+def _lines(passages: Sequence[Passage]) -> list[str]:
+    parts = [f"{item.title}\n{item.text}".partition("\n") for item in passages]  # the released code takes the first line as title
+    return [f"Doc {number}(Title: {title}) {text}" for number, (title, _, text) in enumerate(parts, 1)]
+
+
 def _show_passages(passages: Sequence[Passage], words: int) -> str:
-    lines = [f"Doc {number}(Title: {item.title}) {' '.join(item.text.split())}" for number, item in enumerate(passages, 1)]
+    """Return passages a line each, with their white space, as far as a number of words reaches."""
     kept: list[str] = []
-    for line in lines:
-        kept.append(" ".join(line.split()[:words]))
-        words = max(0, words - len(line.split()))
+    for line in _lines(passages):
+        own = _WORDS.findall(line)
+        kept.append(line if len(own) <= words else "".join(own[:words]))
+        words = max(0, words - len(own))
     return "\n".join(line for line in kept if line)

@@ -33,6 +33,7 @@ from methods.readers.extract import short_answer
 FOLLOW_UP = re.compile(r"^[^\S\n]*Follow[- ]?up\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
 INTERMEDIATE = re.compile(r"^[^\S\n]*Intermediate answer\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
 FINAL = "final answer is"
+_FOLLOWS, _FINALLY, _NEXT = "Follow up: ", "So the final answer is: ", re.compile("Follow up:.*\n")
 _STEP = re.compile(r"^Follow[- ]?up\s*:\s*(.+)\nIntermediate answer\s*:\s*(.+)", re.IGNORECASE | re.MULTILINE)
 
 
@@ -97,13 +98,19 @@ def released_text(
     return prompt.messages(contexts=lines, question=question, follow_ups="Yes." if follow_ups else "No.", written=written)
 
 
-def released_step(reply: str, first: bool, follow_ups: bool) -> str:
+def released_reply(reply: str, first: bool, follow_ups: bool) -> str:
     """Return a reply up to where the released code stops it."""
     reply = reply.partition("#")[0]
-    if follow_ups:
-        ends = [match.start() for match in re.finditer("Intermediate answer", reply)]
-        reply = reply[: ends[0]] if first and ends else reply[: ends[1]] if len(ends) > 1 else reply
-    return reply.removesuffix("\n")
+    ends = [match.start() for match in re.finditer("Intermediate answer", reply)] if follow_ups else []
+    return reply[: ends[0]] if first and ends else reply[: ends[1]] if len(ends) > 1 else reply
+
+
+def released_step(written: str, reply: str, first: bool, follow_ups: bool) -> str:
+    """Return a transcript with what the released code keeps of a reply, up to the first follow-up question."""
+    reply = released_reply(reply, first, follow_ups)
+    follow = None if first else _NEXT.search(reply)
+    kept = reply.partition("Intermediate answer:")[0] if first else reply[: follow.end()] if follow else reply
+    return (written + kept).removesuffix("\n")
 
 
 async def released_transcript(q: Session, first: Sequence[Passage], *, searches: bool = True) -> Transcript:
@@ -111,20 +118,21 @@ async def released_transcript(q: Session, first: Sequence[Passage], *, searches:
     shown, written, contexts = list(first), "", [first]
     for step in range(q.config.hops + 1):
         text = partial(released_text, q.prompts["retrobust"], q.text, shown, q.config.follow_ups, written)
-        reply = await q.fitted(text, len(shown), "retrobust", raw=True)
-        reply = released_step(reply, not step, q.config.follow_ups)
-        written += reply
+        whole = await q.fitted(text, len(shown), "retrobust", raw=True)
+        before, written = written, released_step(written, whole, not step, q.config.follow_ups)
+        reply = released_reply(whole, not step, q.config.follow_ups)
         steps = [(follow.strip(), short_answer(answer)) for follow, answer in _STEP.findall(written)]
-        follow = FOLLOW_UP.findall(reply)
-        if behind(reply, FINAL) or not follow:
+        question = next((line.rpartition(_FOLLOWS)[2] for line in reply.split("\n") if _FOLLOWS in line), None)
+        if question is not None:
+            passages = await q.search(question.strip()) if searches and question.strip() else []
+            if searches and not passages:
+                q.fallback(NOTHING_FOUND)
+            contexts.append(passages)
+            shown += passages
+        elif _FINALLY in reply or written == before:  # an equal text would be continued equally
             if not (final := behind(reply, FINAL)):
-                q.unusable(reply)
+                q.unusable(whole)
             return Transcript(final, steps, contexts)
-        passages = await q.search(follow[-1].strip()) if searches else []
-        if searches and not passages:
-            q.fallback(NOTHING_FOUND)
-        contexts.append(passages)
-        shown = list({passage.id: passage for passage in [*shown, *passages]}.values())
     q.fallback(NO_END)
     return Transcript(None, (), contexts)
 
@@ -207,7 +215,7 @@ class Entailment:
 @register_program(
     "retrobust",
     summary="follow-up questions with a context each; an NLI model decides whether the contexts are to be trusted",
-    version=3,
+    version=4,
     config=RetRobustConfig,
     prompts=("self_ask", "retrobust"),
     calls=lambda config: 2 * (config.hops + 1) + 1,

@@ -127,8 +127,8 @@ class AskingReranker(ABC):
         self.config, self.name = config, name
         self.model: ChatModel | LabelModel = model or open_llm(config.llm, services, role=name, thinks=thinks)
         self.in_flight = self.model.in_flight
-        limits_of_room = (self.model.room, None if config.context is None else config.context - config.llm.longest)
-        room = min((room for room in limits_of_room if room is not None), default=None)
+        context = None if "context" in limits or config.context is None else config.context - config.llm.longest
+        room = min((room for room in (self.model.room, context) if room is not None), default=None)
         self.writer = Writer(PROMPTS[template].load(config.chosen_prompt), self.model.counter, room, **limits)
         self.writer.require_room(("1", "2"))
 

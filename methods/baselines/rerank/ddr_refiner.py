@@ -1,7 +1,8 @@
 """RAG-DDR's knowledge refinement: a model says YES or NO to each passage, from the first on, until enough are kept.
 
 What it keeps comes first, in its order, and alone is handed to the reader; if it keeps nothing, all passages are. The others
-follow as they stood. Replies to the published prompt are read as the released code does: a YES, Yes or yes anywhere keeps.
+follow as they stood. The published prompt is asked as the released code does: about `keep` passages at once, of which all with
+a YES, Yes or yes anywhere in the reply are kept.
 
 Source: Li et al. 2025, RAG-DDR (arXiv:2410.13509); five passages of at most 1,024 tokens.
 """
@@ -54,7 +55,7 @@ def _work(config: DdrRefinerConfig, lengths: Lengths) -> Work:
     "ddr_refiner",
     kind="reranker",
     summary="keeps the passages that a language model says YES to; DDR's adapters, or any model by prompt",
-    version=3,
+    version=4,
     paper="Li et al. 2025, RAG-DDR (arXiv:2410.13509)",
     presets={"paper": {"keep": 5, "passage_tokens": 1024}, "released": {"llm": RELEASED}},
     checkpoint_hash=made_of,
@@ -76,8 +77,8 @@ class DdrRefiner(AskingReranker):
         kept: list[int] = []
         start, end = 0, len(state.ids)
         while start < end and len(kept) < self.config.keep:
-            # So many more would be asked about one after another, too.
-            batch = range(start, min(end, start + self.config.keep - len(kept)))
+            # As released: a whole batch is asked about, so that more may be kept. Of our prompt, one after another would ask so many, too.
+            batch = range(start, min(end, start + self.config.keep - (0 if self._published else len(kept))))
             verdicts = await together(*(self._keeps(state, position) for position in batch))
             kept += [position for position, verdict in zip(batch, verdicts, strict=True) if verdict]
             start = batch.stop

@@ -48,6 +48,7 @@ class RankZephyrConfig(WindowConfig):
     "rankzephyr",
     kind="reranker",
     summary="a 7B model trained to order windows of 20 passages",
+    version=2,
     paper="Pradeep et al. 2023, RankZephyr (arXiv:2312.02724)",
     training_data=("msmarco",),
     extra="models",
@@ -56,7 +57,7 @@ class RankZephyrConfig(WindowConfig):
 )
 def rankzephyr(config: RankZephyrConfig, services: Services) -> WindowReranker:
     """The reranker."""
-    return WindowReranker(config, services, "rankzephyr", passage_words=config.passage_words)
+    return WindowReranker(config, services, "rankzephyr", passage_words=config.passage_words, context=config.context)
 
 
 class ReasonRankConfig(WindowConfig):
@@ -73,13 +74,14 @@ class ReasonRankConfig(WindowConfig):
     "reasonrank",
     kind="reranker",
     summary="a model that reasons about windows of 20 passages and orders them",
+    version=2,
     paper="Liu et al. 2025, ReasonRank (arXiv:2508.07050)",
     presets={size.lower(): {"llm": {"local": f"liuwenhan/reasonrank-{size}", "dtype": "bfloat16"}} for size in ("7B", "32B")},
     checkpoint_hash=made_of,
     work=windows_work,
 )
 def reasonrank(config: ReasonRankConfig, services: Services) -> WindowReranker:
-    """The reranker; a reply without an answer tag leaves a window as it stood, whatever its reasoning names."""
+    """The reranker; a reply without an answer tag is read behind its reasoning, as the released code does."""
     return WindowReranker(
         config, services, "reasonrank", tagged=True, passage_words=config.passage_words, passage_tokens=config.passage_tokens
     )

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.schema import Passage
 from methods.api import Services
 from methods.baselines.rerank.pairs import PairConfig, PairReranker, pairs_work, token_log_odds
 from methods.models.weights import device_of, load_pretrained, weights_hash
@@ -59,6 +60,10 @@ class LogOddsConfig(PairConfig):
         """Placeholders that have a value of their own."""
         return frozenset() if self.instruction is None else frozenset({"instruction"})
 
+    def text_of(self, passage: Passage) -> str:
+        """Return a passage as the prompt shows it: published with title and text on one line."""
+        return f"{passage.title} {passage.text}".strip() if self.is_published else passage.full_text
+
     def preflight(self) -> None:
         """Check the model's folder and the template; fetch a published one."""
         super().preflight()
@@ -81,6 +86,11 @@ class MxbaiConfig(LogOddsConfig):
     yes, no = "1", "0"
     families = ("qwen2",)
     model: str = Field("mixedbread-ai/mxbai-rerank-base-v2", description="a folder or hub id")
+
+    @property
+    def shown(self) -> frozenset[str]:
+        """Placeholders that have a value of their own; the released code leaves an empty instruction out."""
+        return super().shown if self.instruction else frozenset()
 
 
 def prompt_of(config: LogOddsConfig) -> Prompt:
@@ -139,6 +149,9 @@ class LogOddsReranker(PairReranker):
             )
         return ids[0]
 
+    def shown(self, passage: Passage) -> str:
+        return str(self.config.text_of(passage))
+
     def encoded(self, query: str, passages: Sequence[str]) -> list[list[int]]:
         room = self.config.max_length - self._frame
         (ids,) = self.tokens([query])
@@ -148,7 +161,7 @@ class LogOddsReranker(PairReranker):
 
     def rows(self, query: str, passages: Sequence[str]) -> list[dict[str, str]]:
         """Return what is put into the prompt, for each passage."""
-        fields = {"instruction": self.config.instruction or OUR_INSTRUCTION, "query": query}
+        fields = {"instruction": OUR_INSTRUCTION if self.config.instruction is None else self.config.instruction, "query": query}
         return [{**fields, "passage": passage} for passage in passages]
 
     def read(self, ids: Tensor, mask: Tensor) -> Tensor:
@@ -165,7 +178,7 @@ def made_of(config: LogOddsConfig) -> str:
     kind="reranker",
     summary="Qwen3-Reranker: how much likelier yes is than no behind query and passage",
     config=Qwen3Config,
-    version=2,
+    version=3,
     paper="Zhang et al. 2025, Qwen3 Embedding (arXiv:2506.05176)",
     presets={size.lower(): {"model": f"Qwen/Qwen3-Reranker-{size}"} for size in ("0.6B", "4B", "8B")},
     checkpoint_hash=made_of,
@@ -180,7 +193,7 @@ class Qwen3Reranker(LogOddsReranker):
     kind="reranker",
     summary="mxbai-rerank-v2: how much likelier 1 is than 0 behind query and passage",
     config=MxbaiConfig,
-    version=2,
+    version=3,
     paper="mixedbread.ai 2025, mxbai-rerank-v2",
     presets={size: {"model": f"mixedbread-ai/mxbai-rerank-{size}-v2"} for size in ("base", "large")},
     checkpoint_hash=made_of,

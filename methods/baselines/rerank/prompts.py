@@ -37,6 +37,7 @@ class Writer:
         prompt: The template.
         counter: Counts tokens as the model does, or about so.
         room: Longest prompt in tokens; None: unknown.
+        context: Tokens of prompt and reply together, if the reply is an order of the labels and nothing else; None: `room` alone counts.
         query_tokens, passage_tokens: What goes beyond is cut off first; None: nothing.
         passage_words: The same in words.
         plain_references: Whether `[3]` in a text is written `(3)`, so that it is no passage's number.
@@ -46,6 +47,7 @@ class Writer:
     prompt: Prompt
     counter: Counter
     room: int | None = None
+    context: int | None = None
     query_tokens: int | None = None
     passage_tokens: int | None = None
     passage_words: int | None = None
@@ -56,8 +58,14 @@ class Writer:
     def _titled(self) -> bool:
         return self.prompt.options.passages in ("titled", "labeled")
 
+    @property
+    def _keeps(self) -> bool:
+        return self.prompt.options.passages in ("kept", "decoded")
+
     def shown(self, passage: Passage) -> str:
         """Return title and text of a passage in one."""
+        if self.prompt.options.passages == "kept":
+            return f"{passage.title} {passage.text}" if passage.title else passage.text
         if not self._titled:
             return passage.full_text
         text = (f"Title: {passage.title} Content: {passage.text}" if passage.title else passage.text).strip()
@@ -71,21 +79,21 @@ class Writer:
             passages: As `shown` returns them.
             labels: What they are called.
         """
-        query = self._first(self._references(query) if self._titled else self._plain(query), self.query_tokens)
+        query = self._first(self._query(query) if self._titled else self._plain(query), self.query_tokens)
         words = self.passage_words
-        texts = [self._first(self._plain(text, words), self.passage_tokens) for text in passages]
-        messages = self._messages(query, texts, labels)
-        if self.room is None or self.counter.count(messages) <= self.room:
+        special = self.prompt.options.passages != "decoded"
+        texts = [self._first(self._plain(text, words), self.passage_tokens, special) for text in passages]
+        messages, room = self._messages(query, texts, labels), self._room(labels[: len(texts)])
+        if room is None or self.counter.count(messages) <= room:
             return messages
         if self._titled:
-            return self._with_fewer_words(query, texts, labels, self.room)
+            return self._with_fewer_words(query, texts, labels, room)
         spans = [self.counter.spans(text) for text in texts]
 
         def shortened(most: int) -> Messages:
             short = [text[: own[most - 1][1]] if most < len(own) else text for text, own in zip(texts, spans, strict=True)]
             return self._messages(query, short if most else [""] * len(texts), labels)
 
-        room = self.room
         most = longest_prefix(max(map(len, spans), default=0), lambda tokens: self.counter.count(shortened(tokens)) <= room)
         return shortened(most) if most else None
 
@@ -95,9 +103,10 @@ class Writer:
         Raises:
             UserError: They do not.
         """
-        if self.room is not None and self.counter.count(self._messages("", ["a " * LEAST] * 2, labels)) > self.room:
+        room = self._room(labels)
+        if room is not None and self.counter.count(self._messages("", ["a " * LEAST] * 2, labels)) > room:
             raise UserError(
-                f"the model has room for a prompt of {self.room:,} tokens, too few for two passages",
+                f"the model has room for a prompt of {room:,} tokens, too few for two passages",
                 code="prompt-room-too-small",
                 where="llm",
                 try_this="a smaller llm.max_tokens, or a model that takes longer prompts",
@@ -120,8 +129,18 @@ class Writer:
             messages = self._messages(query, [" ".join(own[: max(0, words)]) for own in split], labels)
         return messages if words > 0 else None
 
+    def _room(self, labels: Sequence[str]) -> int | None:
+        if self.context is None:
+            return self.room
+        room = self.context - self.counter.counts([" > ".join(f"[{label}]" for label in labels)])[0]
+        return room if self.room is None else min(room, self.room)
+
+    def _query(self, text: str) -> str:
+        text = self._references(text)
+        return text if self.prompt.options.passages == "labeled" else plain_characters(text, html=False)
+
     def _plain(self, text: str, words: int | None = None) -> str:
-        if self.prompt.options.passages == "kept" and words is None:
+        if self._keeps and words is None:
             return text
         return self._references(" ".join(text.split()[:words]))
 
@@ -129,15 +148,23 @@ class Writer:
         plain = self.plain_references and self.prompt.options.passages in ("flat", "titled")
         return _REFERENCE.sub(r"(\1)", text) if plain else text
 
-    def _first(self, text: str, tokens: int | None) -> str:
-        if tokens is None or len(text) <= tokens:  # no token is shorter than a character
+    def _first(self, text: str, tokens: int | None, special: bool = True) -> str:
+        if tokens is None:
+            return text
+        if self._keeps:
+            return self.counter.first(text, tokens, special)
+        if len(text) <= tokens:  # no token is shorter than a character
             return text
         spans = self.counter.spans(text)
         return text if len(spans) <= tokens else text[: spans[tokens - 1][1]]
 
 
-def plain_characters(text: str) -> str:
+def plain_characters(text: str, html: bool = True) -> str:
     """Return a text as rank_llm prepares passages: repaired and made plain by `ftfy`.
+
+    Args:
+        text: The text.
+        html: Whether entities such as `&amp;` are read; of a query they are not, since chat templates have angle brackets.
 
     Raises:
         MissingPackage: ftfy is not installed.
@@ -146,4 +173,4 @@ def plain_characters(text: str) -> str:
         from ftfy import fix_text
     except ImportError as error:
         raise MissingPackage("ftfy", "models", "the published preparation of passages") from error
-    return str(fix_text(text))
+    return str(fix_text(text, unescape_html="auto" if html else False))

@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from benchmarks.corpus import Corpus
-from benchmarks.schema import Query
+from benchmarks.schema import Passage, Query
 from methods.api import FAILED, Ranking, Services, Usage
 from methods.baselines.rerank.log_odds import LogOddsConfig, LogOddsReranker, made_of
 from methods.flow import together
@@ -54,6 +54,10 @@ class Rank1Config(ServedConfig, LogOddsConfig):
     def shown(self) -> frozenset[str]:
         """Placeholders that have a value of their own: the instruction is part of the query."""
         return frozenset()
+
+    def text_of(self, passage: Passage) -> str:
+        """Return a passage as the prompt shows it: the released code keeps white space at the ends."""
+        return f"{passage.title} {passage.text}" if self.is_published and passage.title else passage.full_text
 
     @field_validator("instruction")
     @classmethod
@@ -103,7 +107,7 @@ class _Pairs(LogOddsReranker):
     "rank1",
     kind="reranker",
     summary="a model reasons about each passage, and says how much likelier true is than false behind it",
-    version=2,
+    version=3,
     paper="Weller et al. 2025, Rank1 (arXiv:2502.18418)",
     presets={base: {"model": f"jhu-clsp/rank1-{base}"} for base in BASES},
     training_data=("msmarco",),
@@ -136,7 +140,7 @@ class Rank1(_Pairs):
 
     def _reranked(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
         ids = ranking.ids[: self.depth]
-        texts = [passage.full_text for passage in corpus.get(ids)] if len(ids) > 1 else []
+        texts = [self.config.text_of(passage) for passage in corpus.get(ids)] if len(ids) > 1 else []
         rows = [tuple(row) for row in self.encoded(query.text, texts)]
         distinct = sorted(set(rows))
         judged: dict[tuple[int, ...], tuple[int, ...]] = {}
@@ -189,7 +193,7 @@ class ServedRank1:
             Broke: No further call could succeed (key, model, endpoint).
         """
         ids = ranking.ids[: self.config.depth]
-        texts = [passage.full_text for passage in corpus.get(ids)] if len(ids) > 1 else []
+        texts = [self.config.text_of(passage) for passage in corpus.get(ids)] if len(ids) > 1 else []
         rows = [tuple(row) for row in self._pairs.encoded(query.text, texts)]
         distinct = sorted(set(rows))
         judged = dict(zip(distinct, await together(*map(self._judged, distinct)), strict=True))

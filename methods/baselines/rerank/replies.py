@@ -1,7 +1,8 @@
 """What a reply says: an order of numbered passages, or the one passage that is best. Any reply is read to an end.
 
 Numbers may be written in other digits. Models that were trained to reason in tags first (ReasonRank, Rank-R1) are read raw:
-of their replies only what follows the reasoning counts, and reasoning that never ends says nothing.
+of their replies only what follows the reasoning counts. Reasoning that never ends says nothing in Rank-R1; of ReasonRank the
+released code reads what there is.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ LABELS = string.ascii_uppercase[:23]
 UNUSABLE, COMPLETED, REPAIRED = "unusable", "completed", "repaired"
 """Of a reply: nothing could be used, what was missing is filled in, or doubled and foreign numbers are left out."""
 _BRACKETED = re.compile(r"\[\s*(\d{1,9})\s*\]")
+_ANSWER = re.compile("<answer>", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{1,9}")
 _LABEL = re.compile(r"\W*(?:passage\W*)?([a-z])(?=\s*(?:[^\w\s]|\n|$))", re.IGNORECASE)
 _NAMED = re.compile(r"passage\W{1,3}([a-z])(?!\w)", re.IGNORECASE)
@@ -42,10 +44,13 @@ def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = No
     Args:
         reply: As written. Where two numbers in brackets stand in it, only such count.
         n: Passages.
-        tagged: Whether the order stands in an answer tag; without the tag nothing is taken from the reply.
+        tagged: Whether the order stands in an answer tag behind a reasoning; either may lack its end, and the tag may be missing.
         named: Passages that it has to name; None: all.
     """
-    text = _between(_reasoned(reply), "answer") or "" if tagged else plain_digits(reply)
+    text = plain_digits(reply)
+    if tagged:
+        text = _ANSWER.split(text.rpartition("</think>")[2])[-1]
+        text = text[: end.start()] if (end := re.search("</answer>", text, re.IGNORECASE)) else text
     numbers = _BRACKETED.findall(text)
     if len(numbers) < 2:
         numbers = _NUMBER.findall(text)

@@ -108,8 +108,8 @@ async def bubblesort(n: int, choose: Choose, children: int, k: int) -> list[int]
             window = tuple(order[start:end])
             if window not in results:
                 results[window] = await choose(window)
-            best = window[results[window]]
-            order[start:end] = [best, *(position for position in window if position != best)]
+            best = start + results[window]
+            order[start], order[best] = order[best], order[start]  # as published: the two change places
             end = start + 1 if start > head else 0
     return order[:k] + sorted(order[k:])
 

@@ -120,17 +120,6 @@ def test_batches_hold_every_item_once_and_stay_within_their_budget(lengths: list
     assert flat == sorted(flat, reverse=True)
 
 
-def test_an_answer_goes_on_from_its_forced_start(stories: str) -> None:
-    loaded = model(stories, batch_size=3, max_new_tokens=12)
-    starts = [" Lily", "", " The dog was", " a", " Tom"]
-    written = loaded.generate(PROMPTS, starts=starts)
-    for prompt, start, generation in zip(PROMPTS, starts, written, strict=True):
-        forced = loaded.text_encoder.target(start) if start else []
-        assert generation.text == greedy(loaded, loaded.encode(prompt) + forced, 12)
-        assert generation.prompt_tokens == len(loaded.encode(prompt)) + len(forced)
-    assert [g.text for g in written] != [g.text for g in loaded.generate(PROMPTS)]
-
-
 @pytest.mark.slow
 def test_a_draw_depends_on_its_prompt_and_seed_alone(stories: str) -> None:
     sampling = Sampling(temperature=1.0, top_p=0.95, seed=5)

@@ -114,6 +114,6 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # Collecting after each 700 new objects takes a twentieth of the time of a short command: imports leave hardly any garbage.
-    gc.set_threshold(20_000)
+    gc.set_threshold(500_000)
     tolerant()
     sys.exit(run_command(app))

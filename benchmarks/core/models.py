@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model
 class FrozenModel(BaseModel):
     """Values that never change; an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class LaterOptions(FrozenModel):

@@ -5,7 +5,7 @@ were touched count). Dumps are made up: a hundred words each, one in a hundred p
 words grow by Heaps' law. What is said of Wikipedia's 21,015,324 passages is a least-squares line through all sizes: an
 extrapolation, not a measurement.
 
-python -m perf.corpus [--quick] [--sizes 100000 300000 1000000] [--steps build bm25 …] [--folder DIR]
+python -m perf.corpus [--quick] [--sizes 100000 300000 …] [--steps build bm25 …] [--folder DIR]
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SYLLABLES = [consonant + vowel for consonant in "bcdfghjklmnprstvwxyz" for vowel
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print and record; 0 if every step keeps to its memory."""
     parser = argparse.ArgumentParser(prog="python -m perf.corpus", description=__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 300_000, MILLION])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 300_000, MILLION, 3 * MILLION])
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS), help="what to measure")
     parser.add_argument("--quick", action="store_true", help="10,000 and 30,000 passages, nothing recorded")
     parser.add_argument("--folder", help="where dumps and corpora go (deleted afterwards)")
@@ -291,7 +291,7 @@ STEPS: dict[str, Callable[[Path, int], dict[str, float]]] = {
     "static query": _static_query,
     "search": _search,
 }
-LIMITS = {"search": SEARCH_MOST}
+LIMITS = {"search": SEARCH_MOST, "static": MILLION, "static query": MILLION}
 """Largest size at which a step is measured; beyond, it takes too long for a benchmark."""
 
 

@@ -86,6 +86,11 @@ def ratio_of(theirs: Sequence[float], ours: Sequence[float]) -> float:
     return median(a / b for a, b in zip(theirs, ours, strict=True))
 
 
+def compiling() -> dict[str, str]:
+    """Return this process's environment without PYTHONDONTWRITEBYTECODE, with which each command would compile every module."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def command_seconds(command: Sequence[str], **options: Any) -> float:
     """Return the processor seconds of a command."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

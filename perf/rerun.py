@@ -3,20 +3,19 @@
 python -m perf.rerun [--against CHECKOUT]
 
 The seconds are compared with those of another checkout, which runs in turn with this one; without it they are only
-recorded. Both use this Python and the packages of its environment.
+recorded. Both use this Python and the packages of its environment. Modules are compiled beforehand, as an installation has them.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from perf.measuring import command_seconds, record
+from perf.measuring import command_seconds, compiling, record
 
 HERE = Path(__file__).resolve().parents[1]
 ROUNDS, EXECUTIONS = 7, 10
@@ -33,7 +32,7 @@ metrics: [em, recall@5, ndcg@10]
 def run(checkout: Path, folder: Path, *options: str) -> float:
     """Return the processor seconds of `ragmeter run` with the code of a checkout."""
     command = [sys.executable, "-m", "ragmeter.cli", "run", str(folder / "x.yaml"), "--store", str(folder / "store"), "-q", *options]
-    return command_seconds(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(checkout)})
+    return command_seconds(command, cwd=folder, env={**compiling(), "PYTHONPATH": str(checkout)})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -282,13 +282,13 @@ def _modules_by_id(package: str) -> dict[str, list[str]]:
 
 def has_plugins(group: str) -> bool:
     """Whether other packages register through an entry-point group."""
-    return bool(_points(group, tuple(sys.path)))
+    return group in _groups(tuple(sys.path))
 
 
 @cache
-def _points(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """The entry points of a group, as of this search path: reading those of every package takes a hundredth of a second."""
-    return tuple(entry_points(group=group))
+def _groups(path: tuple[str, ...]) -> set[str]:
+    """The entry-point groups of every package, as of this search path: reading them takes a hundredth of a second."""
+    return entry_points().groups
 
 
 def _registering_modules(package: str) -> Iterator[tuple[str, Path]]:

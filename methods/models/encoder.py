@@ -118,6 +118,15 @@ QUERIES = 32
 """Most queries of a batch."""
 OPTIMUM = {"onnx": "optimum.onnxruntime", "openvino": "optimum.intel"}
 """The module that each backend of `sentence-transformers` beside torch needs."""
+_SUPPORT = {
+    "onnx": ("no release of Optimum for ONNX supports transformers 5", "backend: torch with dtype: bfloat16, or backend: openvino"),
+    "openvino": (
+        "Optimum supports transformers up to 5.5",
+        'pip install "sentence-transformers[openvino]" "transformers>=5,<5.6" in an environment of its own, or '
+        "backend: torch with dtype: bfloat16",
+    ),
+}
+"""Why the pinned environment contains neither, and what to do."""
 
 
 def _found(module: str) -> bool:
@@ -152,8 +161,8 @@ class EncoderConfig(FrozenModel):
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
     backend: Literal["torch", "onnx", "openvino", "static"] = Field(
         "torch",
-        description="what computes; onnx and openvino need Optimum, which supports older transformers only; static: a vector per token, "
-        "distilled from the model once",
+        description="what computes; openvino needs transformers before 5.6, onnx before 5; static: a vector per token, distilled from the "
+        "model once",
     )
     batch_size: int = Field(32, ge=1, description="texts encoded at once; of queries at most 32")
     model_options: dict[str, Any] = Field(default_factory=dict, description="values that replace those of the model's config.json")
@@ -202,13 +211,12 @@ class EncoderConfig(FrozenModel):
             UserError: It is not.
         """
         if self.backend in OPTIMUM and not _found(OPTIMUM[self.backend]):
+            reason, remedy = _SUPPORT[self.backend]
             raise UserError(
-                f"backend {self.backend} needs {OPTIMUM[self.backend]}, which cannot be imported: no release of Optimum supports "
-                "the transformers that ragmeter is tested with",
+                f"backend {self.backend} needs {OPTIMUM[self.backend]}, which cannot be imported; {reason}",
                 code="backend-not-installed",
                 where="backend",
-                try_this=f"backend: torch with dtype: bfloat16, backend: static, or an environment of its own with "
-                f'"sentence-transformers[{self.backend}]"',
+                try_this=remedy,
             )
 
     def checkpoint_hash(self) -> str:
@@ -409,7 +417,12 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
         options: dict[str, Any] = {"revision": revision, "device": device, "trust_remote_code": config.trust_remote_code}
         options |= {"config_kwargs": dict(config.model_options) or None}
         exported = config.backend in OPTIMUM
-        options |= {"backend": config.backend} if exported else {"model_kwargs": {"dtype": getattr(torch, config.dtype)}}
+        if exported:
+            # OpenVINO would compute in bfloat16 on processors that have it.
+            options |= {"backend": config.backend}
+            options |= {"model_kwargs": {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}}} if config.backend == "openvino" else {}
+        else:
+            options |= {"model_kwargs": {"dtype": getattr(torch, config.dtype)}}
         encoder = load_whole(locate(model), lambda folder: SentenceTransformer(folder, **options))
         words = getattr(encoder[0], "processor", None)
         if (read := llama_tokenizer(words)) is not words:

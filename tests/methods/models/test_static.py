@@ -55,3 +55,10 @@ def test_backend_without_its_package_is_refused_before_anything_is_loaded(
     part = Component.of("dense", {"model": tiny_encoder, "backend": backend})
     with raises("backend-not-installed"):
         part.preflight()
+
+
+def test_openvino_gives_the_vectors_of_torch(tiny_encoder: str) -> None:
+    pytest.importorskip("optimum.intel", reason="OpenVINO needs transformers before 5.6; this environment has a later version")
+    texts = ["moss", "the old river", "a stone"]
+    torch, openvino = (Encoder(EncoderConfig(model=tiny_encoder, backend=backend), "cpu") for backend in ("torch", "openvino"))
+    assert openvino.passages(texts) == pytest.approx(torch.passages(texts), abs=1e-5)

@@ -152,6 +152,29 @@ def test_help_and_errors_import_no_numpy(line: str) -> None:
     assert done.returncode == 0, done.stderr.splitlines()[-1]
 
 
+HEAVY = (
+    *("torch", "transformers", "sentence_transformers", "tokenizers", "sklearn", "pandas", "bm25s", "openai"),
+    *("datasets", "ray", "faiss", "scipy.stats", "scipy.optimize"),
+)
+
+
+@pytest.mark.slow
+def test_rerun_with_nothing_to_do_imports_no_library_of_models(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(
+        "name: x\nbenchmarks: [{id: worlds/multihop, split: test, config: {questions: 5}}]\nmethods: [{id: bm25}, {id: random}]\n"
+    )
+    command = ["run", str(tmp_path / "x.yaml"), "--store", str(tmp_path / "store"), "-q"]
+    code = (
+        "import sys\nfrom ragmeter.cli import main\n"
+        f"sys.argv = ['ragmeter', *{command!r}]\n"
+        "try: main()\nexcept SystemExit as end:\n  assert not end.code\n"
+        f"print('imported', *sorted(set({HEAVY}) & set(sys.modules)))"
+    )
+    first, again = (subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(2))
+    assert "bm25s" in first.splitlines()[-1]
+    assert again.splitlines()[-1] == "imported"
+
+
 def test_the_version_is_that_of_the_installed_package(say: Say) -> None:
     assert say("--version") == (0, f"ragmeter {version('ragmeter')}\n", "")
 

@@ -26,7 +26,7 @@ from methods.baselines.rerank.rankllama import RankLlama, RankLlamaConfig
 from methods.baselines.rerank.replies import LABELS
 from methods.models.causal import CausalModel
 from methods.models.likelihood import TextEncoder
-from methods.models.llm import _Loaded, _OwnCounter
+from methods.models.llm import _Loaded, OwnCounter
 from methods.prompts import Messages, shipped
 from methods.readers.ddr import DdrGenerator, DdrGeneratorConfig, DdrPrompt
 from methods.readers.end_to_end import InContextRalmConfig, RalmPrompt
@@ -64,7 +64,7 @@ FEW = QUESTIONS[1:3]
 CHAT = "{% for m in messages %}{{ '[INST] ' + m['content'] + ' [/INST]' }}{% endfor %}"
 
 
-def loaded(folder: Path, template: str | None = "") -> tuple[Any, _OwnCounter]:
+def loaded(folder: Path, template: str | None = "") -> tuple[Any, OwnCounter]:
     """Return what reads conversations with a tokenizer as weights of this machine do, and its counter; `template`: another one."""
     model, weights = CausalModel.__new__(CausalModel), _Loaded.__new__(_Loaded)
     model.tokenizer = tokenizer_of(folder)
@@ -72,7 +72,7 @@ def loaded(folder: Path, template: str | None = "") -> tuple[Any, _OwnCounter]:
         model.tokenizer.chat_template = template
     model.text_encoder, model.config = TextEncoder(model.tokenizer), SimpleNamespace(model="")  # type: ignore[assignment]
     weights.model, weights.decodes, weights._known = model, False, {}
-    return weights, _OwnCounter(weights)
+    return weights, OwnCounter(weights)
 
 
 def ids(weights: Any, messages: Messages | None) -> list[int]:

@@ -305,6 +305,24 @@ def loading(noun: str, model: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def without_load_report() -> Iterator[None]:
+    """Let libraries say nothing of weights that a model's files lack: who loads it here expects that, or checks it."""
+    import logging
+
+    from transformers.utils import logging as reports
+
+    converting = logging.getLogger("sentence_transformers")
+    levels = reports.get_verbosity(), converting.level
+    reports.set_verbosity_error()
+    converting.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        reports.set_verbosity(levels[0])
+        converting.setLevel(levels[1])
+
+
 def load_pretrained(
     noun: str,
     kind: str,

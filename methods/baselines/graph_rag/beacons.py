@@ -24,8 +24,9 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.models import FrozenModel
 from methods.models.causal import Decoder, Generation, chat_text, end_tokens
 from methods.models.loaded import KEPT
-from methods.models.weights import device_of, files_of, load_pretrained, weights_hash
+from methods.models.weights import device_of, files_of, load_pretrained, load_tokenizer, weights_hash, without_load_report
 from methods.prompts import Messages, encoded
+from methods.training.released import released
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,8 +119,10 @@ class BeaconMemory:
 
     def to(self, device: str) -> BeaconMemory:
         """Return it on a device."""
-        names = ("keys", "values", "open_keys", "open_values")
-        return replace(self, **{name: tuple(tensor.to(device) for tensor in getattr(self, name)) for name in names})
+        keys, values, open_keys, open_values = (
+            tuple(tensor.to(device) for tensor in tensors) for tensors in (self.keys, self.values, self.open_keys, self.open_values)
+        )
+        return BeaconMemory(keys, values, open_keys, open_values, self.beacons, self.since, self.tokens)
 
 
 _models: weakref.WeakValueDictionary[tuple[Any, ...], BeaconModel] = weakref.WeakValueDictionary()
@@ -143,12 +146,16 @@ class BeaconModel:
         loaded: list[Any] = []
 
         def load() -> Any:
-            loaded.extend(load_pretrained(*named, self.device, own=True))
+            with without_load_report():  # the beacons' tensors, which are read below
+                pair = load_pretrained(
+                    "memory model", "AutoModelForCausalLM", config.model, config.revision, config.dtype, self.device, own=True
+                )
+            loaded.extend(pair)
             return with_beacons(loaded[1], config)
 
-        named = "memory model", "AutoModelForCausalLM", config.model, config.revision, config.dtype
-        self.model = KEPT.get(("beacons", weights_hash(config.model, config.revision), config.dtype, self.device), self.device, load)
-        self.tokenizer = loaded[0] if loaded else load_pretrained(*named, self.device)[0]
+        key = "beacons", weights_hash(config.model, config.revision), config.dtype, self.device
+        self.model = KEPT.get(key, self.device, load)
+        self.tokenizer = loaded[0] if loaded else load_tokenizer(config.model, config.revision)
         settings = self.model.config
         self.window = int(settings.beacon_window)
         self.ends = end_tokens(self.model, self.tokenizer)
@@ -179,13 +186,17 @@ class BeaconModel:
         """Return the memory of some tokens, behind what is remembered already."""
         return self._read(ids, memory)[0]
 
-    def write(self, memory: BeaconMemory, messages: Messages) -> Generation:
-        """Continue a conversation behind a memory, greedily; the memory stays as it is."""
+    def write(self, memory: BeaconMemory, conversations: Sequence[Messages]) -> list[Generation]:
+        """Continue conversations, each behind the memory, greedily; the memory stays as it is."""
+        here = memory.to(self.device)
+        return [self._written(here, messages) for messages in conversations]
+
+    def _written(self, memory: BeaconMemory, messages: Messages) -> Generation:
         import torch
 
         started = time.perf_counter()
         ids = self.encode(messages)
-        memory, state = self._read(ids, memory.to(self.device))
+        memory, state = self._read(ids, memory)
         written: list[int] = []
         while len(written) < self.config.max_new_tokens and (not written or written[-1] not in self.ends):
             if written:
@@ -312,8 +323,6 @@ def with_beacons(model: Any, config: BeaconConfig) -> Any:
         UserError: The checkpoint lacks a tensor that its configuration names, or has one of another shape.
     """
     from torch import nn
-
-    from methods.training.released import released
 
     tensors = released(config.model, config.revision).tensors(lambda name: "beacon" in name)
     decoder = model.model

@@ -40,6 +40,11 @@ ADAPTERS: Mapping[str, tuple[str, str]] = {
     "ddr/Gen_model_Llama3_8b": ("llama3", "CAUSAL_LM"),
 }
 """Adapters, the base of each, and what they are for."""
+MEMORY_MODELS = {"memorag-qwen2": "Qwen2", "memorag-mistral": "Mistral"}
+"""Language models with beacons, and their classes."""
+BEACONS = {"beacon_window": 32, "beacon_stride": 32, "beacon_attn": "full-coverage", "beacon_pos": "interleave", "beacon_sink_size": 0}
+BEACONS |= {"beacon_ratio": [2, 4, 8], "beacon_ratio_mix": "step-random", "beacon_param": ["q", "k", "v"], "beacon_embed_init": "eos"}
+BEACONS |= {"beacon_attend_prev": True, "beacon_parallel_window": 1}
 CLASSIFIERS = {"bge": ("relevant",), "dpa-rag": ("unaligned", "aligned"), "mnli": ("contradiction", "neutral", "entailment")}
 """Classifiers of pairs, and their labels."""
 
@@ -70,7 +75,7 @@ def make(folder: Path, names: Sequence[str] | None = None) -> None:
         folder: Gets a folder of each.
         names: Some of them; None: all.
     """
-    wanted = [*CAUSAL, "flan-t5", *ADAPTERS, *CLASSIFIERS] if names is None else names
+    wanted = [*CAUSAL, *MEMORY_MODELS, "flan-t5", *ADAPTERS, *CLASSIFIERS] if names is None else names
     for name in wanted:
         target = folder / name
         if target.exists():
@@ -81,6 +86,8 @@ def make(folder: Path, names: Sequence[str] | None = None) -> None:
             adapter(folder / base, target, task)
         elif name == "flan-t5":
             encoder_decoder(target)
+        elif name in MEMORY_MODELS:
+            memory_model(target, MEMORY_MODELS[name], tokenizer(chat=True))
         elif name in CLASSIFIERS:
             classifier(target, CLASSIFIERS[name])
         else:
@@ -97,6 +104,30 @@ def causal(folder: Path, kind: str, tokens: Any) -> None:
     model = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(vocab_size=len(tokens), **common))
     spread(model)
     model.save_pretrained(folder)
+    tokens.save_pretrained(folder)
+
+
+def memory_model(folder: Path, kind: str, tokens: Any) -> None:
+    """A language model with beacons, as MemoRAG's authors publish theirs; its weights depend on no library's initialization."""
+    import numpy as np
+    import torch
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    options = {"max_position_embeddings": 2048, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, **SIZES, **BEACONS}
+    window = {"sliding_window": None} if kind == "Mistral" else {}
+    config = getattr(transformers, f"{kind}Config")(vocab_size=len(tokens), tie_word_embeddings=False, **options, **window)
+    getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(folder)
+    tensors = load_file(folder / "model.safetensors")
+    for name in list(tensors):
+        if "self_attn" in name and name.split(".")[-2][0] in "qkv":
+            tensors[name.replace("self_attn.", "self_attn.beacon_")] = tensors[name]
+    tensors["model.beacon_embed_tokens.weight"] = tensors["model.embed_tokens.weight"][:1]
+    drawn = np.random.default_rng(0)
+    for name, weight in sorted(tensors.items()):
+        values = torch.from_numpy(drawn.standard_normal(tuple(weight.shape)) * 0.2).float()
+        tensors[name] = values + 1 if "norm" in name else values
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     tokens.save_pretrained(folder)
 
 

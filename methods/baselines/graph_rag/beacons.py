@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 KINDS = ("qwen2", "mistral")
 LAYOUT = {"beacon_pos": "interleave", "beacon_attn": "full-coverage", "beacon_sink_size": 0, "beacon_parallel_window": 1}
 """Settings of a checkpoint that are read here, and their only value that is."""
-PARAMETERS = "qkvo"
-"""Projections that beacons may have of their own."""
+AROUND = 1024
+"""Tokens kept for what stands around a text, a question and its reply."""
 
 
 class BeaconConfig(FrozenModel):
@@ -161,8 +161,8 @@ class BeaconModel:
         self.ends = end_tokens(self.model, self.tokenizer)
         self._text = Decoder(self.tokenizer)
         positions = int(settings.max_position_embeddings)
-        self.room = (positions - self.window - self.window // config.ratio) * config.ratio
-        """Tokens that can be read before positions run out."""
+        self.room = (positions - self.window - self.window // config.ratio) * config.ratio - AROUND
+        """Tokens of a text that can be read before positions run out."""
 
     def encode(self, messages: Messages) -> list[int]:
         """Return the token ids of a conversation that the model is to continue; only its chat template writes special tokens."""

@@ -116,8 +116,8 @@ def _work(config: MemoConfig, lengths: Lengths) -> Work:
         texts = indexed_passages(config, lengths) * lengths.passage / max(1, lengths.document)
         built = index(encode(model, texts, memory * (1 + 1 / model.ratio), causal=True))
         soft = memory / model.ratio
-        asked = ask(model, calls, INSTRUCTIONS + soft + lengths.question, model.max_new_tokens, memory=soft)
-        return reading_work(config, lengths) + built + asked
+        clues = ask(model, calls, INSTRUCTIONS + soft + lengths.question, model.max_new_tokens, memory=soft)
+        return reading_work(config, lengths) + built + clues
     assert config.llm is not None
     built = Work()
     if config.memory == "lite":

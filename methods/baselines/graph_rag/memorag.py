@@ -180,7 +180,7 @@ class MemoIndex(SystemIndex):
             usage = sum((Usage(item.prompt_tokens, item.completion_tokens, size, 1) for item in written), Usage())
             lines = [line for text, name in zip(texts, wanted, strict=True) if name != "draft" for line in text.split("\n")]
             lines = [line for line in lines if len(line.split()) > WORDS]
-            note |= {"left_out": lost} if lost else {}
+            note |= {"left_out": lost, "fallbacks": {"text longer than the memory": 1}} if lost else {}
         else:
             messages = [self.config.template(name).messages(memory=memory, question=query.text) for name in wanted]
             assert self.model is not None

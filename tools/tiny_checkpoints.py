@@ -211,6 +211,8 @@ def published(folder: Path) -> None:
     summaries = {**llama, "embed_summary.weight": drawn(4, width)}
     write("autocompressor", {**base.config.to_dict(), "architectures": ["LlamaAutoCompressorModel"], "summary_length": 4}, model=summaries)
     tokens.save_pretrained(folder / "autocompressor")
+    tokens.chat_template = CHAT  # the bases of all others have one
+    tokens.save_pretrained(folder / "llama")
     (folder / "xrag").mkdir(exist_ok=True)
     (folder / "xrag" / "config.json").write_text(json.dumps({**base.config.to_dict(), "retriever_hidden_size": 32}))
     projector = {

@@ -8,6 +8,7 @@ where it is called.
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -252,6 +253,41 @@ def published(folder: Path) -> None:
     write("cocom-light", {**memory, "model_type": "COCOM", "compr_model_name": str(folder / "encoder")}, model=light)
 
 
+GOLDEN = {
+    "zephyr": "rank-zephyr/checkpoint",
+    "qwen3": "qwen3-reranker/checkpoint",
+    "selfrag": "self-rag/checkpoint",
+    "published/autocompressor": "autocompressor/legacy-true/checkpoint",
+    "published/pisco": "pisco/legacy-true/checkpoint",
+    "published/cocom": "cocom/checkpoint",
+    "published/clara-base": "clara/Base/checkpoint",
+    "published/clara": "clara/Instruct/checkpoint",
+    "published/clara-e2e": "clara/E2E/checkpoint",
+}
+"""Checkpoints of `published` and `make`, and what the authors' own classes saved in their place."""
+GOLDEN_BASES = {"published/pisco": "pisco/legacy-true/base", "published/cocom": "cocom/base"}
+GOLDEN_BASES |= dict.fromkeys(("published/clara-base", "published/clara", "published/clara-e2e"), "clara/base-legacy-true")
+
+
+def replace_by(folder: Path, golden: Path) -> list[str]:
+    """Put tiny checkpoints that the authors' own classes saved in the place of ours, and return which.
+
+    Args:
+        folder: What `make` and `published` wrote.
+        golden: A folder with the layout of `GOLDEN`.
+    """
+    import json
+
+    replaced = [name for name, source in GOLDEN.items() if (golden / source).is_dir()]
+    for name in replaced:
+        shutil.rmtree(folder / name, ignore_errors=True)
+        shutil.copytree(golden / GOLDEN[name], folder / name)
+        if (base := GOLDEN_BASES.get(name)) is not None:
+            path = folder / name / "config.json"
+            path.write_text(json.dumps({**json.loads(path.read_text()), "decoder_model_name": str(golden / base)}))
+    return replaced
+
+
 def _pcc(folder: Path, width: int, drawn: Any) -> None:
     """A GPT-2 with 64 memory tokens (Lite), an adapter on a Llama with them (Large), converters, the decoder with three new tokens."""
     import torch
@@ -379,9 +415,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args(argv).folder
-    make(folder)
-    published(folder / "published")
+    parser.add_argument("--golden", type=Path, help="Folder of checkpoints that the authors' classes saved; they replace ours.")
+    options = parser.parse_args(argv)
+    make(options.folder)
+    published(options.folder / "published")
+    if options.golden is not None:
+        print("of the authors' classes:", ", ".join(replace_by(options.folder, options.golden)) or "none")
     return 0
 
 

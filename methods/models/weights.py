@@ -97,6 +97,9 @@ TEMPLATES = ("*.jinja",)
 """Files that decide what it is shown: chat templates outside the configuration."""
 
 
+TINY = "python -m tools.tiny_checkpoints tiny, in a clone of ragmeter, makes the checkpoints of tiny profiles"
+
+
 def locate(model: str) -> str:
     """The folder of a model, or its hub id unchanged where no such folder exists.
 
@@ -117,7 +120,9 @@ def locate(model: str) -> str:
         return str(path)
     if model.startswith(("/", ".", "~")):
         raise UserError(
-            f"model folder {model!r} does not exist", code="no-model-folder", try_this="give a folder, or the id of a hub repository"
+            f"model folder {model!r} does not exist",
+            code="no-model-folder",
+            try_this=TINY if path.parts[:1] == ("tiny",) else "give a folder, or the id of a hub repository",
         )
     return model
 

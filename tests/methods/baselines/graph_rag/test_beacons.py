@@ -197,5 +197,5 @@ def test_plan_reads_each_document_once_and_asks_behind_beacons() -> None:
     work = memorag._work(config, Lengths("d", 10, (Sample("x" * 40, (filler(100),), "", 20),), 80, 100, own=80))
     (once,) = (item for item in work.once if any(use.model == config.own_models[0].model for use in item.work.uses))
     assert once.work.count("encoded") == pytest.approx(80 * 100 * 1.25)
-    asked = next(use for use in work.uses if use.model == config.own_models[0].model)
-    assert (asked.calls, asked.memory, asked.completion) == (30, 30 * 500, 30 * 128)
+    clues = next(use for use in work.uses if use.model == config.own_models[0].model)
+    assert (clues.calls, clues.memory, clues.completion) == (30, 30 * 500, 30 * 128)

@@ -96,7 +96,7 @@ LICENSES = {"chatqa": "its model card (nvidia/Llama3-ChatQA-1.5-8B): Llama 3 com
 OTHERS = {
     "`ddr_generator`": f"{registry()['ddr_generator'].source} | {registry()['ddr_generator'].license} | no fixture | no fixture |",
     "`oscar`": f"{registry()['oscar'].source} | {registry()['oscar'].license} | no fixture | no fixture |",
-    "`memorag`, `memory: beacons`": f"{registry()['memorag_recall'].source} | {registry()['memorag_recall'].license} | not compared | 4 of 4 |",
+    "`memorag`, `memory: beacons`": "qhjqhj00/MemoRAG at 67a88db0, memorag/prompt.py | Apache-2.0 | not compared | 4 of 4 |",
     "PCC, Jina v3, Stella, HippoRAG v1": "ours, or as built in | – | no fixture | no fixture |",
 }
 """Further systems, and their line of the table."""

@@ -1,9 +1,9 @@
 """Language models with a memory of beacons: each window of a long text is read once, and only its beacons are kept.
 
 Behind every `ratio` tokens stands a beacon, a token with an embedding and projections of its own. When a window is full, the
-keys and values of its beacons join the memory, and those of its text are dropped. What follows reads the memory and the
-window that is not full yet; keys are kept without positions, and the memory always holds the first ones. So reading takes
-memory of one window beside the beacons, however long the text is.
+keys and values of its beacons join the memory, and those of its text are dropped. What follows attends to the memory, whose
+beacons have the first positions, and to the window that is not full yet. So reading a text of any length takes the memory of
+one window beside the beacons.
 
 Source: Qian et al. 2024 (arXiv:2409.05591), whose training code gives the layout (`TommyChien/memorag-*`, of the classes Qwen2
 and Mistral); Zhang et al. 2024, Activation Beacon (arXiv:2401.03462).
@@ -71,8 +71,10 @@ def checked_layout(settings: Mapping[str, Any], where: str) -> None:
     """
     read = ", ".join(f"{name}={value!r}" for name, value in LAYOUT.items())
     fault = None
-    if settings.get("model_type") not in KINDS or "beacon_window" not in settings:
-        fault = f"model_type={settings.get('model_type')!r} without beacon_window" if "beacon_window" not in settings else "its class"
+    if "beacon_window" not in settings:
+        fault = "config.json does not state beacon_window"
+    elif settings.get("model_type") not in KINDS:
+        fault = f"model_type={settings.get('model_type')!r}"
     elif settings.get("beacon_stride") != settings["beacon_window"]:
         fault = f"beacon_stride={settings.get('beacon_stride')!r} beside beacon_window={settings['beacon_window']!r}"
     else:

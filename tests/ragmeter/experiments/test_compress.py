@@ -64,12 +64,12 @@ RIVALS = {
 @pytest.mark.parametrize("name", RIVALS)
 def test_tables_of_compressors_have_the_best_whole_passages_at_as_many_tokens(name: str) -> None:
     file, _, profile = name.partition(" ")
-    rows = [method.composition for method in experiment.load(file, profile=profile or None).methods]
+    rows: list[Any] = [method.composition for method in experiment.load(file, profile=profile or None).methods]
     rivals = [row for row in rows if row.compressor is not None and row.compressor.id == "whole_passages"]
     assert {str(row.budget) for row in rivals} == RIVALS[name]
     assert all(row.rerankers or row.method.id == "dense" for row in rivals)
-    readers = {row.reader.config.model for row in rows if row.reader is not None and row.reader.id == "clara_text"}  # type: ignore[attr-defined]
-    assert {row.compressor.config.model for row in rivals} <= readers  # type: ignore[attr-defined, union-attr]
+    readers = {row.reader.config.model for row in rows if row.reader is not None and row.reader.id == "clara_text"}
+    assert {row.compressor.config.model for row in rivals} <= readers
 
 
 @pytest.mark.parametrize("name", RELEASED)
@@ -144,7 +144,14 @@ def test_released_experiments_run_on_random_checkpoints(tmp_path: Path, monkeypa
     assert call(*convert).code == 0
     assert "pisco-tiny" in call("train", "checkpoints", "list", *store).out
     assert call(*convert).code == 2  # it is there already
-    index = ("method", "index", "pisco", "worlds/multihop:validation", "--set", "model=store/checkpoints/converted/pisco-tiny")
+    index: tuple[str, ...] = (
+        "method",
+        "index",
+        "pisco",
+        "worlds/multihop:validation",
+        "--set",
+        "model=store/checkpoints/converted/pisco-tiny",
+    )
     index = (*index, "--set", "data.questions=4", "--set", "data.worlds=1", "--json", *store)
     first, again = (json.loads(call(*index).out) for _ in range(2))
     assert (first["indexed_now"], again["indexed_now"]) == (first["documents"], 0)

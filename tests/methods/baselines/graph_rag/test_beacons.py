@@ -46,12 +46,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def model(tiny: Path) -> BeaconModel:
-    return open_beacons(BeaconConfig(model=str(tiny / "memorag-qwen2"), max_new_tokens=6), "cpu")
+    return open_beacons(BeaconConfig.model_validate({"model": str(tiny / "memorag-qwen2"), "max_new_tokens": 6}), "cpu")
 
 
 @pytest.mark.parametrize(("kind", "ratio"), AUTHORS)
 def test_memory_logits_and_tokens_equal_those_of_the_authors_training_code(kind: str, ratio: int, tiny: Path) -> None:
-    model = BeaconModel(BeaconConfig(model=str(tiny / f"memorag-{kind}"), ratio=ratio), "cpu")
+    model = BeaconModel(BeaconConfig.model_validate({"model": str(tiny / f"memorag-{kind}"), "ratio": ratio}), "cpu")
     size, logits, written = AUTHORS[kind, ratio]
     memory = model.read(TEXT)
     assert memory.size == size
@@ -120,7 +120,7 @@ def test_other_layouts_are_refused(change: dict[str, Any], tiny: Path, tmp_path:
     settings = {**json.loads((source / "config.json").read_text()), **change}
     (tmp_path / "config.json").write_text(json.dumps({name: value for name, value in settings.items() if value is not None}))
     with raises("bad-beacon-layout", where=str(tmp_path)):
-        BeaconModel(BeaconConfig(model=str(tmp_path)), "cpu")
+        BeaconModel(BeaconConfig.model_validate({"model": str(tmp_path)}), "cpu")
 
 
 CORPUS = Corpus.of(

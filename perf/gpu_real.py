@@ -243,17 +243,17 @@ class DrawnTriples:
         """Return the rows in their order."""
         from methods.gpr.data import Rows
 
-        places = np.arange(len(self))
-        return Rows(places, *(3 * places + number for number in range(3)))
+        numbers = np.arange(len(self))
+        return Rows(numbers, *(3 * numbers + number for number in range(3)))
 
     def texts(self, rows: Any) -> Any:
         """Return the texts of some rows."""
         from methods.gpr.data import Texts
 
-        places = np.arange(len(rows))
+        numbers = np.arange(len(rows))
         chosen = np.stack([rows.anchor, rows.neighbor, rows.negative], axis=1).ravel()
         triples = [self._triples[place] for place in chosen]
-        return Texts([self._questions[place] for place in rows.question], triples, places, *(3 * places + n for n in range(3)))
+        return Texts([self._questions[place] for place in rows.question], triples, numbers, *(3 * numbers + n for n in range(3)))
 
 
 def gpr_step(folder: Path, sizes: Sizes, report: Report, name: str) -> None:

@@ -8,6 +8,7 @@ where it is called.
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -40,6 +41,11 @@ ADAPTERS: Mapping[str, tuple[str, str]] = {
     "ddr/Gen_model_Llama3_8b": ("llama3", "CAUSAL_LM"),
 }
 """Adapters, the base of each, and what they are for."""
+MEMORY_MODELS = {"memorag-qwen2": "Qwen2", "memorag-mistral": "Mistral"}
+"""Language models with beacons, and their classes."""
+BEACONS = {"beacon_window": 32, "beacon_stride": 32, "beacon_attn": "full-coverage", "beacon_pos": "interleave", "beacon_sink_size": 0}
+BEACONS |= {"beacon_ratio": [2, 4, 8], "beacon_ratio_mix": "step-random", "beacon_param": ["q", "k", "v"], "beacon_embed_init": "eos"}
+BEACONS |= {"beacon_attend_prev": True, "beacon_parallel_window": 1}
 CLASSIFIERS = {"bge": ("relevant",), "dpa-rag": ("unaligned", "aligned"), "mnli": ("contradiction", "neutral", "entailment")}
 """Classifiers of pairs, and their labels."""
 
@@ -70,7 +76,7 @@ def make(folder: Path, names: Sequence[str] | None = None) -> None:
         folder: Gets a folder of each.
         names: Some of them; None: all.
     """
-    wanted = [*CAUSAL, "flan-t5", *ADAPTERS, *CLASSIFIERS] if names is None else names
+    wanted = [*CAUSAL, *MEMORY_MODELS, "flan-t5", *ADAPTERS, *CLASSIFIERS] if names is None else names
     for name in wanted:
         target = folder / name
         if target.exists():
@@ -81,6 +87,8 @@ def make(folder: Path, names: Sequence[str] | None = None) -> None:
             adapter(folder / base, target, task)
         elif name == "flan-t5":
             encoder_decoder(target)
+        elif name in MEMORY_MODELS:
+            memory_model(target, MEMORY_MODELS[name], tokenizer(chat=True))
         elif name in CLASSIFIERS:
             classifier(target, CLASSIFIERS[name])
         else:
@@ -97,6 +105,30 @@ def causal(folder: Path, kind: str, tokens: Any) -> None:
     model = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(vocab_size=len(tokens), **common))
     spread(model)
     model.save_pretrained(folder)
+    tokens.save_pretrained(folder)
+
+
+def memory_model(folder: Path, kind: str, tokens: Any) -> None:
+    """A language model with beacons, as MemoRAG's authors publish theirs; its weights depend on no library's initialization."""
+    import numpy as np
+    import torch
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    options = {"max_position_embeddings": 2048, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, **SIZES, **BEACONS}
+    window = {"sliding_window": None} if kind == "Mistral" else {}
+    config = getattr(transformers, f"{kind}Config")(vocab_size=len(tokens), tie_word_embeddings=False, **options, **window)
+    getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(folder)
+    tensors = load_file(folder / "model.safetensors")
+    for name in list(tensors):
+        if "self_attn" in name and name.split(".")[-2][0] in "qkv":
+            tensors[name.replace("self_attn.", "self_attn.beacon_")] = tensors[name]
+    tensors["model.beacon_embed_tokens.weight"] = tensors["model.embed_tokens.weight"][:1]
+    drawn = np.random.default_rng(0)
+    for name, weight in sorted(tensors.items()):
+        values = torch.from_numpy(drawn.standard_normal(tuple(weight.shape)) * 0.2).float()
+        tensors[name] = values + 1 if "norm" in name else values
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     tokens.save_pretrained(folder)
 
 
@@ -180,6 +212,8 @@ def published(folder: Path) -> None:
     summaries = {**llama, "embed_summary.weight": drawn(4, width)}
     write("autocompressor", {**base.config.to_dict(), "architectures": ["LlamaAutoCompressorModel"], "summary_length": 4}, model=summaries)
     tokens.save_pretrained(folder / "autocompressor")
+    tokens.chat_template = CHAT  # the bases of all others have one
+    tokens.save_pretrained(folder / "llama")
     (folder / "xrag").mkdir(exist_ok=True)
     (folder / "xrag" / "config.json").write_text(json.dumps({**base.config.to_dict(), "retriever_hidden_size": 32}))
     projector = {
@@ -217,6 +251,41 @@ def published(folder: Path) -> None:
     light |= {name: item for name, item in whole.items() if "lora_" in name}
     light["decoder.base_model.model.model.embed_tokens.weight"] = single
     write("cocom-light", {**memory, "model_type": "COCOM", "compr_model_name": str(folder / "encoder")}, model=light)
+
+
+GOLDEN = {
+    "zephyr": "rank-zephyr/checkpoint",
+    "qwen3": "qwen3-reranker/checkpoint",
+    "selfrag": "self-rag/checkpoint",
+    "published/autocompressor": "autocompressor/legacy-true/checkpoint",
+    "published/pisco": "pisco/legacy-true/checkpoint",
+    "published/cocom": "cocom/checkpoint",
+    "published/clara-base": "clara/Base/checkpoint",
+    "published/clara": "clara/Instruct/checkpoint",
+    "published/clara-e2e": "clara/E2E/checkpoint",
+}
+"""Checkpoints of `published` and `make`, and what the authors' own classes saved in their place."""
+GOLDEN_BASES = {"published/pisco": "pisco/legacy-true/base", "published/cocom": "cocom/base"}
+GOLDEN_BASES |= dict.fromkeys(("published/clara-base", "published/clara", "published/clara-e2e"), "clara/base-legacy-true")
+
+
+def replace_by(folder: Path, golden: Path) -> list[str]:
+    """Put tiny checkpoints that the authors' own classes saved in the place of ours, and return which.
+
+    Args:
+        folder: What `make` and `published` wrote.
+        golden: A folder with the layout of `GOLDEN`.
+    """
+    import json
+
+    replaced = [name for name, source in GOLDEN.items() if (golden / source).is_dir()]
+    for name in replaced:
+        shutil.rmtree(folder / name, ignore_errors=True)
+        shutil.copytree(golden / GOLDEN[name], folder / name)
+        if (base := GOLDEN_BASES.get(name)) is not None:
+            path = folder / name / "config.json"
+            path.write_text(json.dumps({**json.loads(path.read_text()), "decoder_model_name": str(golden / base)}))
+    return replaced
 
 
 def _pcc(folder: Path, width: int, drawn: Any) -> None:
@@ -346,9 +415,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args(argv).folder
-    make(folder)
-    published(folder / "published")
+    parser.add_argument("--golden", type=Path, help="Folder of checkpoints that the authors' classes saved; they replace ours.")
+    options = parser.parse_args(argv)
+    make(options.folder)
+    published(options.folder / "published")
+    if options.golden is not None:
+        print("of the authors' classes:", ", ".join(replace_by(options.folder, options.golden)) or "none")
     return 0
 
 

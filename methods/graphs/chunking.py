@@ -145,11 +145,12 @@ def _tiktoken(name: str) -> Callable[[str], Sequence[Span]]:
     try:
         encoding = tiktoken.get_encoding(name)
     except Exception as error:  # unknown names and failed downloads alike
+        reason = "it is fetched once from the net, which cannot be reached" if isinstance(error, OSError) else error
         raise UserError(
-            f"the tokenizer {name!r} cannot be read: {error}",
+            f"the tokenizer {name!r} cannot be read: {reason}",
             code="unreadable-tokenizer",
             where="tokenizer",
-            try_this="o200k_base, which is fetched once from the net; or the folder of a model",
+            try_this="a connection; TIKTOKEN_CACHE_DIR with its file; or, where it is an option, o200k_base or the folder of a model",
         ) from None
 
     def spans(text: str) -> list[Span]:

@@ -97,6 +97,9 @@ TEMPLATES = ("*.jinja",)
 """Files that decide what it is shown: chat templates outside the configuration."""
 
 
+TINY = "python -m tools.tiny_checkpoints tiny, in a clone of ragmeter, makes the checkpoints of tiny profiles"
+
+
 def locate(model: str) -> str:
     """The folder of a model, or its hub id unchanged where no such folder exists.
 
@@ -117,7 +120,9 @@ def locate(model: str) -> str:
         return str(path)
     if model.startswith(("/", ".", "~")):
         raise UserError(
-            f"model folder {model!r} does not exist", code="no-model-folder", try_this="give a folder, or the id of a hub repository"
+            f"model folder {model!r} does not exist",
+            code="no-model-folder",
+            try_this=TINY if path.parts[:1] == ("tiny",) else "give a folder, or the id of a hub repository",
         )
     return model
 
@@ -303,6 +308,24 @@ def loading(noun: str, model: str) -> Iterator[None]:
         raise UserError(
             f"the weights of the {noun} {model!r} are damaged: {error}", code="damaged-weights", try_this="fetch the model's files again"
         ) from error
+
+
+@contextmanager
+def without_load_report() -> Iterator[None]:
+    """Let libraries say nothing of weights that a model's files lack: who loads it here expects that, or checks it."""
+    import logging
+
+    from transformers.utils import logging as reports
+
+    converting = logging.getLogger("sentence_transformers")
+    levels = reports.get_verbosity(), converting.level
+    reports.set_verbosity_error()
+    converting.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        reports.set_verbosity(levels[0])
+        converting.setLevel(levels[1])
 
 
 def load_pretrained(

@@ -200,6 +200,7 @@ RELEASED_ONLY = {
     "retrobust": "ours; layout `released`: that of its training",
     "chatqa": "format of its model card",
     "recomp_abstractive": "published words (RECOMP, MIT)",
+    "memorag": "`memory: long_llm` and `lite`: ours",
     "search_r1": "R1-Searcher: ours",
     "memory_reader": "that of the checkpoint that compressed the passages",
 }

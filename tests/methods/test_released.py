@@ -97,7 +97,7 @@ OTHERS = {
     "`ddr_generator`": f"{registry()['ddr_generator'].source} | {registry()['ddr_generator'].license} | no fixture | no fixture |",
     "`oscar`": f"{registry()['oscar'].source} | {registry()['oscar'].license} | no fixture | no fixture |",
     "dataset `longbench`": f"{registry()['longbench'].source} | {registry()['longbench'].license} | no fixture | no fixture |",
-    "PCC, MemoRAG's memory model, Jina v3, Stella": "ours, or as built in | – | no fixture | no fixture |",
+    "PCC, Jina v3, Stella": "ours, or as built in | – | no fixture | no fixture |",
     **{
         f"`{system}`": f"{registry()[name].source.partition(',')[0]} (preset `released`) | {registry()[name].license} "
         f"| {messages} | {numbers} |"
@@ -108,6 +108,7 @@ OTHERS = {
             ("hipporag2", "hipporag2_triples", "messages equal", "graph and ranks"),
         )
     },
+    "`memorag`, `memory: beacons`": "qhjqhj00/MemoRAG at 67a88db0, memorag/prompt.py | Apache-2.0 | not compared | 4 of 4 |",
 }
 """Further systems, and their line of the table."""
 

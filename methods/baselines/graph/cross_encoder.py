@@ -10,8 +10,7 @@ Source: Li et al. 2023, Graph Reasoning for Question Answering with Triplet Retr
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,30 +26,12 @@ from methods.api import Index, Ranking, Services
 from methods.baselines.graph.bm25 import verbalized
 from methods.baselines.hybrid import fuse
 from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
-from methods.models.weights import check_models, loading, locate, weights_hash
+from methods.models.weights import check_models, loading, locate, weights_hash, without_load_report
 from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder
 from methods.registry import Component, ModelMethodConfig, register
 from methods.retrieval.triples import triple_corpus
 from methods.training.stages import card_of
 from methods.work import Lengths, Needs, Work, all_needs, encode, needs_of
-
-
-@contextmanager
-def without_load_report() -> Iterator[None]:
-    """Let libraries say nothing of weights that a model's files lack: who loads it here expects that, or checks it."""
-    import logging
-
-    from transformers.utils import logging as reports
-
-    converting = logging.getLogger("sentence_transformers")
-    levels = reports.get_verbosity(), converting.level
-    reports.set_verbosity_error()
-    converting.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        reports.set_verbosity(levels[0])
-        converting.setLevel(levels[1])
 
 
 def require_card(config: CrossEncoderConfig, published: bool, where: str) -> None:

@@ -17,12 +17,11 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.registry import resolve
 from methods.api import Services
-from methods.baselines.graph.cross_encoder import without_load_report
 from methods.baselines.graph.two_towers import POOLINGS, Pooling
 from methods.graphs.triples import LinearizeConfig, PretrainingGraph, linearized, load_graph
 from methods.models.encoder import EncoderConfig, sentence_transformer
 from methods.models.likelihood import logits_only_at
-from methods.models.weights import loading, locate
+from methods.models.weights import loading, locate, without_load_report
 from methods.registry import register
 from methods.retrieval.triples import PretrainedTowersConfig, TripleRetriever, open_towers, triples_work
 from methods.training import LengthsOf, TrainingConfig, TrainingContext, register_training

@@ -116,7 +116,7 @@ class SystemConfig(MethodConfig):
     def _has_a_model(self) -> Any:
         if self.llm is None and self.reads_with_llm:
             raise ValueError("extractor llm needs llm: {model: …}; extractor: noun_phrases needs no model")
-        if self.llm is None and self.needs_llm:
+        if self.llm is None and self.asks_llm:
             raise ValueError("this system asks a model: llm: {model: …}")
         if self.prompts == PUBLISHED and not self.published:
             raise ValueError("prompts: published has no effect: no published prompts of this system are known here")
@@ -137,6 +137,16 @@ class SystemConfig(MethodConfig):
         """One short call to an endpoint."""
         if self.llm is not None:
             reach_llm(self.llm, cache)
+
+    @property
+    def asks_llm(self) -> bool:
+        """Return whether `llm` must be there, whoever reads the corpus."""
+        return self.needs_llm
+
+    @property
+    def own_models(self) -> tuple[Any, ...]:
+        """Return the options of further local models."""
+        return ()
 
     @property
     def reads_with_llm(self) -> bool:
@@ -310,6 +320,11 @@ class SystemIndex(ABC):
         """Return what the system's own context has before its sources."""
         return []
 
+    @property
+    def prepares(self) -> bool:
+        """Return whether a model has something to say or read of a group before the first question."""
+        return self.writer is not None
+
     async def prepare(self, group: Group) -> tuple[Any, Usage]:
         """Return a model's statements about a whole group, independent of the question, and their cost."""
         return None, Usage()
@@ -339,7 +354,7 @@ class SystemIndex(ABC):
         async def program(some: Rows) -> None:
             await self.prepared(await self.compute(lambda: self.group_of(some)))
 
-        if self.writer is not None:
+        if self.prepares:
             for _ in stream(program, rows.values(), self.in_flight):
                 pass
             self.keep_cost()
@@ -496,7 +511,7 @@ def register(identifier: str, *, config: type[SystemConfig], **stated: Any) -> C
             | ({"released": {"prompts": PUBLISHED}} if config.published else {}),
             extra="models",
             checkpoint_hash=lambda options: options.made_of(),
-            needs=lambda options: needs_of(options.encoder, options.llm),
+            needs=lambda options: needs_of(options.encoder, options.llm, *options.own_models),
             **stated,
         )(build if retriever else kind)
         return kind

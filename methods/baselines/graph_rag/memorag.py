@@ -1,30 +1,35 @@
 """MemoRAG: a memory of the whole text gives clues, and passages are searched with these.
 
-The memory is a long language model that reads the text itself (`long_llm`), or the gists of its pieces (`lite`). Of it are
-asked text spans that the answer may stand in, and simpler questions; with `draft`, an answer, too. Each line of more than
-three words finds three passages, as does the question; a passage counts by its best score, and a reader gets them in the
-order of the text. The reader gets the draft in the native context alone.
+The memory is a model with beacons that was trained for it (`beacons`), a long language model that reads the text itself
+(`long_llm`), or the gists of its pieces (`lite`). It is asked for text spans that the answer may stand in, and for simpler
+questions; with `draft`, also for an answer. Each line of more than three words finds three passages, as does the question; a
+passage counts by its best score, and a reader gets them in the order of the text. Only the native context shows the draft.
 
-Source: Qian et al. 2024 (arXiv:2409.05591) and its released code. Ours: the trained memory (beacons) is not here; the
-union is cut at what the pipeline hands on.
+Source: Qian et al. 2024 (arXiv:2409.05591) and its released code. Ours: the union is cut at what the pipeline hands on.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage, Query
 from methods.api import Context, Ranking, Usage
+from methods.baselines.graph_rag.beacons import BeaconConfig, BeaconMemory, BeaconModel, check_beacons, open_beacons
 from methods.baselines.graph_rag.common import SHORT, Group, SystemConfig, SystemIndex, indexed_passages, reading_work, register
-from methods.flow import together
+from methods.flow import in_worker, together
 from methods.graphs.chunking import ChunkConfig, chunk
-from methods.prompts import Prompt
+from methods.models.causal import Generation
+from methods.models.loaded import SHARE, memory_of
+from methods.models.weights import check_models, weights_hash
+from methods.prompts import Prompt, shipped
 from methods.retrieval.ranking import best_rows
-from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask, index
+from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask, encode, index
 
 PIECE_TOKENS = 4096
 """Tokens of a piece that becomes a gist."""
@@ -35,6 +40,10 @@ WORDS = 3
 """Words that a line must have more than."""
 ASKED = ("clues", "surrogates", "draft")
 INSTRUCTIONS = 120
+MEMORIZE = "memorag_memorize"
+BEACONS = {"clues": "memorag_recall", "surrogates": "memorag_rewrite", "draft": "memorag_draft"}
+"""What a memory of beacons is asked with."""
+PROMPTS = shipped("methods.baselines.graph_rag", MEMORIZE, *BEACONS.values(), released={MEMORIZE, *BEACONS.values()})
 
 
 class MemoConfig(SystemConfig):
@@ -42,9 +51,33 @@ class MemoConfig(SystemConfig):
 
     needs_llm = True
 
-    memory: Literal["long_llm", "lite"] = Field("long_llm", description="the text itself, or the gists of its pieces; beacon is not here")
+    memory: Literal["beacons", "long_llm", "lite"] = Field(
+        "long_llm", description="a model that was trained for it (memory_model); or, by llm, the text itself, or the gists of its pieces"
+    )
+    memory_model: BeaconConfig | None = Field(None, description="memory: beacons", exclude_if=lambda value: value is None)
+    prompt: Literal["published", "ours"] | None = Field(
+        None, description="what memory_model is asked with; null: published", exclude_if=lambda value: value is None
+    )
     memory_tokens: int = Field(120_000, ge=100, description="of the memory that are read; what is more loses its middle")
     draft: bool = Field(False, description="also search with a drafted answer, and tell it in the native context; LongBench's script: yes")
+
+    @model_validator(mode="after")
+    def _has_its_memory(self) -> MemoConfig:
+        if (self.memory == "beacons") != (self.memory_model is not None):
+            raise ValueError("memory: beacons needs memory_model: {model: …}; other memories have none")
+        if self.memory == "beacons" and self.llm is not None:
+            raise ValueError("memory: beacons asks memory_model alone: leave llm out")
+        if self.prompt is not None and self.memory != "beacons":
+            raise ValueError("prompt belongs to memory: beacons; others take prompts: a folder")
+        return self
+
+    @property
+    def asks_llm(self) -> bool:
+        return self.memory != "beacons"
+
+    @property
+    def own_models(self) -> tuple[Any, ...]:
+        return (self.memory_model,) if self.memory_model is not None else ()
 
     @property
     def context_tokens(self) -> int:
@@ -55,34 +88,70 @@ class MemoConfig(SystemConfig):
         return GIST if self.memory == "lite" else 0
 
     def templates(self) -> list[Prompt]:
-        return [self.template(name) for name in (*ASKED, "gist")]
+        names = (*ASKED, "gist") if self.asks_llm else (MEMORIZE, *ASKED)
+        return [self.template(name) for name in names]
+
+    def template(self, name: str) -> Prompt:
+        if self.asks_llm:
+            return super().template(name)
+        return PROMPTS[BEACONS.get(name, name)].load_from(self.prompts, self.prompt)
+
+    def preflight(self) -> None:
+        super().preflight()
+        if self.memory_model is not None:
+            check_models(self.memory_model)
+            check_beacons(self.memory_model)
+
+    def made_of(self) -> str:
+        if self.memory_model is None:
+            return super().made_of()
+        weights = self.encoder.checkpoint_hash(), weights_hash(self.memory_model.model, self.memory_model.revision)
+        return fingerprint(*weights, [prompt.hash_from(self.prompts, self.prompt) for prompt in PROMPTS.values()])
 
 
 def _work(config: MemoConfig, lengths: Lengths) -> Work:
-    assert config.llm is not None
     memory = min(lengths.document, config.memory_tokens)
+    calls = lengths.questions * (3 if config.draft else 2)
+    if (model := config.memory_model) is not None:
+        texts = indexed_passages(config, lengths) * lengths.passage / max(1, lengths.document)
+        built = index(encode(model, texts, memory * (1 + 1 / model.ratio), causal=True))
+        soft = memory / model.ratio
+        clues = ask(model, calls, INSTRUCTIONS + soft + lengths.question, model.max_new_tokens, memory=soft)
+        return reading_work(config, lengths) + built + clues
+    assert config.llm is not None
     built = Work()
     if config.memory == "lite":
         pieces = indexed_passages(config, lengths) * lengths.passage / PIECE_TOKENS
         built = index(ask(config.llm, pieces, INSTRUCTIONS + PIECE_TOKENS, GIST))
         memory = min(memory, lengths.document / PIECE_TOKENS * GIST)
-    calls = lengths.questions * (3 if config.draft else 2)
     return reading_work(config, lengths) + built + ask(config.llm, calls, INSTRUCTIONS + memory + lengths.question, SHORT)
 
 
 @register(
     "memorag",
-    summary="MemoRAG: a memory of the whole text (itself, or gists of it) gives clues to search with",
+    summary="MemoRAG: a memory of the whole text (beacons, the text itself, or gists of it) gives clues to search with",
     config=MemoConfig,
-    paper="Qian et al. 2024, MemoRAG (arXiv:2409.05591), without its trained memory",
+    paper="Qian et al. 2024, MemoRAG (arXiv:2409.05591); its trained memory with memory: beacons",
     work=_work,
 )
 class MemoIndex(SystemIndex):
     """A corpus that is searched with what a memory of it says."""
 
-    async def prepare(self, group: Group) -> tuple[str, Usage]:
-        """The text that stands for a group."""
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        model = self.config.memory_model
+        self._beacons: BeaconModel | None = open_beacons(model, self.encoder.device) if model is not None else None
+        self._memories: OrderedDict[bytes, BeaconMemory] = OrderedDict()
+
+    @property
+    def prepares(self) -> bool:
+        return super().prepares or self._beacons is not None
+
+    async def prepare(self, group: Group) -> tuple[Any, Usage]:
+        """The text that stands for a group, or what a memory model reads of it; reading is counted once for each group."""
         text = "\n\n".join(group.index.texts)
+        if (beacons := self._beacons) is not None:
+            return await in_worker(lambda: self._to_read(beacons, text), beacons.device)
         usage = Usage()
         if self.writer is not None:
             size = max(1, round(PIECE_TOKENS * WORDS_PER_TOKEN))
@@ -93,23 +162,58 @@ class MemoIndex(SystemIndex):
         most = self.config.memory_tokens * 4
         return text if len(text) <= most else f"{text[: most // 2]}\n…\n{text[-(most // 2) :]}", usage
 
+    def _to_read(self, beacons: BeaconModel, text: str) -> tuple[tuple[list[int], int], Usage]:
+        kept, lost = beacons.shortened(text, self.config.memory_tokens)
+        ids = beacons.encode(self.config.template(MEMORIZE).messages(text=kept))
+        return (ids, lost), Usage(prompt_tokens=len(ids), model_calls=1)
+
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Passages by their best score over the question, the clues and the draft."""
         group = await self.compute(lambda: self.group(query))
         memory = await self.prepared(group)
         wanted = [name for name in ASKED if name != "draft" or self.config.draft]
-        messages = [self.config.template(name).messages(memory=memory, question=query.text) for name in wanted]
-        assert self.model is not None
-        replies = await together(*(self.model.ask(one, step=name) for one, name in zip(messages, wanted, strict=True)))
-        usage = sum((reply.usage for reply in replies), Usage())
-        lines = lines_of(reply.text for reply, name in zip(replies, wanted, strict=True) if name != "draft")
-        draft = replies[-1].text.strip() if self.config.draft else ""
-        note: dict[str, Any] = {"clues": lines, **({"draft": draft} if draft else {})}
-        if failed := sorted({reply.failed for reply in replies if reply.failed}):
-            note["failed"] = failed
+        note: dict[str, Any] = {}
+        if (beacons := self._beacons) is not None:
+            ids, lost = memory
+            written, size = await in_worker(lambda: self._recalled(beacons, group, ids, wanted, query.text), beacons.device)
+            texts = [item.text for item in written]
+            usage = sum((Usage(item.prompt_tokens, item.completion_tokens, size, 1) for item in written), Usage())
+            lines = [line for text, name in zip(texts, wanted, strict=True) if name != "draft" for line in text.split("\n")]
+            lines = [line for line in lines if len(line.split()) > WORDS]
+            note |= {"left_out": lost, "fallbacks": {"text longer than the memory": 1}} if lost else {}
+        else:
+            messages = [self.config.template(name).messages(memory=memory, question=query.text) for name in wanted]
+            assert self.model is not None
+            replies = await together(*(self.model.ask(one, step=name) for one, name in zip(messages, wanted, strict=True)))
+            texts = [reply.text for reply in replies]
+            usage = sum((reply.usage for reply in replies), Usage())
+            lines = lines_of(text for text, name in zip(texts, wanted, strict=True) if name != "draft")
+            if failed := sorted({reply.failed for reply in replies if reply.failed}):
+                note["failed"] = failed
+        draft = texts[-1].strip() if self.config.draft else ""
+        note = {"clues": lines, **({"draft": draft} if draft else {}), **note}
         if not lines and not draft:
             note["fallback"] = "the question alone"
         return await self.compute(lambda: self._ranked(query, group, [query.text, *lines, *([draft] if draft else [])], k, note, usage))
+
+    def _recalled(
+        self, beacons: BeaconModel, group: Group, ids: Sequence[int], wanted: Sequence[str], question: str
+    ) -> tuple[list[Generation], int]:
+        """Return what the memory of a group says, and its size; in the worker thread of the model's device."""
+        memory = self._memory(beacons, group, ids)
+        messages = [self.config.template(name).messages(question=question) for name in wanted]
+        return beacons.write(memory, messages), memory.size
+
+    def _memory(self, beacons: BeaconModel, group: Group, ids: Sequence[int]) -> BeaconMemory:
+        """Return the memory of a group; those used last are kept outside the device, and others are read again."""
+        key = group.rows.tobytes()
+        if key not in self._memories:
+            self._memories[key] = beacons.read(ids).to("cpu")
+        self._memories.move_to_end(key)
+        most = SHARE * memory_of("cpu")[1]
+        while len(self._memories) > 1 and sum(memory.bytes for memory in self._memories.values()) > most:
+            self._memories.popitem(last=False)
+        return self._memories[key]
 
     def _ranked(self, query: Query, group: Group, lines: Sequence[str], k: int, note: dict[str, Any], usage: Usage) -> Ranking:
         best = np.full(len(group.rows), -np.inf)
@@ -125,7 +229,9 @@ class MemoIndex(SystemIndex):
         place = {self.corpus.ids[row]: number for number, row in enumerate(self.rows_for(query).tolist())}
         passages = self.corpus.get(sorted(ranking.ids, key=place.__getitem__))
         draft = ranking.notes.get(self.note, {}).get("draft")
-        if self.config.context == "native" and draft:
+        if self.config.context == "native" and draft and self._beacons is not None:
+            passages = [*passages, Passage("draft", "", f"The answer might be {draft}.")]
+        elif self.config.context == "native" and draft:
             passages = [*passages, Passage("draft", "A first idea, which may be wrong", str(draft))]
         return Context(query.id, tuple(passages))
 

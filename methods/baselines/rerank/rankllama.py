@@ -20,7 +20,6 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage
 from methods.api import Services
-from methods.baselines.graph.cross_encoder import without_load_report
 from methods.baselines.rerank.pairs import PairConfig, PairReranker, head_scores, pairs_work
 from methods.models.weights import (
     MissingWeights,
@@ -33,6 +32,7 @@ from methods.models.weights import (
     locate,
     require_weights,
     weights_hash,
+    without_load_report,
 )
 from methods.registry import register
 from methods.training.stages import card_of

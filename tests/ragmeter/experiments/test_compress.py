@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from ragmeter import experiment
 from ragmeter.plan.gpus import GPUS
 from ragmeter.plan.plan import plan_of
 from results.store.store import Store
-from tools.tiny_checkpoints import make, published
+from tools.tiny_checkpoints import GOLDEN, make, published, replace_by
 
 OTHERS = {"AutoCompressor", "xRAG 128x", "COCOM 16x", "PCC 16x", "LLMLingua-2 4x", "PISCO 16x"}
 SYSTEMS = {"pisco", "cocom", "xrag", "pcc", "autocompressor"}
@@ -53,6 +53,8 @@ RIVALS = {
     "clara/table2": {"80", "320"},
     "clara/table6": {"80", "320"},
     "clara/worlds": {"150"},
+    "clara/worlds passages": {"192", "48"},
+    "clara/worlds-long": {"150", "45"},
     "compress/released": {"40", "250"},
     "compress/worlds": {"90"},
     "compress/worlds-long": {"72", "252"},
@@ -61,12 +63,13 @@ RIVALS = {
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_tables_of_compressors_have_the_best_whole_passages_at_as_many_tokens(name: str) -> None:
-    rows = [method.composition for method in experiment.load(name).methods]
+    file, _, profile = name.partition(" ")
+    rows: list[Any] = [method.composition for method in experiment.load(file, profile=profile or None).methods]
     rivals = [row for row in rows if row.compressor is not None and row.compressor.id == "whole_passages"]
     assert {str(row.budget) for row in rivals} == RIVALS[name]
     assert all(row.rerankers or row.method.id == "dense" for row in rivals)
-    readers = {row.reader.config.model for row in rows if row.reader is not None and row.reader.id == "clara_text"}  # type: ignore[attr-defined]
-    assert {row.compressor.config.model for row in rivals} <= readers  # type: ignore[attr-defined, union-attr]
+    readers = {row.reader.config.model for row in rows if row.reader is not None and row.reader.id == "clara_text"}
+    assert {row.compressor.config.model for row in rivals} <= readers
 
 
 @pytest.mark.parametrize("name", RELEASED)
@@ -85,6 +88,47 @@ def test_released_experiments_train_nothing_and_fit_into_hours_of_one_gpu(name: 
     assert all(reason.startswith("disk of the model") for reason in plan.totals["all"].unknown)
 
 
+def test_the_published_profiles_have_the_rows_of_the_tiny_ones_in_published_prompts() -> None:
+    for name in RELEASED[:3]:
+        tiny, theirs = (experiment.load(name, profile=profile) for profile in ("tiny", "tiny_published"))
+        assert [row.name for row in tiny.methods] == [row.name for row in theirs.methods]
+        chosen = {name: {*prompts_of(loaded)} for name, loaded in (("ours", tiny), ("published", theirs))}
+        assert chosen == {"ours": {"ours"}, "published": {"published"}}
+
+
+def prompts_of(loaded: Any) -> Iterator[str]:
+    """Yield the options `prompt` that are set."""
+    for method in loaded.methods:
+        parts = [method.composition.method, method.composition.reader, *method.composition.rerankers]
+        yield from (part.config.prompt for part in parts if part is not None and getattr(part.config, "prompt", None))
+
+
+@pytest.fixture(scope="module")
+def authors(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with tiny checkpoints that the authors' classes saved."""
+    golden = data_folder / "golden" / "released"
+    if not (data_folder / "prompts").is_dir() or not golden.is_dir():
+        pytest.skip(f"published prompts or checkpoints not found in {data_folder}")
+    folder = tmp_path_factory.mktemp("authors") / "tiny"
+    make(folder)
+    published(folder / "published")
+    assert set(replace_by(folder, golden)) == set(GOLDEN)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RELEASED)
+def test_released_experiments_run_in_published_prompts_on_checkpoints_of_the_authors_classes(
+    name: str, authors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any], data_folder: Path
+) -> None:
+    monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
+    monkeypatch.chdir(tmp_path)
+    Path("tiny").symlink_to(authors)
+    profile = "tiny" if name == "end_to_end/released" else "tiny_published"  # its prompts are built in
+    done = call("run", name, "--profile", profile, "--limit", "1", "--store", "store")
+    assert done.code == 0, done
+
+
 @pytest.mark.slow
 def test_released_experiments_run_on_random_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
     monkeypatch.chdir(tmp_path)
@@ -100,7 +144,14 @@ def test_released_experiments_run_on_random_checkpoints(tmp_path: Path, monkeypa
     assert call(*convert).code == 0
     assert "pisco-tiny" in call("train", "checkpoints", "list", *store).out
     assert call(*convert).code == 2  # it is there already
-    index = ("method", "index", "pisco", "worlds/multihop:validation", "--set", "model=store/checkpoints/converted/pisco-tiny")
+    index: tuple[str, ...] = (
+        "method",
+        "index",
+        "pisco",
+        "worlds/multihop:validation",
+        "--set",
+        "model=store/checkpoints/converted/pisco-tiny",
+    )
     index = (*index, "--set", "data.questions=4", "--set", "data.worlds=1", "--json", *store)
     first, again = (json.loads(call(*index).out) for _ in range(2))
     assert (first["indexed_now"], again["indexed_now"]) == (first["documents"], 0)

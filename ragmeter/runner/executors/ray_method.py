@@ -8,7 +8,8 @@ every question is answered once.
 from __future__ import annotations
 
 import math
-import threading
+import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -24,6 +25,8 @@ from ragmeter.runner.executors.permits import PermitServer
 
 LOOK_S = 0.5
 """Seconds between two checks for an interruption while a method waits for its workers."""
+ROOM_S = 20.0
+"""Seconds without a started worker after which the user is told that the cluster is full."""
 LOSSES = 5
 """Workers that may be lost without an answer in between."""
 
@@ -52,7 +55,7 @@ class RayMethod:
         self._reference: Any = None
         self._workers: list[Any] = []
         self._losses = 0
-        self._stopped = threading.Event()
+        self._stopped: BaseException | None = None
         self._in_flight = 1
         self.waits = False
 
@@ -65,7 +68,7 @@ class RayMethod:
         import ray
 
         self._reference = ray.put(self._work(self._place_of(corpus), self._prepared))
-        ready = self._first(lambda worker: worker.index.remote())
+        ready = self._first(lambda worker: worker.index.remote(self._reference))
         self._in_flight, self.waits = ready.in_flight, ready.waits
         return ready.indexed if isinstance(ready.indexed, Indexed) else Indexed()
 
@@ -82,14 +85,26 @@ class RayMethod:
         while True:
             fresh = not self._workers
             if fresh:
-                self._workers.append(self._start(self._reference))
+                self._workers.append(self._start())
+                self._wait_for_room(self._workers[0])
             worker = self._workers[0]
             try:
                 if fresh and self._in_flight > 1:  # it was lost behind `index`
-                    self._wait(worker.index.remote())
+                    self._wait(worker.index.remote(self._reference))
                 return self._wait(ask(worker))
             except ray.exceptions.RayActorError as error:
                 self._lose(worker, error)
+
+    def _wait_for_room(self, worker: Any) -> None:
+        """Wait until a worker runs, or is lost; tell the user what it waits for."""
+        import ray
+
+        started, since, told = worker.started.remote(), time.monotonic(), False
+        while not ray.wait([started], timeout=LOOK_S)[0]:
+            self._look()
+            if not told and time.monotonic() - since > ROOM_S:
+                told, free = True, ray.available_resources()
+                sys.stderr.write(f"waiting for room: the cluster has {free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs free\n")
 
     def _wait(self, reference: Any) -> Any:
         """Return the value of a reference; ends when the run is interrupted."""
@@ -100,8 +115,8 @@ class RayMethod:
         return value_of(reference)
 
     def _look(self) -> None:
-        if self._stopped.is_set():
-            raise Cancelled
+        if self._stopped is not None:
+            raise self._stopped
 
     def _lose(self, worker: Any, error: BaseException) -> None:
         """Count a lost worker.
@@ -136,9 +151,9 @@ class RayMethod:
         opening: dict[Any, Any] = {}
 
         def open_worker() -> None:
-            worker = self._start(self._reference)
+            worker = self._start()
             self._workers.append(worker)
-            first = worker.index.remote()
+            first = worker.index.remote(self._reference)
             opening[worker.build_for.remote(list(self._built_for)) if self._built_for else first] = worker
 
         exhausted = False
@@ -190,15 +205,15 @@ class RayMethod:
         if limit is not None:
             raise limit
 
-    def stop(self) -> None:
-        """Wake the callers that wait for a worker."""
-        self._stopped.set()
+    def stop(self, error: BaseException | None = None) -> None:
+        """Raise an error where somebody waits for a worker; None: `Cancelled`."""
+        self._stopped = error or Cancelled()
 
-    def close(self) -> None:
-        """End the workers."""
+    def close(self, *, kill: bool = True) -> None:
+        """End the workers; without a cluster (`kill=False`) they end themselves."""
         import ray
 
-        for worker in self._workers:
+        for worker in self._workers if kill else ():
             ray.kill(worker)
         self._workers.clear()
         self._permits.close()

@@ -96,13 +96,17 @@ class Backlog(Iterator[Query]):
 
 
 class Worker:
-    """Answers queries of one task in a process of its own.
+    """Answers queries of one task in a process of its own."""
 
-    Args:
-        work: The task.
-    """
+    def started(self) -> None:
+        """Return when the process runs."""
 
-    def __init__(self, work: Work) -> None:
+    def index(self, work: Work) -> Ready:
+        """Build the method, make the index or open it, and report what that took.
+
+        Args:
+            work: The task.
+        """
         os.environ.update(work.variables)
         permits = Permits(work.place, work.key, work.limited)
         limiters.make = permits.limiter
@@ -110,19 +114,14 @@ class Worker:
             replace_account(RemoteAccount(permits))
         if work.services.cache is not None:
             share(work.services.cache, RemoteCache(permits))
-        self._work = work
         self._backlog = Backlog()
         self._answered: queue.SimpleQueue[Prediction | BaseException] = queue.SimpleQueue()
-        self._permits = permits
-
-    def index(self) -> Ready:
-        """Build the method, make the index or open it, and say what that took."""
-        with execution(self._permits.budget):
-            self._method = self._work.composition.build(with_local_embeddings(self._work.services))
-        if self._work.questions is not None and isinstance(self._method, Control):
-            self._method.prepare(self._work.questions)
+        with execution(permits.budget):
+            self._method = work.composition.build(with_local_embeddings(work.services))
+        if work.questions is not None and isinstance(self._method, Control):
+            self._method.prepare(work.questions)
         threading.Thread(target=self._answer, name="answers", daemon=True).start()
-        indexed = self._method.index(Corpus.open(self._work.corpus))
+        indexed = self._method.index(Corpus.open(work.corpus))
         method: Any = self._method
         in_flight = int(getattr(method, "in_flight", IN_FLIGHT))
         return Ready(os.getpid(), os.uname().nodename, indexed, in_flight, bool(getattr(method, "waits", False)))

@@ -35,8 +35,6 @@ OVERHEAD = 1.3
 _SENT = re.compile(r"(RAGMETER|HF|HUGGINGFACE|TRANSFORMERS|TOKENIZERS)_\w+|\w+_(API_KEY|TOKEN|URL)|(https?|no)_proxy", re.I)
 """Environment variables that workers get from the process that writes the results."""
 _KEPT = re.compile(r"RAY_\w+|TOKENIZERS_PARALLELISM")
-TOKEN = Path("~/.ray/auth_token")
-"""Where Ray keeps the token that nodes of a cluster share."""
 HEAD_S = 20.0
 """Seconds for which the head may be silent before a run ends; after 60, Ray ends the process without a message."""
 
@@ -303,9 +301,6 @@ def connected(shares: Shares) -> Iterator[RayCluster]:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     address = shares.address or os.environ.get("RAY_ADDRESS") or None
-    if address and ("RAY_AUTH_TOKEN" in os.environ or Path(os.environ.get("RAY_AUTH_TOKEN_PATH", TOKEN)).expanduser().exists()):
-        # A head uses a token if it finds one, and `ray.init` only if it is told to, before the import.
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
     try:
         import ray
     except ImportError:
@@ -381,8 +376,8 @@ def _refused(address: str, why: str) -> UserError:
         f"the Ray cluster at {address} lets nobody in from here: {what}",
         code="cluster-refused",
         where="--address",
-        try_this="run the command on a node of the cluster; copy the head's ~/.ray/auth_token to every node, and "
-        "`export RAY_AUTH_MODE=token` before `ray start` and before this command",
+        try_this="run the command on a node of the cluster, with the RAY_AUTH_MODE of `ray start`: with a file ~/.ray/auth_token, a head "
+        "wants `export RAY_AUTH_MODE=token` and this file on every node and here",
     )
 
 

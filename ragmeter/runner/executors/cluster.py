@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from methods.api import Method, Services
 from methods.models.llm import chats
 from methods.registry import Component
 from ragmeter.experiment import Experiment
-from ragmeter.runner.executors.nodes import Node, Place, Wanted, place_of, probe, reaches, refuse_nodes
+from ragmeter.runner.executors.nodes import Node, Place, Wanted, gpus_here, place_of, probe, reaches, refuse_nodes
 from ragmeter.runner.executors.permits import PermitServer
 from ragmeter.runner.executors.ray_method import LOOK_S, RayMethod, value_of
 from ragmeter.runner.executors.work import Work, Worker
@@ -44,16 +45,18 @@ class Shares:
     """Divide a cluster among workers.
 
     Attributes:
-        address: HOST:PORT of the head; None: `RAY_ADDRESS`, or else a cluster on this machine that ends with the run.
+        address: HOST:PORT of the head; "local": a cluster on this machine that ends with the run; None: `RAY_ADDRESS`, or else "local".
         workers: At most so many per task; None: as many as fit.
         gpus: GPUs of one worker, for example 0.25; None: by the sizes of the models.
         shared: Folder that all nodes see, for corpora and indexes; None: the store's artifacts.
+        devices: GPUs of this machine, of which a worker that loads models has at least one to itself; None: see `gpus`.
     """
 
     address: str | None = None
     workers: int | None = None
     gpus: float | None = None
     shared: Path | None = None
+    devices: int | None = None
 
 
 def gpu_share(components: Sequence[Component], gpu_bytes: int) -> float:
@@ -96,7 +99,7 @@ class RayCluster:
 
         self._shares = shares
         self._host = "127.0.0.1" if local else ray.util.get_node_ip_address()
-        self._gpu_bytes = 0
+        self._gpu_bytes = min(gpus_here(), default=0) if local else 0
         self._lock = threading.Lock()
         self._open: list[RayMethod] = []
         self._seen: set[Path] = set()
@@ -200,8 +203,9 @@ class RayCluster:
 
         resources = ray.cluster_resources()
         gpus = self._gpus(components, services.device) if resources.get("GPU") else 0.0
-        fitting = int(min(resources.get("CPU", 1), resources["GPU"] / gpus if gpus else math.inf)) or 1
-        start = ray.remote(Worker).options(num_cpus=1, num_gpus=gpus, scheduling_strategy="SPREAD").remote
+        cpus = 0 if gpus and self._shares.devices else 1  # a machine may have more GPUs than cores
+        fitting = int(min(resources.get("CPU", 1) if cpus else math.inf, resources["GPU"] / gpus if gpus else math.inf)) or 1
+        start = ray.remote(Worker).options(num_cpus=cpus, num_gpus=gpus, scheduling_strategy="SPREAD").remote
         workers = min(fitting, self._shares.workers or fitting)
         method = RayMethod(start, work, permits, path_of, workers, task.run.questions)
         with self._lock:
@@ -211,7 +215,8 @@ class RayCluster:
     def _gpus(self, components: Sequence[Component], device: str | None) -> float:
         if self._shares.gpus is not None:
             return self._shares.gpus
-        return 0.0 if device == "cpu" else gpu_share(components, self._gpu_bytes)
+        share = 0.0 if device == "cpu" else gpu_share(components, self._gpu_bytes)
+        return max(1.0, share) if share and self._shares.devices else share
 
     def release(self, method: Method) -> None:
         with self._lock:
@@ -300,14 +305,17 @@ def connected(shares: Shares) -> Iterator[RayCluster]:
         Broke: The cluster was lost.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    address = shares.address or os.environ.get("RAY_ADDRESS") or None
+    address = None if shares.address == "local" else shares.address or os.environ.get("RAY_ADDRESS") or None
+    if address is None and "ray" not in sys.modules:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # as `ray.init` chooses for a cluster here, which warns about it
     try:
         import ray
     except ImportError:
         raise MissingPackage("ray", "ray", "--executor ray") from None
     if address:
         _require_reachable(address)
-    where = {"address": address} if address else {"address": "local", "include_dashboard": False}
+    here = {"address": "local", "include_dashboard": False, "num_gpus": shares.devices}
+    where = {"address": address} if address else here
     began = not ray.is_initialized()
     if began:
         paths = {"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}} if os.environ.get("PYTHONPATH") else {}
@@ -379,12 +387,3 @@ def _refused(address: str, why: str) -> UserError:
         try_this="run the command on a node of the cluster, with the RAY_AUTH_MODE of `ray start`: with a file ~/.ray/auth_token, a head "
         "wants `export RAY_AUTH_MODE=token` and this file on every node and here",
     )
-
-
-def opened(shares: Shares | None) -> Any:
-    """Return a block's executor: a cluster, or this process."""
-    from contextlib import nullcontext
-
-    from ragmeter.runner.executors import Local
-
-    return nullcontext(Local()) if shares is None else connected(shares)

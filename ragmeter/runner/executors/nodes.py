@@ -93,7 +93,7 @@ def probe(name: str, wanted: Wanted) -> Node:
                 weights.append(item.model)
     except Exception as error:
         broken = f"{type(error).__name__}: {message_of(error)}"
-    return Node(name, versions, tuple(missing), tuple(unreached), tuple(weights), broken, _gpu_bytes())
+    return Node(name, versions, tuple(missing), tuple(unreached), tuple(weights), broken, min(gpus_here(), default=0))
 
 
 def _version(package: str) -> str:
@@ -112,14 +112,15 @@ def _code() -> str:
     return total.hexdigest()
 
 
-def _gpu_bytes() -> int:
+def gpus_here() -> list[int]:
+    """Return the bytes of memory of each GPU of this machine."""
     if shutil.which("nvidia-smi") is None:
-        return 0
+        return []
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     with suppress(OSError, ValueError, subprocess.TimeoutExpired):
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-        return min((int(line) for line in done.stdout.split()), default=0) * 2**20
-    return 0
+        return [int(line) * 2**20 for line in done.stdout.split()]
+    return []
 
 
 def reaches(place: Place) -> bool:

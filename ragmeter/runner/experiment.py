@@ -22,7 +22,7 @@ from ragmeter.runner import judging
 from ragmeter.runner.executors import Executor, Local
 from ragmeter.runner.executors.cluster import Shares, connected
 from ragmeter.runner.executors.devices import every_device
-from ragmeter.runner.loop import Outcome, execute, going_on, stoppable
+from ragmeter.runner.loop import Interrupted, Outcome, execute, going_on, stoppable
 from ragmeter.runner.preflight import preflight, to_train
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.runner.revisions import begin
@@ -98,7 +98,7 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
     experiment = limited(experiment, how.limit)
     limits = limits_of(experiment, how.limits)
     require_prices(options_of(experiment, store), limits)
-    resume = f"`{going_on(experiment.name, store, *how.limits.options())}`"
+    resume = f"`{_resume(experiment, store, how)}`"
     with opened(how) as executor, smallest_concurrency(options_of(experiment, store)) as different, spending(limits, resume):
         # Devices of a cluster are those of its nodes.
         preflight(experiment, store, how.device if how.cluster is None else None)
@@ -141,17 +141,20 @@ def _carried_through(experiment: Experiment, store: Store, how: How, executor: E
     services = Services(seed=experiment.seed, artifacts=store.artifacts, device=how.device, cache=store.cache)
     with RunProgress(len(results), quiet=not talk) as progress:
         keeping = Store(store.folder, calls=how.calls)
-        outcomes = execute(
-            results,
-            keeping,
-            services,
-            progress,
-            retry_failed=how.retry_failed,
-            accept_failures=how.accept_failures,
-            fail_fast=how.fail_fast,
-            max_failure_rate=experiment.max_failure_rate,
-            executor=executor,
-        )
+        try:
+            outcomes = execute(
+                results,
+                keeping,
+                services,
+                progress,
+                retry_failed=how.retry_failed,
+                accept_failures=how.accept_failures,
+                fail_fast=how.fail_fast,
+                max_failure_rate=experiment.max_failure_rate,
+                executor=executor,
+            )
+        except Interrupted:
+            raise Interrupted(f"`{_resume(experiment, store, how)}` continues") from None
     if how.part is not None:
         if experiment.judges and talk:
             err.print(Text("judges are asked by `ragmeter run` over the merged store"), soft_wrap=True)
@@ -162,6 +165,11 @@ def _carried_through(experiment: Experiment, store: Store, how: How, executor: E
         error.outcomes = outcomes
         raise
     return outcomes
+
+
+def _resume(experiment: Experiment, store: Store, how: How) -> str:
+    """Return the command that continues an experiment."""
+    return going_on(experiment.name, store, *how.limits.options(), *(how.cluster.options() if how.cluster is not None else ()))
 
 
 def estimates(results: list[TaskState]) -> dict[str, Estimate]:

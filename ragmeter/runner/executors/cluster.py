@@ -58,6 +58,11 @@ class Shares:
     shared: Path | None = None
     devices: int | None = None
 
+    def options(self) -> list[str]:
+        """Return the options of the command line that state these shares."""
+        stated = {"--address": self.address, "--workers": self.workers, "--gpus-per-worker": self.gpus, "--shared": self.shared}
+        return ["--executor", "ray", *(word for name, value in stated.items() if value is not None for word in (name, str(value)))]
+
 
 def gpu_share(components: Sequence[Component], gpu_bytes: int) -> float:
     """Return the GPUs that a worker needs for its models: a fraction in tenths, or whole ones.
@@ -103,6 +108,7 @@ class RayCluster:
         self._lock = threading.Lock()
         self._open: list[RayMethod] = []
         self._seen: set[Path] = set()
+        self._same: tuple[Wanted, Node] | None = None
         self.lost: Broke | None = None
 
     def check(self, experiment: Experiment, store: Store, device: str | None) -> None:
@@ -137,6 +143,8 @@ class RayCluster:
         parts = [part for method in experiment.methods for part in method.components]
         seen, here = self._probed(dict.fromkeys(folders), {shared, *trained}, parts)
         refuse_nodes(seen, here)
+        # Nodes may join later: each worker looks whether it runs the same code.
+        self._same = Wanted({}, {}, ray.cloudpickle.dumps(parts)), here
         self._gpu_bytes = min((node.gpu_bytes for node in seen if node.gpu_bytes), default=0)
         largest = max(node["Resources"].get("GPU", 0.0) for node in _nodes())
         for method in experiment.methods if largest else ():
@@ -187,7 +195,7 @@ class RayCluster:
 
         def work(corpus: Path, questions: Any) -> Work:
             opened = (permits.place, permits.key, permits.limited, permits.account is not None)
-            return Work(task.method.composition, own, corpus, questions, sent, *opened)
+            return Work(task.method.composition, own, corpus, questions, sent, *opened, self._same)
 
         def path_of(corpus: Corpus) -> Path:
             if corpus.folder is not None:

@@ -22,6 +22,7 @@ from methods.models.limits import execution, limiters
 from methods.models.reply_cache import share
 from methods.pipeline import Composition
 from methods.spending import replace_account
+from ragmeter.runner.executors.nodes import Node, Wanted, probe, refuse_nodes
 from ragmeter.runner.executors.permits import Permits, Place, RemoteAccount, RemoteCache
 from results.store.mounts import network_here
 
@@ -38,6 +39,7 @@ class Work:
         variables: Environment variables that hold keys and places of data.
         place, key, limited: Of the `PermitServer`.
         charged: Whether calls pass the account of the server.
+        same: What to look for where a worker runs, and what the process of the command found; None: it runs on that machine.
     """
 
     composition: Composition
@@ -49,6 +51,7 @@ class Work:
     key: bytes
     limited: bool
     charged: bool
+    same: tuple[Wanted, Node] | None
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,9 @@ class Worker:
             work: The task.
         """
         os.environ.update(work.variables)
+        if work.same is not None:
+            wanted, here = work.same
+            refuse_nodes([probe(os.uname().nodename, wanted)], here)
         permits = Permits(work.place, work.key, work.limited)
         limiters.make = permits.limiter
         if work.charged:

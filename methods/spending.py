@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -87,15 +87,19 @@ class Costs:
     alone: the others know from it what to set aside.
 
     Attributes:
-        dearest: Of the answered calls that cost more than was set aside for them.
-        in_flight: Calls in flight.
+        dearest: The most that an answered call cost, of those that cost more than was set aside for them.
     """
 
     def __init__(self) -> None:
         self.dearest = 0.0
-        self.in_flight = 0
+        self._flying: Counter[float] = Counter()
         self._priced = 0.0
         self._answered = False
+
+    @property
+    def in_flight(self) -> int:
+        """Return the number of calls in flight."""
+        return self._flying.total()
 
     def most(self, priced: float) -> float:
         """Return what a call may cost whose price says so many dollars."""
@@ -103,22 +107,26 @@ class Costs:
 
     def unknown(self, priced: float) -> bool:
         """Return whether a call must wait for the first one, which tells what calls cost."""
-        return not self.most(priced) and not self._answered and self.in_flight > 0
+        return not self.most(priced) and not self._answered and bool(self._flying)
 
     @property
     def reserved(self) -> float:
         """Return what the calls in flight may cost."""
-        return max(self._priced, self.in_flight * self.dearest)
+        if not self.dearest:  # a batch has many calls in flight
+            return self._priced
+        return sum(count * self.most(priced) for priced, count in self._flying.items())
 
     def begin(self, priced: float) -> None:
         """Count a call."""
-        self.in_flight += 1
+        self._flying[priced] += 1
         self._priced += priced
 
     def end(self, priced: float, usd: float | None) -> None:
         """Note what a call cost; None: it was not answered."""
-        self.in_flight -= 1
-        self._priced = max(0.0, self._priced - priced) if self.in_flight else 0.0
+        self._flying[priced] -= 1
+        if not self._flying[priced]:
+            del self._flying[priced]
+        self._priced = max(0.0, self._priced - priced) if self._flying else 0.0
         if usd is not None:
             self._answered = True
             if usd > priced:

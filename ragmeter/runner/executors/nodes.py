@@ -10,7 +10,7 @@ import platform
 import shutil
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,28 +150,46 @@ def refuse_nodes(nodes: Sequence[Node], here: Node) -> None:
     Raises:
         UserError: One lacks a folder, a package, weights or a connection, or has other packages or code.
     """
-    for node in nodes:
-        for what, code, remedy in _faults(node, here):
-            raise UserError(f"node {node.name} {what}", code=code, where="--executor ray", try_this=remedy)
+    for fault in (fault for node in nodes for fault in _faults(node, here)):
+        raise fault
 
 
-def _faults(node: Node, here: Node) -> Sequence[tuple[str, str, str]]:
-    """Return what is wrong with a node: each in words, with a code and a remedy."""
-    faults = []
-    different = [name for name, version in here.versions.items() if node.versions.get(name, "none") != version]
+def _faults(node: Node, here: Node) -> Iterator[UserError]:
+    where = "--executor ray"
     if node.broken and not here.broken:
-        remedy = "install the plug-in on every node, or put its file at the same path there"
-        faults.append((f"cannot load the experiment's parts: {node.broken}", "node-without-plugin", remedy))
-    elif different:
+        yield UserError(
+            f"node {node.name} cannot load the experiment's parts: {node.broken}",
+            code="node-without-plugin",
+            where=where,
+            try_this="install the plug-in on every node, or put its file at the same path there",
+        )
+    different = [name for name, version in here.versions.items() if node.versions.get(name, "none") != version]
+    if different:
         each = ", ".join(f"{name} {node.versions.get(name, 'none')} instead of {here.versions[name]}" for name in different)
-        faults.append((f"has {each}", "node-versions-differ", "install the same packages on every node, then start Ray there again"))
+        yield UserError(
+            f"node {node.name} has {each}",
+            code="node-versions-differ",
+            where=where,
+            try_this="install the same packages on every node, then start Ray there again",
+        )
     if node.missing:
-        remedy = "mount the folder at the same path on every node; --shared FOLDER names another one for corpora and indexes"
-        faults.append((f"does not see {', '.join(node.missing)}", "node-without-folder", remedy))
+        yield UserError(
+            f"node {node.name} does not see {', '.join(node.missing)}",
+            code="node-without-folder",
+            where=where,
+            try_this="mount the folder at the same path on every node; --shared FOLDER names another one for corpora and indexes",
+        )
     if weights := sorted(set(node.weights) - set(here.weights)):
-        remedy = "name models by absolute paths that all nodes see, or set HF_HOME to a folder that they share"
-        faults.append((f"lacks {counted(len(weights), 'model')}: {', '.join(weights)}", "node-without-weights", remedy))
+        yield UserError(
+            f"node {node.name} lacks {counted(len(weights), 'model')}: {', '.join(weights)}",
+            code="node-without-weights",
+            where=where,
+            try_this="name models by absolute paths that all nodes see, or set HF_HOME to a folder that they share",
+        )
     if unreached := [what for what in node.unreached if what not in here.unreached]:
-        remedy = "open the connection, or name the endpoint by an address that all nodes reach: `localhost` is another machine on each"
-        faults.append((f"cannot connect to {', '.join(unreached)}", "node-without-connection", remedy))
-    return faults
+        yield UserError(
+            f"node {node.name} cannot connect to {', '.join(unreached)}",
+            code="node-without-connection",
+            where=where,
+            try_this="open the connection, or name the endpoint by an address that all nodes reach: `localhost` is another machine on each",
+        )

@@ -149,6 +149,6 @@ def test_tables_of_the_demo_are_equal_with_workers(name: str, tmp_path: Path) ->
     for place, shares in (("local", None), ("ray", Shares(workers=2))):
         store = Store(tmp_path / place)
         outcomes = run_experiment(experiment.load(name, store=store.folder), store, How(limit=4, cluster=shares), talk=False)
-        assert {outcome.status for outcome in outcomes} == {FINISHED}
+        assert [outcome.error for outcome in outcomes if outcome.status != FINISHED] == []
         every[place] = rows(store.folder)
     assert every["ray"] == every["local"]

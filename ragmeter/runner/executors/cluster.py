@@ -67,7 +67,7 @@ class Shares:
 def gpu_share(components: Sequence[Component], gpu_bytes: int) -> float:
     """Return the GPUs that a worker needs for its models: a fraction in tenths, or whole ones.
 
-    A part that does not state its needs, and a model of unknown size, get a whole GPU.
+    A part that does not state its needs, and a model of unknown size, get a whole GPU, as do all if the memory of GPUs is unknown (0).
     """
     needs = [part.needs for part in components]
     if None in needs:
@@ -77,10 +77,10 @@ def gpu_share(components: Sequence[Component], gpu_bytes: int) -> float:
     if not models and not stated:
         return 0.0
     sizes = {key: size_of(*key).parameters for key in models}
-    if not stated and None in sizes.values():
+    if not gpu_bytes or (not stated and None in sizes.values()):
         return 1.0
     weights = sum((4 if models[key].dtype == "float32" else 2) * (size or 0.0) for key, size in sizes.items())
-    share = max(stated, OVERHEAD * weights) / max(1, gpu_bytes)
+    share = max(stated, OVERHEAD * weights) / gpu_bytes
     return float(math.ceil(share)) if share > 1 else math.ceil(share * 10) / 10
 
 
@@ -162,15 +162,15 @@ class RayCluster:
 
         marks = {folder.absolute(): folder.absolute() / f".seen-{secrets.token_hex(8)}" for folder in marked}
         urls = {str(getattr(item, "url", "")) for part in parts for item in (part.config, *chats(part.config))}
-        places = {url.partition("?")[0]: place for url in sorted(urls) if (place := place_of(url)) is not None}
+        addresses = {url.partition("?")[0]: place for url in sorted(urls) if (place := place_of(url)) is not None}
         with socket.create_server((self._host, 0)) as command:
-            places["the process of the command"] = command.getsockname()[:2]
+            addresses["the process of the command"] = command.getsockname()[:2]
             for folder, mark in marks.items():
                 folder.mkdir(parents=True, exist_ok=True)
                 mark.touch()
             try:
                 every = folders | {str(folder): mark.name for folder, mark in marks.items()}
-                wanted = Wanted(every, places, ray.cloudpickle.dumps(list(parts)))
+                wanted = Wanted(every, addresses, ray.cloudpickle.dumps(list(parts)))
                 nodes = [_seen(node, wanted) for node in _nodes()]
                 return [_node_of(name, reference) for name, reference in nodes], probe("here", wanted)
             finally:
@@ -337,18 +337,11 @@ def connected(shares: Shares) -> Iterator[RayCluster]:
     threading.Thread(target=cluster.watch, args=((host, int(port)), ended), name="head of the cluster", daemon=True).start()
     try:
         yield cluster
-    except (ray.exceptions.OutOfDiskError, ray.exceptions.ObjectStoreFullError) as error:
-        raise Broke(
-            f"a node has no room for what workers exchange, in memory or on disk: {str(error).strip().splitlines()[0]}",
-            code="object-store-full",
-            where="--executor ray",
-            try_this="free space in Ray's folder (/tmp/ray) or `ray start … --object-store-memory BYTES`; the same command continues",
-        ) from None
     except ray.exceptions.RayError as error:
         raise cluster.lost or _cluster_lost(str(error).strip().splitlines()[0]) from None
     finally:
         ended.set()
-        if began and cluster.lost is None:
+        if began:
             ray.shutdown()
 
 

@@ -37,12 +37,12 @@ class Wanted:
 
     Attributes:
         folders: Folders that it must see; with the name of a file in it, if that must be the same folder.
-        places: Host and port that it must reach, by their names in messages.
+        addresses: Host and port that it must reach, by their names in messages.
         parts: The parts of the experiment's methods, pickled: their modules must be there.
     """
 
     folders: Mapping[str, str | None]
-    places: Mapping[str, Place]
+    addresses: Mapping[str, Place]
     parts: bytes
 
 
@@ -54,7 +54,7 @@ class Node:
         name: Its host name and address.
         versions: Of Python, `PACKAGES` and plug-ins, and hashes of code; "none" for what is not installed.
         missing: Folders that it does not see.
-        unreached: Names of places that do not answer from there.
+        unreached: Names of addresses that do not answer from there.
         weights: Models whose weights it lacks and cannot fetch.
         broken: Why the experiment's parts cannot be loaded; "" if they can.
         gpu_bytes: Memory of its smallest GPU; 0: it has none.
@@ -78,7 +78,7 @@ def probe(name: str, wanted: Wanted) -> Node:
     """
     versions = {"python": platform.python_version(), **{package: _version(package) for package in PACKAGES}, CODE: _code()}
     missing = [folder for folder, file in wanted.folders.items() if not Path(folder, file or "").exists()]
-    unreached = [what for what, place in wanted.places.items() if not reaches(place)]
+    unreached = [what for what, place in wanted.addresses.items() if not reaches(place)]
     weights: list[str] = []
     broken = ""
     try:

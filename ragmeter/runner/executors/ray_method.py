@@ -99,11 +99,11 @@ class RayMethod:
         """Wait until a worker runs, or is lost; tell the user what it waits for."""
         import ray
 
-        started, since, told = worker.started.remote(), time.monotonic(), False
+        started, since, noted = worker.started.remote(), time.monotonic(), False
         while not ray.wait([started], timeout=LOOK_S)[0]:
             self._look()
-            if not told and time.monotonic() - since > ROOM_S:
-                told, free = True, ray.available_resources()
+            if not noted and time.monotonic() - since > ROOM_S:
+                noted, free = True, ray.available_resources()
                 sys.stderr.write(f"waiting for room: the cluster has {free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs free\n")
 
     def _wait(self, reference: Any) -> Any:
@@ -124,7 +124,10 @@ class RayMethod:
         Raises:
             Broke: One after another was lost.
         """
+        import ray
+
         self._workers.remove(worker)
+        ray.kill(worker)  # it may only be out of reach, and must not ask any more
         self._losses += 1
         if self._losses >= LOSSES:
             raise Broke(
@@ -220,10 +223,25 @@ class RayMethod:
 
 
 def value_of(reference: Any) -> Any:
-    """Return a value of a worker; what its code raised is raised as it was."""
+    """Return a value of a worker; what its code raised is raised as it was.
+
+    Raises:
+        Broke: A node has no room for the value.
+    """
     import ray
 
+    fault: Exception
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        raise (error.cause if isinstance(error.cause, Exception) else error) from None
+        fault = error.cause if isinstance(error.cause, Exception) else error
+    except (ray.exceptions.OutOfDiskError, ray.exceptions.ObjectStoreFullError) as error:
+        fault = error
+    if isinstance(fault, ray.exceptions.OutOfDiskError | ray.exceptions.ObjectStoreFullError):
+        raise Broke(
+            f"a node has no room for what workers exchange, in memory or on disk: {str(fault).strip().splitlines()[0]}",
+            code="object-store-full",
+            where="--executor ray",
+            try_this="free space in Ray's folder (/tmp/ray) or `ray start … --object-store-memory BYTES`; the same command continues",
+        )
+    raise fault from None

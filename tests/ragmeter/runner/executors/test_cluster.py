@@ -13,7 +13,7 @@ from methods.registry import Component
 from ragmeter import experiment
 from ragmeter.runner.executors import cluster
 from ragmeter.runner.executors.cluster import RayCluster, Shares, connected, gpu_share, refuse_batches, variables
-from ragmeter.runner.executors.ray_method import RayMethod
+from ragmeter.runner.executors.ray_method import RayMethod, value_of
 from tests.support.errors import raises
 
 
@@ -67,11 +67,24 @@ def test_a_run_ends_when_the_head_is_silent(monkeypatch: pytest.MonkeyPatch) -> 
         executor.build(None, Services(artifacts=Path()))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("fault", ["OutOfDiskError", "ObjectStoreFullError"])
+def test_a_node_without_room_for_values_is_named_as_such(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+
+    def full(reference: object) -> None:
+        raise getattr(ray.exceptions, fault)("no space left")
+
+    monkeypatch.setattr(ray, "get", full)
+    with raises("object-store-full"):
+        value_of(None)
+
+
 def test_the_share_of_a_gpu_follows_from_the_sizes_of_models() -> None:
     bm25, dense = Component.of("bm25"), Component.of("dense", {"model": "acme/embedder-7b"})
     assert gpu_share([bm25], 24 * 10**9) == 0
     assert gpu_share([bm25, dense], 80 * 10**9) == 0.5  # 7e9 · 4 bytes · 1.3
     assert gpu_share([dense], 10 * 10**9) == 4
+    assert gpu_share([dense], 0) == 1  # without nvidia-smi
     assert gpu_share([Component.of("dense", {"model": "acme/embedder"})], 80 * 10**9) == 1
 
 

@@ -192,7 +192,7 @@ def wait_for_answers(folder: Path, number: int) -> None:
         time.sleep(0.5)
 
 
-def without_package(folder: Path, name: str) -> str:
+def with_other_version(folder: Path, name: str) -> str:
     """Make an environment that has another version of a package; return its Python."""
     site = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     (site / f"{name}-0.0.1.dist-info").mkdir(parents=True)
@@ -219,9 +219,9 @@ def test_a_restarted_head_lets_the_same_command_continue_to_equal_rows(nodes: No
     nodes.stop(1)
     nodes.start(0)
     nodes.start(1)
-    asked = len(nodes.served.read_text().splitlines())
+    served = len(nodes.served.read_text().splitlines())
     assert nodes.run("ray", *nodes.on_ray) == (0, "")
-    assert len(nodes.served.read_text().splitlines()) - asked <= 150 - before
+    assert len(nodes.served.read_text().splitlines()) - served <= 150 - before
     every: list[Any] = [rows(nodes.folder / name) for name in ("local", "ray")]
     assert every[0] == every[1]
 
@@ -262,8 +262,8 @@ def test_a_node_that_does_not_fit_is_refused_before_anything_is_asked(
     nodes.start(0)
     how = {name: text.format(folder=nodes.folder, root=ROOT) for name, text in second.items()}
     if "python" in how:
-        how["python"] = without_package(tmp_path / "venv", how["python"])
+        how["python"] = with_other_version(tmp_path / "venv", how["python"])
     nodes.start(1, **how)  # type: ignore[arg-type]
-    asked = nodes.served.read_text() if nodes.served.exists() else ""
+    served = nodes.served.read_text() if nodes.served.exists() else ""
     assert nodes.run("refused", *nodes.on_ray, **run) == (2, code)
-    assert (nodes.served.read_text() if nodes.served.exists() else "") == asked
+    assert (nodes.served.read_text() if nodes.served.exists() else "") == served

@@ -68,15 +68,15 @@ def test_gpus_are_those_that_the_process_may_see(visible: str | None, number: in
     assert count() == number
 
 
-@pytest.mark.parametrize(("number", "ray", "workers", "told"), [(1, True, False, False), (2, False, False, True), (2, True, True, False)])
+@pytest.mark.parametrize(("number", "ray", "workers", "noted"), [(1, True, False, False), (2, False, False, True), (2, True, True, False)])
 def test_workers_need_several_gpus_and_ray(
-    number: int, ray: bool, workers: bool, told: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: int, ray: bool, workers: bool, noted: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(devices, "count", lambda: number)
     monkeypatch.setattr(devices, "find_spec", lambda name: object() if ray else None)
     with every_device() as executor:
         assert type(executor) is (PerDevice if workers else Local)
-    assert ("[ray]" in capsys.readouterr().err) == told
+    assert ("[ray]" in capsys.readouterr().err) == noted
 
 
 def test_methods_without_models_answer_in_this_process() -> None:

@@ -54,8 +54,8 @@ def test_a_folder_of_the_same_path_that_is_not_shared_is_missing(tmp_path: Path)
 def test_a_port_where_nobody_listens_is_not_reached() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = server.getsockname()
-        assert probe("n", wanted(places={"here": place})).unreached == ()
-    assert probe("n", wanted(places={"here": place})).unreached == ("here",)
+        assert probe("n", wanted(addresses={"here": place})).unreached == ()
+    assert probe("n", wanted(addresses={"here": place})).unreached == ("here",)
 
 
 def test_a_checkout_with_another_line_has_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

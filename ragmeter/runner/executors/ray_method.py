@@ -26,7 +26,7 @@ from ragmeter.runner.executors.permits import PermitServer
 LOOK_S = 0.5
 """Seconds between two checks for an interruption while a method waits for its workers."""
 ROOM_S = 20.0
-"""Seconds without a started worker after which the user is told that the cluster is full."""
+"""Seconds without a started worker after which a message says that the cluster is full."""
 LOSSES = 5
 """Workers that may be lost without an answer in between."""
 

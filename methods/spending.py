@@ -10,7 +10,9 @@ nothing and pass no account; `max_hours` holds for them, too (`methods.flow.stre
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -72,10 +74,63 @@ class Charge:
     """A request that an account let through.
 
     Attributes:
-        usd: What it cost; set it before the block ends.
+        usd: What it cost; set it before the block ends. None: it was not answered.
     """
 
-    usd = 0.0
+    usd: float | None = None
+
+
+class Costs:
+    """Dollars that calls of one endpoint in flight may cost: by their prices, or as much as the dearest call before them.
+
+    An endpoint may state what a call cost, while its price is unknown or too low. So the first call without a price is made
+    alone: the others know from it what to set aside.
+
+    Attributes:
+        dearest: The most that an answered call cost, of those that cost more than was set aside for them.
+    """
+
+    def __init__(self) -> None:
+        self.dearest = 0.0
+        self._flying: Counter[float] = Counter()
+        self._priced = 0.0
+        self._answered = False
+
+    @property
+    def in_flight(self) -> int:
+        """Return the number of calls in flight."""
+        return self._flying.total()
+
+    def most(self, priced: float) -> float:
+        """Return what a call may cost whose price says so many dollars."""
+        return max(priced, self.dearest)
+
+    def unknown(self, priced: float) -> bool:
+        """Return whether a call must wait for the first one, which tells what calls cost."""
+        return not self.most(priced) and not self._answered and bool(self._flying)
+
+    @property
+    def reserved(self) -> float:
+        """Return what the calls in flight may cost."""
+        if not self.dearest:  # a batch has many calls in flight
+            return self._priced
+        return sum(count * self.most(priced) for priced, count in self._flying.items())
+
+    def begin(self, priced: float) -> None:
+        """Count a call."""
+        self._flying[priced] += 1
+        self._priced += priced
+
+    def end(self, priced: float, usd: float | None) -> None:
+        """Note what a call cost; None: it was not answered."""
+        self._flying[priced] -= 1
+        if not self._flying[priced]:
+            del self._flying[priced]
+        self._priced = max(0.0, self._priced - priced) if self._flying else 0.0
+        if usd is not None:
+            self._answered = True
+            if usd > priced:
+                self.dearest = max(self.dearest, usd)
 
 
 class Account:
@@ -99,8 +154,7 @@ class Account:
         self._resume = resume
         self._clock = clock
         self._started = clock()
-        self._reserved = 0.0
-        self._in_flight = 0
+        self._costs: defaultdict[str, Costs] = defaultdict(Costs)
         self._changed: asyncio.Future[None] | None = None
 
     @property
@@ -127,6 +181,8 @@ class Account:
     def error(self) -> LimitReached:
         """Return what is said of the limit that was reached."""
         spent = f"spent: US$ {self.usd:.4f}, {counted(self.calls, 'call')}, {self.hours:.2g} hours"
+        over = self.usd - (math.inf if self.limits.max_usd is None else self.limits.max_usd)
+        spent += f"; US$ {over:.4f} too much, as calls cost more than their price and than all calls before them" if over > 1e-9 else ""
         return LimitReached(
             f"{self.reached} is reached ({spent}); what was answered is kept",
             code="limit-reached",
@@ -135,55 +191,60 @@ class Account:
         )
 
     @asynccontextmanager
-    async def charged(self, most: float) -> AsyncIterator[Charge]:
+    async def charged(self, most: float, place: str) -> AsyncIterator[Charge]:
         """Let a request through that costs at most so many dollars; the block makes it and says what it did cost.
+
+        Args:
+            most: By the stated price; 0 if it is unknown.
+            place: What is asked: the endpoint and its model, or an app.
 
         Raises:
             LimitReached: It must not be sent.
         """
-        await self.reserve(most)
+        await self.reserve(most, place)
         charge = Charge()
         try:
             yield charge
         finally:
-            self.settle(most, charge.usd)
+            self.settle(most, charge.usd, place)
 
-    async def reserve(self, most: float) -> None:
+    async def reserve(self, most: float, place: str) -> None:
         """Set aside what a request costs at most; `settle` must follow.
 
         Raises:
             LimitReached: It must not be sent.
         """
-        while not self._fits(most):
-            if self.reached and not self._in_flight:
+        while not self._fits(most, self._costs[place]):
+            if self.reached and not any(costs.in_flight for costs in self._costs.values()):
                 raise self.error()
             if self._changed is None:
                 self._changed = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._changed)
         self.calls += 1
-        self._in_flight += 1
-        self._reserved += most
+        self._costs[place].begin(most)
 
-    def settle(self, most: float, usd: float) -> None:
-        """Replace what was set aside for a request by what it cost."""
-        self._in_flight -= 1
-        self._reserved = max(0.0, self._reserved - most) if self._in_flight else 0.0
-        self.usd += usd
+    def settle(self, most: float, usd: float | None, place: str) -> None:
+        """Replace what was set aside for a request by what it cost; None: it was not answered."""
+        self._costs[place].end(most, usd)
+        self.usd += usd or 0.0
         changed, self._changed = self._changed, None
         if changed is not None and not changed.done():
             changed.set_result(None)
 
-    def _fits(self, most: float) -> bool:
+    def _fits(self, priced: float, costs: Costs) -> bool:
         """Return whether a request may be sent now; if it never may, note the limit."""
         if self.late() or self.reached:
             return False
-        limits = self.limits
+        limits, most = self.limits, costs.most(priced)
         if limits.max_calls is not None and self.calls >= limits.max_calls:
             self.reached = f"max_calls {limits.max_calls:,}"
         elif limits.max_usd is not None and self.usd + most > limits.max_usd:
             next_one = f", and the next call may cost {most:.6g}" if self.usd < limits.max_usd else ""
             self.reached = f"max_usd {limits.max_usd:g}{next_one}"
-        return not self.reached and (limits.max_usd is None or self.usd + self._reserved + most <= limits.max_usd)
+        if limits.max_usd is None or self.reached:
+            return not self.reached
+        reserved = sum(item.reserved for item in self._costs.values())
+        return not costs.unknown(priced) and self.usd + reserved + most <= limits.max_usd
 
 
 _open: Account | None = None
@@ -201,12 +262,12 @@ def replace_account(account: Account) -> None:
 
 
 @asynccontextmanager
-async def charged(most: float) -> AsyncIterator[Charge]:
+async def charged(most: float, place: str) -> AsyncIterator[Charge]:
     """Let a request through the account of this process, if one is open; see `Account.charged`."""
     if _open is None:
         yield Charge()
         return
-    async with _open.charged(most) as charge:
+    async with _open.charged(most, place) as charge:
         yield charge
 
 

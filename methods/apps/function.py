@@ -145,7 +145,6 @@ class Function:
     def __init__(self, answer: Callable[..., Any], config: CallingConfig) -> None:
         self._answer, self._config = answer, config
         self.in_flight = config.concurrency
-        self._highest_usd = 0.0
         parameters = inspect.signature(answer).parameters.values()
         every = any(item.kind is item.VAR_KEYWORD for item in parameters)
         self._named = {name for name in ("turns", "id") if every or any(item.name == name for item in parameters)}
@@ -173,7 +172,7 @@ class Function:
             )
         turns = [{"role": turn.role, "content": turn.text} for turn in query.turns]
         named = {name: value for name, value in (("turns", turns), ("id", query.id)) if name in self._named}
-        async with charged(self._highest_usd) as charge:
+        async with charged(0.0, getattr(self._answer, "__qualname__", repr(self._answer))) as charge:
             try:
                 async with asyncio.timeout(self._config.timeout_s) as limit:
                     returned = await self._called(query.text, named)
@@ -183,7 +182,6 @@ class Function:
                 return Prediction(query.id, "", notes={FAILED: f"timed out after {self._config.timeout_s:g} s (timeout_s)"})
             prediction = _prediction(query.id, returned)
             charge.usd = prediction.usage.cost_usd
-            self._highest_usd = max(self._highest_usd, charge.usd)
             return prediction
 
     async def _called(self, text: str, named: Mapping[str, Any]) -> Any:

@@ -205,7 +205,6 @@ class Http:
         self._limiter = limiters(address)
         weakref.finalize(self, self._limiter.part, self._limiter.join(config.concurrency))
         weakref.finalize(self, _close, self._client)
-        self._highest_usd = config.usd_per_call
         self._answered = False
         self._refused = 0
 
@@ -227,19 +226,18 @@ class Http:
                 where=self.config.served,
                 try_this="add {{turns}} or {{messages}} to body",
             )
-        reserved = (0, self._highest_usd)
+        reserved = (0, self.config.usd_per_call)
         with trace().during(waiting=1):
             refused = await self._budget.reserve(*reserved)
         if refused:
             return Prediction(query.id, "", notes={FAILED: reason(refused)})
-        spent = 0.0
+        spent: float | None = None
         try:
             prediction, calls = await self._tried(query)
             spent = prediction.usage.cost_usd or calls * self.config.usd_per_call
-            self._highest_usd = max(self._highest_usd, spent)
             return replace(prediction, usage=replace(prediction.usage, cost_usd=spent))
         finally:
-            self._budget.settle(reserved, (0, spent))
+            self._budget.settle(reserved, None if spent is None else (0, spent))
 
     async def _tried(self, query: Query) -> tuple[Prediction, int]:
         """Ask until a reply comes or trying again cannot help; returns the prediction and the number of requests."""
@@ -248,11 +246,11 @@ class Http:
                 ticket = await self._limiter.enter(again=number > 1)
             after = None
             try:
-                async with charged(self._highest_usd) as charge:
-                    charge.usd = self.config.usd_per_call
+                async with charged(self.config.usd_per_call, self.config.served) as charge:
+                    charge.usd = self.config.usd_per_call or None
                     with trace().during(serving=1):
                         prediction = await self._asked(query)
-                    charge.usd = prediction.usage.cost_usd or charge.usd
+                    charge.usd = prediction.usage.cost_usd or self.config.usd_per_call
                 self._limiter.ended(ticket, "ok")
                 self._answered = True
                 return prediction, number

@@ -239,6 +239,7 @@ BRIEF = 0.1
 """Share of a pause that follows a single fault."""
 DOUBT = 4
 """Tries, where so far nothing at all answers at an endpoint."""
+LEAST_USD = 1e-12
 _Request = tuple[list[dict[str, str]], dict[str, Any]]
 
 PREFLIGHT = "Reply with the word ok."
@@ -348,12 +349,12 @@ class ChatModel:
             _say_live(config.model, role)
         self._backend: Backend = backend or Endpoint(config)
         address = config.address if isinstance(self._backend, Endpoint) else None
+        self._place = f"{config.url} {config.model}"
         self._budget = budget_of(address, config.run_tokens, config.run_usd)
         self.rate_limiter = limiters(address) if address is not None and not self.batches else RateLimiter()
         weakref.finalize(self, self.rate_limiter.part, self.rate_limiter.join(MOST_REQUESTS if self.batches else config.concurrency))
         self.counter = self._backend.counter
         self.room = self._backend.room
-        self._highest_usd = 0.0
         self._way = WAYS.index(config.structured_output)
         self._backoff = tenacity.wait_random_exponential(multiplier=config.backoff_s, max=config.longest_wait_s)
         # Connections belong to the chat loop, which alone may close them.
@@ -516,7 +517,7 @@ class ChatModel:
             reply = await self._try(call, shape, tries, raw)
         else:
             prompt = self._count(call.messages)
-            most = (prompt + config.longest, config.usd(prompt, config.longest))
+            most = (prompt + config.longest, self._priced(prompt))
             refused = self._too_large(prompt, *most)
             if refused is None:
                 with tries.waiting():
@@ -524,7 +525,7 @@ class ChatModel:
             if refused:
                 reply = Reply("", refused, calls=0, seconds=tries.seconds, key=call.key)
             else:
-                used = (0, 0.0)
+                used: tuple[int, float] | None = None
                 try:
                     reply = await self._try(call, shape, tries, raw)
                     used = (reply.prompt_tokens + reply.completion_tokens, reply.cost_usd)
@@ -598,7 +599,7 @@ class ChatModel:
                     async with AsyncExitStack() as stack:
                         if self._backend.charged:
                             with tries.waiting():
-                                charge = await stack.enter_async_context(charged(self._most(messages)))
+                                charge = await stack.enter_async_context(charged(self._most(messages), self._place))
                         tries.number += 1
                         completion = await self._backend.send(messages, extra, repetition)
                         if self._backend.charged:
@@ -621,15 +622,17 @@ class ChatModel:
         """Return the dollars that a request may cost; 0 if nobody limits them."""
         if current() is None:
             return 0.0
-        return max(self._highest_usd, self.config.usd(self._count(messages), self.config.longest))
+        return self._priced(self._count(messages))
+
+    def _priced(self, prompt: int) -> float:
+        """Return the most dollars of a call by its price; above 0 in a batch, which cannot wait for a first call to tell its cost."""
+        return max(self.config.usd(prompt, self.config.longest), LEAST_USD if self.batches else 0.0)
 
     def _spent(self, completion: Completion, messages: Messages) -> float:
         """Return the dollars of a completion, estimated if the endpoint does not count tokens."""
         cost = self.config.cost(completion)
         if cost is None:
             return self.config.usd(self._count(messages), self.counter.counts([completion.raw])[0])
-        if completion.cost_usd is not None:
-            self._highest_usd = max(self._highest_usd, cost)
         return cost
 
     def _pause(self, state: Any) -> float:

@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from methods.spending import Costs
+
 LIMIT = "limit reached"
 """How the reason of a call that was not sent begins."""
 
@@ -103,7 +105,7 @@ class Budget:
         self.spent_tokens = 0
         self.spent_usd = 0.0
         self._reserved_tokens = 0
-        self._reserved_usd = 0.0
+        self._costs = Costs()
         self._settled: asyncio.Future[None] | None = None
 
     @property
@@ -115,24 +117,25 @@ class Budget:
         while True:
             if self.tokens is not None and self.spent_tokens + tokens > self.tokens:
                 return f"{LIMIT}: run_tokens {self.tokens:,}, of which {self.spent_tokens:,} are used"
-            if self.usd is not None and self.spent_usd + usd > self.usd:
+            if self.usd is not None and self.spent_usd + self._costs.most(usd) > self.usd:
                 return f"{LIMIT}: run_usd {self.usd:g}, of which {self.spent_usd:.6g} are spent"
             fits_tokens = self.tokens is None or self.spent_tokens + self._reserved_tokens + tokens <= self.tokens
-            fits_usd = self.usd is None or self.spent_usd + self._reserved_usd + usd <= self.usd
-            if fits_tokens and fits_usd:
+            wanted = self.spent_usd + self._costs.reserved + self._costs.most(usd)
+            if fits_tokens and (self.usd is None or (wanted <= self.usd and not self._costs.unknown(usd))):
                 self._reserved_tokens += tokens
-                self._reserved_usd += usd
+                self._costs.begin(usd)
                 return None
             if self._settled is None:
                 self._settled = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._settled)
 
-    def settle(self, reserved: tuple[int, float], used: tuple[int, float]) -> None:
-        """Replace what a call had reserved by what it used: each tokens and dollars."""
+    def settle(self, reserved: tuple[int, float], used: tuple[int, float] | None) -> None:
+        """Replace what a call had reserved by what it used: each tokens and dollars; None: it was not answered."""
         self._reserved_tokens -= reserved[0]
-        self._reserved_usd = max(0.0, self._reserved_usd - reserved[1])
-        self.spent_tokens += used[0]
-        self.spent_usd += used[1]
+        self._costs.end(reserved[1], None if used is None else used[1])
+        tokens, usd = used or (0, 0.0)
+        self.spent_tokens += tokens
+        self.spent_usd += usd
         settled, self._settled = self._settled, None
         if settled is not None and not settled.done():
             settled.set_result(None)

@@ -295,7 +295,7 @@ class HostedModel:
         with trace().during(waiting=1):
             if refused := await self._budget.reserve(*reserved):
                 raise Fault(refused, "fail")
-        spent = 0.0
+        spent: float | None = None
         try:
             for number in range(1, config.attempts + 1):
                 with trace().during(waiting=1):
@@ -322,7 +322,7 @@ class HostedModel:
                 with trace().during(waiting=1):
                     await asyncio.sleep(min(pause, config.longest_wait_s))
         finally:
-            self._budget.settle(reserved, (0, spent))
+            self._budget.settle(reserved, None if spent is None else (0, spent))
         raise AssertionError("the last try returns or raises")
 
     def error(self, reason: str) -> Broke:

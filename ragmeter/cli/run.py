@@ -60,7 +60,10 @@ def run(
     fail_fast: Annotated[bool, option("Stop at the first task that breaks.", "--fail-fast")] = False,
     skip_bad: SkipBadOption = False,
     device: DeviceOption = None,
-    executor: Annotated[Literal["local", "ray"], option("Where methods answer: this process, or a Ray cluster.")] = "local",
+    executor: Annotated[
+        Literal["local", "ray"] | None,
+        option("Where methods answer: this process, or a Ray cluster (default: this process, and all GPUs of this machine)."),
+    ] = None,
     address: Annotated[str | None, option("HOST:PORT of the Ray head (default: RAY_ADDRESS, or a cluster here).")] = None,
     workers: Annotated[int | None, option("Most Ray workers per task (default: as many as fit).", min=1)] = None,
     gpus_per_worker: Annotated[float | None, option("GPUs of a Ray worker (default: by the models' sizes).", min=0.0)] = None,
@@ -141,7 +144,8 @@ def run(
         common.emit(plan_json(planned), lambda: show_plan(planned, str(common.store.folder), verbose=common.verbose))
         return WRONG if planned.missing else 0
     cluster = Shares(address, workers, gpus_per_worker, shared) if executor == "ray" else None
-    how = How(limit, fresh, reuse_replies, retry_failed, accept_failures, fail_fast, device, not no_calls, True, limits, cluster, part)
+    again = (fresh, reuse_replies, retry_failed, accept_failures, fail_fast)
+    how = How(limit, *again, device, not no_calls, True, limits, cluster, executor is None, part)
     code, value = run_and_show(chosen, how, common)
     common.emit(value, lambda: show_where(common))
     return code

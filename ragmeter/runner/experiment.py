@@ -6,7 +6,7 @@ The commands `run`, `resume` and `demo` and the Python API all end here; what th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,9 +19,10 @@ from methods.models.llm import smallest_concurrency
 from methods.spending import NO_LIMITS, LimitReached, Limits, spending
 from ragmeter.experiment import Experiment, place_of_data
 from ragmeter.runner import judging
-from ragmeter.runner.executors import Executor
-from ragmeter.runner.executors.cluster import Shares, opened
-from ragmeter.runner.loop import Outcome, execute, going_on, stoppable
+from ragmeter.runner.executors import Executor, Local
+from ragmeter.runner.executors.cluster import Shares, connected
+from ragmeter.runner.executors.devices import every_device
+from ragmeter.runner.loop import Interrupted, Outcome, execute, going_on, stoppable
 from ragmeter.runner.preflight import preflight, to_train
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.runner.revisions import begin
@@ -49,6 +50,7 @@ class How:
         processes: Trainings may run in processes of their own, see `run_trainings`.
         limits: What it may spend, before what the experiment's file says.
         cluster: The Ray cluster whose workers answer; None: this process does.
+        every_device: Without a cluster, a worker on each GPU of this machine answers, if it has several.
         part: (I, N): only the tasks whose fingerprints fall to part I of N, from 0.
     """
 
@@ -63,6 +65,7 @@ class How:
     processes: bool = False
     limits: Limits = NO_LIMITS
     cluster: Shares | None = None
+    every_device: bool = False
     part: tuple[int, int] | None = None
 
 
@@ -95,14 +98,21 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
     experiment = limited(experiment, how.limit)
     limits = limits_of(experiment, how.limits)
     require_prices(options_of(experiment, store), limits)
-    resume = f"`{going_on(experiment.name, store, *how.limits.options())}`"
-    with opened(how.cluster) as executor, smallest_concurrency(options_of(experiment, store)) as different, spending(limits, resume):
+    resume = f"`{_resume(experiment, store, how)}`"
+    with opened(how) as executor, smallest_concurrency(options_of(experiment, store)) as different, spending(limits, resume):
         # Devices of a cluster are those of its nodes.
         preflight(experiment, store, how.device if how.cluster is None else None)
         executor.check(experiment, store, how.device)
         for line in different if talk else ():
             err.print(Text(line, style="yellow"), soft_wrap=True)
         return _carried_through(experiment, store, how, executor, talk=talk)
+
+
+def opened(how: How) -> AbstractContextManager[Executor]:
+    """Return a block's executor: a cluster, all GPUs of this machine, or this process."""
+    if how.cluster is not None:
+        return connected(how.cluster)
+    return every_device() if how.every_device and how.device is None else nullcontext(Local())
 
 
 def _carried_through(experiment: Experiment, store: Store, how: How, executor: Executor, *, talk: bool) -> list[Outcome]:
@@ -131,17 +141,20 @@ def _carried_through(experiment: Experiment, store: Store, how: How, executor: E
     services = Services(seed=experiment.seed, artifacts=store.artifacts, device=how.device, cache=store.cache)
     with RunProgress(len(results), quiet=not talk) as progress:
         keeping = Store(store.folder, calls=how.calls)
-        outcomes = execute(
-            results,
-            keeping,
-            services,
-            progress,
-            retry_failed=how.retry_failed,
-            accept_failures=how.accept_failures,
-            fail_fast=how.fail_fast,
-            max_failure_rate=experiment.max_failure_rate,
-            executor=executor,
-        )
+        try:
+            outcomes = execute(
+                results,
+                keeping,
+                services,
+                progress,
+                retry_failed=how.retry_failed,
+                accept_failures=how.accept_failures,
+                fail_fast=how.fail_fast,
+                max_failure_rate=experiment.max_failure_rate,
+                executor=executor,
+            )
+        except Interrupted:
+            raise Interrupted(f"`{_resume(experiment, store, how)}` continues") from None
     if how.part is not None:
         if experiment.judges and talk:
             err.print(Text("judges are asked by `ragmeter run` over the merged store"), soft_wrap=True)
@@ -152,6 +165,11 @@ def _carried_through(experiment: Experiment, store: Store, how: How, executor: E
         error.outcomes = outcomes
         raise
     return outcomes
+
+
+def _resume(experiment: Experiment, store: Store, how: How) -> str:
+    """Return the command that continues an experiment."""
+    return going_on(experiment.name, store, *how.limits.options(), *(how.cluster.options() if how.cluster is not None else ()))
 
 
 def estimates(results: list[TaskState]) -> dict[str, Estimate]:

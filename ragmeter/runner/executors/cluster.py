@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import math
 import os
-import platform
 import re
 import secrets
-import shutil
 import socket
-import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,23 +23,21 @@ from methods.api import Method, Services
 from methods.models.llm import chats
 from methods.registry import Component
 from ragmeter.experiment import Experiment
+from ragmeter.runner.executors.nodes import Node, Place, Wanted, gpus_here, place_of, probe, reaches, refuse_nodes
 from ragmeter.runner.executors.permits import PermitServer
-from ragmeter.runner.executors.ray_method import RayMethod, value_of
+from ragmeter.runner.executors.ray_method import LOOK_S, RayMethod, value_of
 from ragmeter.runner.executors.work import Work, Worker
 from ragmeter.runner.sizes import size_of
 from ragmeter.runner.tasks import Task
 from results.store.store import Store
 
-PACKAGES = ("ragmeter", "ray", "torch", "transformers", "sentence-transformers", "bm25s", "numpy", "pyarrow")
-"""Numbers may depend on the versions of these, so all nodes must have the same."""
-OBJECTS = 75 * 2**20
-"""Bytes of object store that a node needs: queries and predictions pass through it, corpora and indexes do not."""
 OVERHEAD = 1.3
 """Memory of a GPU for a model, as a multiple of its weights in 16 bits."""
 _SENT = re.compile(r"(RAGMETER|HF|HUGGINGFACE|TRANSFORMERS|TOKENIZERS)_\w+|\w+_(API_KEY|TOKEN|URL)|(https?|no)_proxy", re.I)
 """Environment variables that workers get from the process that writes the results."""
 _KEPT = re.compile(r"RAY_\w+|TOKENIZERS_PARALLELISM")
-CONNECT_S = 5.0
+HEAD_S = 20.0
+"""Seconds for which the head may be silent before a run ends; after 60, Ray ends the process without a message."""
 
 
 @dataclass(frozen=True)
@@ -49,93 +45,29 @@ class Shares:
     """Divide a cluster among workers.
 
     Attributes:
-        address: HOST:PORT of the head; None: `RAY_ADDRESS`, or else a cluster on this machine that ends with the run.
+        address: HOST:PORT of the head; "local": a cluster on this machine that ends with the run; None: `RAY_ADDRESS`, or else "local".
         workers: At most so many per task; None: as many as fit.
         gpus: GPUs of one worker, for example 0.25; None: by the sizes of the models.
         shared: Folder that all nodes see, for corpora and indexes; None: the store's artifacts.
+        devices: GPUs of this machine, of which a worker that loads models has at least one to itself; None: see `gpus`.
     """
 
     address: str | None = None
     workers: int | None = None
     gpus: float | None = None
     shared: Path | None = None
+    devices: int | None = None
 
-
-@dataclass(frozen=True)
-class Node:
-    """Describe a node as it reports itself.
-
-    Attributes:
-        name: Its host name and address.
-        versions: Of Python and `PACKAGES`; "none" for one that is not installed.
-        missing: Folders that it does not see.
-        gpu_bytes: Memory of its smallest GPU; 0: it has none.
-    """
-
-    name: str
-    versions: Mapping[str, str]
-    missing: tuple[str, ...]
-    gpu_bytes: int
-
-
-def probe(name: str, marks: Mapping[str, str | None]) -> Node:
-    """Look at the node that this runs on.
-
-    Args:
-        name: How to call it.
-        marks: Folders that it must see; with the name of a file in it, if that must be the same folder.
-    """
-    versions = {"python": platform.python_version(), **{package: _version(package) for package in PACKAGES}}
-    missing = [folder for folder, file in marks.items() if not (Path(folder, file).exists() if file else Path(folder).exists())]
-    return Node(name, versions, tuple(missing), _gpu_bytes())
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "none"
-
-
-def _gpu_bytes() -> int:
-    if shutil.which("nvidia-smi") is None:
-        return 0
-    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    with suppress(OSError, ValueError, subprocess.TimeoutExpired):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-        return min((int(line) for line in done.stdout.split()), default=0) * 2**20
-    return 0
-
-
-def refuse_nodes(nodes: Sequence[Node], here: Node) -> None:
-    """Refuse nodes that would fail, or give other numbers.
-
-    Raises:
-        UserError: One lacks a folder, or has other packages.
-    """
-    for node in nodes:
-        if node.missing:
-            raise UserError(
-                f"node {node.name} does not see {', '.join(node.missing)}",
-                code="node-without-folder",
-                where="--executor ray",
-                try_this="mount the folder at the same path on every node; --shared FOLDER names another one for corpora and indexes",
-            )
-        different = [name for name, version in here.versions.items() if node.versions.get(name) != version]
-        if different:
-            each = ", ".join(f"{name} {node.versions.get(name, 'none')} instead of {here.versions[name]}" for name in different)
-            raise UserError(
-                f"node {node.name} has {each}",
-                code="node-versions-differ",
-                where="--executor ray",
-                try_this="install the same packages on every node, then start Ray there again",
-            )
+    def options(self) -> list[str]:
+        """Return the options of the command line that state these shares."""
+        stated = {"--address": self.address, "--workers": self.workers, "--gpus-per-worker": self.gpus, "--shared": self.shared}
+        return ["--executor", "ray", *(word for name, value in stated.items() if value is not None for word in (name, str(value)))]
 
 
 def gpu_share(components: Sequence[Component], gpu_bytes: int) -> float:
     """Return the GPUs that a worker needs for its models: a fraction in tenths, or whole ones.
 
-    A part that does not state its needs, and a model of unknown size, get a whole GPU.
+    A part that does not state its needs, and a model of unknown size, get a whole GPU, as do all if the memory of GPUs is unknown (0).
     """
     needs = [part.needs for part in components]
     if None in needs:
@@ -145,10 +77,10 @@ def gpu_share(components: Sequence[Component], gpu_bytes: int) -> float:
     if not models and not stated:
         return 0.0
     sizes = {key: size_of(*key).parameters for key in models}
-    if not stated and None in sizes.values():
+    if not gpu_bytes or (not stated and None in sizes.values()):
         return 1.0
     weights = sum((4 if models[key].dtype == "float32" else 2) * (size or 0.0) for key, size in sizes.items())
-    share = max(stated, OVERHEAD * weights) / max(1, gpu_bytes)
+    share = max(stated, OVERHEAD * weights) / gpu_bytes
     return float(math.ceil(share)) if share > 1 else math.ceil(share * 10) / 10
 
 
@@ -172,55 +104,78 @@ class RayCluster:
 
         self._shares = shares
         self._host = "127.0.0.1" if local else ray.util.get_node_ip_address()
-        self._gpu_bytes = 0
+        self._gpu_bytes = min(gpus_here(), default=0) if local else 0
         self._lock = threading.Lock()
         self._open: list[RayMethod] = []
+        self._seen: set[Path] = set()
+        self._same: tuple[Wanted, Node] | None = None
+        self.lost: Broke | None = None
 
     def check(self, experiment: Experiment, store: Store, device: str | None) -> None:
-        """Check the nodes: folders, packages, object store and GPUs.
+        """Check that the experiment can run on the nodes: folders, packages, code, weights, connections, CPUs and GPUs.
 
         Raises:
-            UserError: One of them does not fit.
+            UserError: It cannot.
         """
         import ray
 
-        nodes = [node for node in ray.nodes() if node["Alive"]]
-        self._require_objects(nodes)
-        gpus = ray.cluster_resources().get("GPU", 0)
-        wanted = "--gpus-per-worker" if self._shares.gpus else "--device" if device and device.startswith("cuda") else None
-        if wanted and not gpus:
+        refuse_batches(experiment)
+        resources = ray.cluster_resources()
+        if resources.get("CPU", 0) < 1:
             raise UserError(
-                "GPUs are asked for, and no node of the cluster has one",
+                "no node of the cluster offers a CPU, and a worker needs one",
+                code="cluster-without-cpus",
+                where="--executor ray",
+                try_this="start Ray on a node with --num-cpus 1 or more",
+            )
+        wanted = "--gpus-per-worker" if self._shares.gpus else "--device" if device and device.startswith("cuda") else None
+        if wanted and not resources.get("GPU"):
+            raise UserError(
+                "GPUs are requested, and no node of the cluster has one",
                 code="cluster-without-gpus",
                 where=wanted,
                 try_this="start Ray on a node with GPUs, or leave the option out",
             )
-        folder = self._artifacts(store.artifacts)
-        folder.mkdir(parents=True, exist_ok=True)
-        mark = folder / f".seen-{secrets.token_hex(8)}"
-        mark.touch()
-        try:
-            marks: dict[str, str | None] = {str(folder.absolute()): mark.name}
-            marks |= {os.path.abspath(os.environ[name]): None for name in ("RAGMETER_DATA", "HF_HOME") if os.environ.get(name)}
-            marks |= dict.fromkeys(_folders(experiment))
-            seen = [value_of(reference) for reference in [_probed(node, marks) for node in nodes]]
-        finally:
-            mark.unlink(missing_ok=True)
-        refuse_nodes(seen, probe("here", {}))
+        folders = {os.path.abspath(os.environ[name]) for name in ("RAGMETER_DATA", "HF_HOME") if os.environ.get(name)}
+        # Trained checkpoints are read where they were written.
+        trained = {store.folder / "checkpoints"} if any(method.needs for method in experiment.methods) else set()
+        shared = self._artifacts(store.artifacts)
+        parts = [part for method in experiment.methods for part in method.components]
+        seen, here = self._probed(dict.fromkeys(folders), {shared, *trained}, parts)
+        refuse_nodes(seen, here)
+        # Nodes may join later: each worker looks whether it runs the same code.
+        self._same = Wanted({}, {}, ray.cloudpickle.dumps(parts)), here
         self._gpu_bytes = min((node.gpu_bytes for node in seen if node.gpu_bytes), default=0)
-
-    @staticmethod
-    def _require_objects(nodes: Sequence[Mapping[str, Any]]) -> None:
-        for node in nodes:
-            size = node["Resources"].get("object_store_memory", 0.0)
-            if size < OBJECTS:
-                name, mib = node["NodeManagerHostname"], 2**20
+        largest = max(node["Resources"].get("GPU", 0.0) for node in _nodes())
+        for method in experiment.methods if largest else ():
+            if (gpus := self._gpus(list(method.components), device)) > largest:
                 raise UserError(
-                    f"the object store of node {name} has {size / mib:,.0f} MiB; {OBJECTS / mib:,.0f} are needed",
-                    code="object-store-too-small",
+                    f"a worker of {method.name} needs {gpus:g} GPUs of one node, and no node has more than {largest:g}",
+                    code="worker-too-large",
                     where="--executor ray",
-                    try_this=f"ray start … --object-store-memory {4 * OBJECTS}",
+                    try_this="nodes with more or larger GPUs, a smaller model, or --gpus-per-worker if it needs less",
                 )
+
+    def _probed(self, folders: dict[str, str | None], marked: set[Path], parts: Sequence[Component]) -> tuple[list[Node], Node]:
+        """Look at all nodes, and at this process; the marked folders must be the same ones everywhere."""
+        import ray
+
+        marks = {folder.absolute(): folder.absolute() / f".seen-{secrets.token_hex(8)}" for folder in marked}
+        urls = {str(getattr(item, "url", "")) for part in parts for item in (part.config, *chats(part.config))}
+        addresses = {url.partition("?")[0]: place for url in sorted(urls) if (place := place_of(url)) is not None}
+        with socket.create_server((self._host, 0)) as command:
+            addresses["the process of the command"] = command.getsockname()[:2]
+            for folder, mark in marks.items():
+                folder.mkdir(parents=True, exist_ok=True)
+                mark.touch()
+            try:
+                every = folders | {str(folder): mark.name for folder, mark in marks.items()}
+                wanted = Wanted(every, addresses, ray.cloudpickle.dumps(list(parts)))
+                nodes = [_seen(node, wanted) for node in _nodes()]
+                return [_node_of(name, reference) for name, reference in nodes], probe("here", wanted)
+            finally:
+                for mark in marks.values():
+                    mark.unlink(missing_ok=True)
 
     def _artifacts(self, folder: Path) -> Path:
         return self._shares.shared or folder
@@ -229,6 +184,8 @@ class RayCluster:
         import ray
 
         assert services.artifacts is not None
+        if self.lost is not None:
+            raise self.lost
         folder = self._artifacts(services.artifacts).absolute()
         cache = services.cache.absolute() if services.cache is not None else None
         own = task.services(Services(services.seed, folder, services.device, cache=cache))
@@ -238,11 +195,15 @@ class RayCluster:
 
         def work(corpus: Path, questions: Any) -> Work:
             opened = (permits.place, permits.key, permits.limited, permits.account is not None)
-            return Work(task.method.composition, own, corpus, questions, sent, *opened)
+            return Work(task.method.composition, own, corpus, questions, sent, *opened, self._same)
 
-        def place_of(corpus: Corpus) -> Path:
+        def path_of(corpus: Corpus) -> Path:
             if corpus.folder is not None:
-                return corpus.folder.absolute()
+                path = corpus.folder.absolute()
+                if path not in self._seen:
+                    refuse_nodes(*self._probed({str(path): None}, set(), ()))
+                    self._seen.add(path)
+                return path
             path = folder / "corpora" / f"{corpus.fingerprint}.arrow"
             if not path.exists():
                 corpus.save(path)
@@ -250,10 +211,11 @@ class RayCluster:
 
         resources = ray.cluster_resources()
         gpus = self._gpus(components, services.device) if resources.get("GPU") else 0.0
-        fitting = int(min(resources.get("CPU", 1), resources["GPU"] / gpus if gpus else math.inf)) or 1
-        start = ray.remote(Worker).options(num_cpus=1, num_gpus=gpus, scheduling_strategy="SPREAD").remote
+        cpus = 0 if gpus and self._shares.devices else 1  # a machine may have more GPUs than cores
+        fitting = int(min(resources.get("CPU", 1) if cpus else math.inf, resources["GPU"] / gpus if gpus else math.inf)) or 1
+        start = ray.remote(Worker).options(num_cpus=cpus, num_gpus=gpus, scheduling_strategy="SPREAD").remote
         workers = min(fitting, self._shares.workers or fitting)
-        method = RayMethod(start, work, permits, place_of, workers, task.run.questions)
+        method = RayMethod(start, work, permits, path_of, workers, task.run.questions)
         with self._lock:
             self._open.append(method)
         return method
@@ -261,38 +223,84 @@ class RayCluster:
     def _gpus(self, components: Sequence[Component], device: str | None) -> float:
         if self._shares.gpus is not None:
             return self._shares.gpus
-        return 0.0 if device == "cpu" else gpu_share(components, self._gpu_bytes)
+        share = 0.0 if device == "cpu" else gpu_share(components, self._gpu_bytes)
+        return max(1.0, share) if share and self._shares.devices else share
 
     def release(self, method: Method) -> None:
         with self._lock:
             if not isinstance(method, RayMethod) or method not in self._open:
                 return
             self._open.remove(method)
-        method.close()
+        method.close(kill=self.lost is None)
 
     def interrupt(self) -> None:
         with self._lock:
             for method in self._open:
-                method.stop()
+                method.stop(self.lost)
+
+    def watch(self, head: Place, ended: threading.Event) -> None:
+        """End the methods if the head does not answer for `HEAD_S`, until an event is set."""
+        heard = time.monotonic()
+        while not ended.wait(LOOK_S):
+            if reaches(head):
+                heard = time.monotonic()
+            elif time.monotonic() - heard > HEAD_S:
+                self.lost = _cluster_lost(f"its head at {head[0]}:{head[1]} has not answered for {HEAD_S:g} seconds")
+                self.interrupt()
+                return
 
 
-def _probed(node: Mapping[str, Any], marks: Mapping[str, str | None]) -> Any:
+def refuse_batches(experiment: Experiment) -> None:
+    """Refuse models that are asked in batches: each worker would collect, submit and remember batches of its own.
+
+    Raises:
+        UserError: A method has one.
+    """
+    for method in experiment.methods:
+        for chat in chats([part.config for part in method.components]):
+            if chat.batch:
+                raise UserError(
+                    f"{method.name} asks {chat.model} in batches (`batch: true`), which one process must collect",
+                    code="batch-with-ray",
+                    where="--executor ray",
+                    try_this="leave out --executor ray: workers do not make a batch faster; or `batch: false`",
+                )
+
+
+def _nodes() -> list[Mapping[str, Any]]:
+    import ray
+
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def _seen(node: Mapping[str, Any], wanted: Wanted) -> tuple[str, Any]:
     """Run `probe` on a node."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
     name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
-    return ray.remote(probe).options(num_cpus=0, scheduling_strategy=there).remote(name, marks)
+    return name, ray.remote(probe).options(num_cpus=0, scheduling_strategy=there, max_retries=0).remote(name, wanted)
 
 
-def _folders(experiment: Experiment) -> Iterator[str]:
-    """Yield the local models that an experiment's parts read."""
-    for method in experiment.methods:
-        for part in method.components:
-            for item in part.needs.checkpoints if part.needs else ():
-                if Path(item.model).is_absolute() and Path(item.model).exists():
-                    yield item.model
+def _node_of(name: str, reference: Any) -> Node:
+    """Return what a node reports.
+
+    Raises:
+        UserError: It cannot run ragmeter.
+    """
+    import ray
+
+    try:
+        node: Node = value_of(reference)
+        return node
+    except (ImportError, AttributeError, ray.exceptions.RayError) as error:
+        raise UserError(
+            f"node {name} cannot run ragmeter: {str(error).strip().splitlines()[-1]}",
+            code="node-without-ragmeter",
+            where="--executor ray",
+            try_this="`pip install 'ragmeter[ray]'` in the environment in which Ray was started on this node, the same version as here",
+        ) from None
 
 
 @contextmanager
@@ -305,32 +313,45 @@ def connected(shares: Shares) -> Iterator[RayCluster]:
         Broke: The cluster was lost.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    address = None if shares.address == "local" else shares.address or os.environ.get("RAY_ADDRESS") or None
+    if address is None and "ray" not in sys.modules:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # as `ray.init` chooses for a cluster here, which warns about it
     try:
         import ray
     except ImportError:
         raise MissingPackage("ray", "ray", "--executor ray") from None
-    address = shares.address or os.environ.get("RAY_ADDRESS") or None
     if address:
         _require_reachable(address)
-    where = {"address": address} if address else {"address": "local", "include_dashboard": False}
+    here = {"address": "local", "include_dashboard": False, "num_gpus": shares.devices}
+    where = {"address": address} if address else here
     began = not ray.is_initialized()
     if began:
         paths = {"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}} if os.environ.get("PYTHONPATH") else {}
         try:
             ray.init(**where, runtime_env=paths, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise _unreachable(str(address or "this machine"), str(error)) from None
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            raise _refused(str(address or "this machine"), str(error)) from None
+    cluster = RayCluster(shares, local=address is None)
+    ended = threading.Event()
+    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    threading.Thread(target=cluster.watch, args=((host, int(port)), ended), name="head of the cluster", daemon=True).start()
     try:
-        yield RayCluster(shares, local=address is None)
+        yield cluster
     except ray.exceptions.RayError as error:
-        raise Broke(
-            f"the Ray cluster was lost: {str(error).strip().splitlines()[0]}",
-            code="cluster-lost",
-            try_this="start it again, then the same command: it continues where it was",
-        ) from None
+        raise cluster.lost or _cluster_lost(str(error).strip().splitlines()[0]) from None
     finally:
+        ended.set()
         if began:
             ray.shutdown()
+
+
+def _cluster_lost(why: str) -> Broke:
+    return Broke(
+        f"the Ray cluster was lost: {why}; what was answered is kept",
+        code="cluster-lost",
+        where="--executor ray",
+        try_this="start it again, then the same command: it continues with what is left",
+    )
 
 
 def _require_reachable(address: str) -> None:
@@ -345,25 +366,25 @@ def _require_reachable(address: str) -> None:
             try_this="run the command on the head node, with --address HOST:PORT as `ray start --head` printed it",
         )
     host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
-    except (OSError, ValueError, OverflowError) as error:
-        raise _unreachable(address, str(error)) from None
+    if not host or not port.isdecimal() or not reaches((host, int(port))):
+        raise UserError(
+            f"no Ray cluster answers at {address}",
+            code="cluster-unreachable",
+            where="--address",
+            try_this="`ray start --head` on the head node prints the address; without --address a cluster is started on this machine",
+        )
 
 
-def _unreachable(address: str, why: str) -> UserError:
+def _refused(address: str, why: str) -> UserError:
+    """Return why Ray did not let this process in, although something listens there."""
+    what = " ".join(why.split()) or "no reason given"
+    if "version mismatch" in what.lower():
+        remedy = "install the same Ray and Python on every node, then start Ray there again"
+        return UserError(f"{address}: {what}", code="node-versions-differ", where="--address", try_this=remedy)
     return UserError(
-        f"no Ray cluster answers at {address}: {why.strip().splitlines()[0] if why.strip() else 'no reason given'}",
-        code="cluster-unreachable",
+        f"the Ray cluster at {address} lets nobody in from here: {what}",
+        code="cluster-refused",
         where="--address",
-        try_this="`ray start --head` on the head node prints the address; without --address a cluster is started on this machine",
+        try_this="run the command on a node of the cluster, with the RAY_AUTH_MODE of `ray start`: with a file ~/.ray/auth_token, a head "
+        "wants `export RAY_AUTH_MODE=token` and this file on every node and here",
     )
-
-
-def opened(shares: Shares | None) -> Any:
-    """Return a block's executor: a cluster, or this process."""
-    from contextlib import nullcontext
-
-    from ragmeter.runner.executors import Local
-
-    return nullcontext(Local()) if shares is None else connected(shares)

@@ -102,7 +102,7 @@ class _Served:
         self._joined: dict[tuple[Address, int], int] = {}
         self._held: Counter[Address] = Counter()
         self._reserved: list[tuple[Budget, tuple[int, float]]] = []
-        self._charged: list[float] = []
+        self._charged: list[tuple[float, str]] = []
 
     def serve(self) -> None:
         """Do what the worker asks for, until it is gone."""
@@ -179,20 +179,20 @@ class _Served:
             self._reserved.append((budget, most))
         return refused
 
-    def _settle(self, address: Address, reserved: tuple[int, float], used: tuple[int, float]) -> None:
+    def _settle(self, address: Address, reserved: tuple[int, float], used: tuple[int, float] | None) -> None:
         budget = self._server.budget(address, None, None)
         self._reserved.remove((budget, reserved))
         budget.settle(reserved, used)
 
-    async def _charge(self, most: float) -> None:
+    async def _charge(self, most: float, place: str) -> None:
         assert self._server.account is not None
-        await self._server.account.reserve(most)
-        self._charged.append(most)
+        await self._server.account.reserve(most, place)
+        self._charged.append((most, place))
 
-    def _spend(self, most: float, usd: float) -> None:
+    def _spend(self, most: float, usd: float | None, place: str) -> None:
         assert self._server.account is not None
-        self._charged.remove(most)
-        self._server.account.settle(most, usd)
+        self._charged.remove((most, place))
+        self._server.account.settle(most, usd, place)
 
     def _release(self) -> None:
         for task in list(self._waiting.values()):
@@ -204,8 +204,8 @@ class _Served:
             self._limiters[address].part(name)
         for budget, most in self._reserved:
             budget.settle(most, most)  # the calls may have been answered, and nobody knows what they took
-        for usd in list(self._charged):
-            self._spend(usd, usd)
+        for usd, place in list(self._charged):
+            self._spend(usd, usd or None, place)
         self._held.clear()
 
 
@@ -346,14 +346,14 @@ class _Budget(Budget):
     async def reserve(self, tokens: int, usd: float) -> str | None:
         def undo(refused: str | None) -> None:
             if refused is None:
-                self.settle((tokens, usd), (0, 0.0))
+                self.settle((tokens, usd), None)
 
         limits = (self.tokens, self.usd)
         refused: str | None = await self._permits.wait(undo, "reserve", self._address, limits, (tokens, usd))
         return refused
 
-    def settle(self, reserved: tuple[int, float], used: tuple[int, float]) -> None:
-        self._permits.tell("settle", self._address, tuple(reserved), tuple(used))
+    def settle(self, reserved: tuple[int, float], used: tuple[int, float] | None) -> None:
+        self._permits.tell("settle", self._address, tuple(reserved), used)
 
 
 class RemoteAccount(Account):
@@ -372,11 +372,11 @@ class RemoteAccount(Account):
         assert self._late is not None
         return self._late
 
-    async def reserve(self, most: float) -> None:
-        await self._permits.wait(lambda _: self.settle(most, 0.0), "charge", most)
+    async def reserve(self, most: float, place: str) -> None:
+        await self._permits.wait(lambda _: self.settle(most, None, place), "charge", most, place)
 
-    def settle(self, most: float, usd: float) -> None:
-        self._permits.tell("spend", most, usd)
+    def settle(self, most: float, usd: float | None, place: str) -> None:
+        self._permits.tell("spend", most, usd, place)
 
 
 class RemoteCache(ResponseCache):

@@ -8,7 +8,8 @@ every question is answered once.
 from __future__ import annotations
 
 import math
-import threading
+import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -24,6 +25,8 @@ from ragmeter.runner.executors.permits import PermitServer
 
 LOOK_S = 0.5
 """Seconds between two checks for an interruption while a method waits for its workers."""
+ROOM_S = 20.0
+"""Seconds without a started worker after which a message says that the cluster is full."""
 LOSSES = 5
 """Workers that may be lost without an answer in between."""
 
@@ -52,7 +55,7 @@ class RayMethod:
         self._reference: Any = None
         self._workers: list[Any] = []
         self._losses = 0
-        self._stopped = threading.Event()
+        self._stopped: BaseException | None = None
         self._in_flight = 1
         self.waits = False
 
@@ -65,7 +68,7 @@ class RayMethod:
         import ray
 
         self._reference = ray.put(self._work(self._place_of(corpus), self._prepared))
-        ready = self._first(lambda worker: worker.index.remote())
+        ready = self._first(lambda worker: worker.index.remote(self._reference))
         self._in_flight, self.waits = ready.in_flight, ready.waits
         return ready.indexed if isinstance(ready.indexed, Indexed) else Indexed()
 
@@ -82,14 +85,26 @@ class RayMethod:
         while True:
             fresh = not self._workers
             if fresh:
-                self._workers.append(self._start(self._reference))
+                self._workers.append(self._start())
+                self._wait_for_room(self._workers[0])
             worker = self._workers[0]
             try:
                 if fresh and self._in_flight > 1:  # it was lost behind `index`
-                    self._wait(worker.index.remote())
+                    self._wait(worker.index.remote(self._reference))
                 return self._wait(ask(worker))
             except ray.exceptions.RayActorError as error:
                 self._lose(worker, error)
+
+    def _wait_for_room(self, worker: Any) -> None:
+        """Wait until a worker runs, or is lost; tell the user what it waits for."""
+        import ray
+
+        started, since, noted = worker.started.remote(), time.monotonic(), False
+        while not ray.wait([started], timeout=LOOK_S)[0]:
+            self._look()
+            if not noted and time.monotonic() - since > ROOM_S:
+                noted, free = True, ray.available_resources()
+                sys.stderr.write(f"waiting for room: the cluster has {free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs free\n")
 
     def _wait(self, reference: Any) -> Any:
         """Return the value of a reference; ends when the run is interrupted."""
@@ -100,8 +115,8 @@ class RayMethod:
         return value_of(reference)
 
     def _look(self) -> None:
-        if self._stopped.is_set():
-            raise Cancelled
+        if self._stopped is not None:
+            raise self._stopped
 
     def _lose(self, worker: Any, error: BaseException) -> None:
         """Count a lost worker.
@@ -109,7 +124,10 @@ class RayMethod:
         Raises:
             Broke: One after another was lost.
         """
+        import ray
+
         self._workers.remove(worker)
+        ray.kill(worker)  # it may only be out of reach, and must not ask any more
         self._losses += 1
         if self._losses >= LOSSES:
             raise Broke(
@@ -136,9 +154,9 @@ class RayMethod:
         opening: dict[Any, Any] = {}
 
         def open_worker() -> None:
-            worker = self._start(self._reference)
+            worker = self._start()
             self._workers.append(worker)
-            first = worker.index.remote()
+            first = worker.index.remote(self._reference)
             opening[worker.build_for.remote(list(self._built_for)) if self._built_for else first] = worker
 
         exhausted = False
@@ -190,25 +208,40 @@ class RayMethod:
         if limit is not None:
             raise limit
 
-    def stop(self) -> None:
-        """Wake the callers that wait for a worker."""
-        self._stopped.set()
+    def stop(self, error: BaseException | None = None) -> None:
+        """Raise an error where somebody waits for a worker; None: `Cancelled`."""
+        self._stopped = error or Cancelled()
 
-    def close(self) -> None:
-        """End the workers."""
+    def close(self, *, kill: bool = True) -> None:
+        """End the workers; without a cluster (`kill=False`) they end themselves."""
         import ray
 
-        for worker in self._workers:
+        for worker in self._workers if kill else ():
             ray.kill(worker)
         self._workers.clear()
         self._permits.close()
 
 
 def value_of(reference: Any) -> Any:
-    """Return a value of a worker; what its code raised is raised as it was."""
+    """Return a value of a worker; what its code raised is raised as it was.
+
+    Raises:
+        Broke: A node has no room for the value.
+    """
     import ray
 
+    fault: Exception
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        raise (error.cause if isinstance(error.cause, Exception) else error) from None
+        fault = error.cause if isinstance(error.cause, Exception) else error
+    except (ray.exceptions.OutOfDiskError, ray.exceptions.ObjectStoreFullError) as error:
+        fault = error
+    if isinstance(fault, ray.exceptions.OutOfDiskError | ray.exceptions.ObjectStoreFullError):
+        raise Broke(
+            f"a node has no room for what workers exchange, in memory or on disk: {str(fault).strip().splitlines()[0]}",
+            code="object-store-full",
+            where="--executor ray",
+            try_this="free space in Ray's folder (/tmp/ray) or `ray start … --object-store-memory BYTES`; the same command continues",
+        )
+    raise fault from None

@@ -22,6 +22,7 @@ from methods.models.limits import execution, limiters
 from methods.models.reply_cache import share
 from methods.pipeline import Composition
 from methods.spending import replace_account
+from ragmeter.runner.executors.nodes import Node, Wanted, probe, refuse_nodes
 from ragmeter.runner.executors.permits import Permits, Place, RemoteAccount, RemoteCache
 from results.store.mounts import network_here
 
@@ -38,6 +39,7 @@ class Work:
         variables: Environment variables that hold keys and places of data.
         place, key, limited: Of the `PermitServer`.
         charged: Whether calls pass the account of the server.
+        same: What to look for where a worker runs, and what the process of the command found; None: it runs on that machine.
     """
 
     composition: Composition
@@ -49,6 +51,7 @@ class Work:
     key: bytes
     limited: bool
     charged: bool
+    same: tuple[Wanted, Node] | None
 
 
 @dataclass(frozen=True)
@@ -96,33 +99,35 @@ class Backlog(Iterator[Query]):
 
 
 class Worker:
-    """Answers queries of one task in a process of its own.
+    """Answers queries of one task in a process of its own."""
 
-    Args:
-        work: The task.
-    """
+    def started(self) -> None:
+        """Return when the process runs."""
 
-    def __init__(self, work: Work) -> None:
+    def index(self, work: Work) -> Ready:
+        """Build the method, make the index or open it, and report what that took.
+
+        Args:
+            work: The task.
+        """
         os.environ.update(work.variables)
+        if work.same is not None:
+            wanted, here = work.same
+            refuse_nodes([probe(os.uname().nodename, wanted)], here)
         permits = Permits(work.place, work.key, work.limited)
         limiters.make = permits.limiter
         if work.charged:
             replace_account(RemoteAccount(permits))
         if work.services.cache is not None:
             share(work.services.cache, RemoteCache(permits))
-        self._work = work
         self._backlog = Backlog()
         self._answered: queue.SimpleQueue[Prediction | BaseException] = queue.SimpleQueue()
-        self._permits = permits
-
-    def index(self) -> Ready:
-        """Build the method, make the index or open it, and say what that took."""
-        with execution(self._permits.budget):
-            self._method = self._work.composition.build(with_local_embeddings(self._work.services))
-        if self._work.questions is not None and isinstance(self._method, Control):
-            self._method.prepare(self._work.questions)
+        with execution(permits.budget):
+            self._method = work.composition.build(with_local_embeddings(work.services))
+        if work.questions is not None and isinstance(self._method, Control):
+            self._method.prepare(work.questions)
         threading.Thread(target=self._answer, name="answers", daemon=True).start()
-        indexed = self._method.index(Corpus.open(self._work.corpus))
+        indexed = self._method.index(Corpus.open(work.corpus))
         method: Any = self._method
         in_flight = int(getattr(method, "in_flight", IN_FLIGHT))
         return Ready(os.getpid(), os.uname().nodename, indexed, in_flight, bool(getattr(method, "waits", False)))

@@ -147,7 +147,7 @@ def test_cached_replies_pass_a_limit_of_no_calls(run: Any, served: Served) -> No
 
 def test_reported_cost_counts_and_is_stored(run: Any, served: Served) -> None:
     served.header = "0.25"
-    (outcome,), store = run(limits=Limits(max_usd=1.1), concurrency=1, **dict.fromkeys(PRICE, 0.0))
+    (outcome,), store = run(limits=Limits(max_usd=1.1), concurrency=4, **dict.fromkeys(PRICE, 0.0))
     assert isinstance(outcome.error, LimitReached)
     assert len(served.calls) == 4
     (run_id,) = (row.run for row in queries.runs(store, "spent"))
@@ -165,7 +165,7 @@ def test_missing_usage_is_an_unknown_cost_below_the_table(run: Any, served: Serv
 
 def test_requests_to_an_app_count(tmp_path: Path) -> None:
     with app(lambda request: {"answer": "Lyon", "usd": 0.5}) as (url, requests):
-        config = json.dumps({"url": url, "answer": "answer", "cost": "usd", "concurrency": 1})
+        config = json.dumps({"url": url, "answer": "answer", "cost": "usd", "concurrency": 4})
         text = FILE.replace("id: bm25, reader: {{id: chat, config: {{llm: {llm}}}}}", "id: http, config: {llm}")
         store = Store(tmp_path / "store")
         read = experiment.parse(text.format(questions=QUESTIONS, llm=config, judges="[]"), "spent.yaml", store=store.folder)

@@ -13,11 +13,11 @@ ROOT = Path(__file__).resolve().parents[4]
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[None]:
-    """A small cluster in which workers import the packages of this checkout."""
+    """A small cluster with two GPUs that do not exist, in which workers import the packages of this checkout."""
     ray = pytest.importorskip("ray")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    small = {"num_cpus": 2, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+    small = {"num_cpus": 2, "num_gpus": 2, "object_store_memory": 80 * 2**20, "include_dashboard": False}
     ray.init("local", **small, runtime_env={"env_vars": {"PYTHONPATH": path}}, log_to_driver=False, logging_level="ERROR")
     yield
     ray.shutdown()

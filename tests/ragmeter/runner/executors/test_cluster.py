@@ -1,18 +1,20 @@
 from __future__ import annotations
 
+import socket
 import sys
-from dataclasses import replace
+import threading
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from methods.api import Services
 from methods.registry import Component
+from ragmeter import experiment
 from ragmeter.runner.executors import cluster
-from ragmeter.runner.executors.cluster import Node, RayCluster, Shares, connected, gpu_share, probe, refuse_nodes, variables
+from ragmeter.runner.executors.cluster import RayCluster, Shares, connected, gpu_share, refuse_batches, variables
+from ragmeter.runner.executors.ray_method import RayMethod, value_of
 from tests.support.errors import raises
-
-HERE = Node("here", {"python": "3.12.1", "torch": "2.9.0", "ray": "none"}, (), 0)
 
 
 def test_a_cluster_without_ray_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,28 +34,49 @@ def test_an_address_where_no_head_listens_is_refused_at_once(address: str, code:
         pass
 
 
-def test_nodes_with_other_packages_or_without_a_folder_are_refused() -> None:
-    refuse_nodes([HERE], HERE)
-    with raises("node-versions-differ") as caught:
-        refuse_nodes([HERE, replace(HERE, name="b", versions={**HERE.versions, "torch": "2.8.0"})], HERE)
-    assert "torch 2.8.0 instead of 2.9.0" in caught.value.what
-    with raises("node-without-folder"):
-        refuse_nodes([replace(HERE, missing=("/data",))], HERE)
+def test_batches_are_refused_before_a_cluster_is_asked() -> None:
+    text = """\
+name: x
+benchmarks: [{id: worlds/multihop, setting: distractor, limit: 1}]
+methods: [{id: bm25, reader: {id: chat, config: {llm: {model: m, key_variable: null, batch: true}}}}]
+metrics: [em]
+"""
+    with raises("batch-with-ray"):
+        refuse_batches(experiment.parse(text, "x.yaml"))
+    refuse_batches(experiment.parse(text.replace("batch: true", "batch: false"), "x.yaml"))
 
 
-def test_a_folder_of_the_same_path_that_is_not_shared_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "mark").touch()
-    seen = probe("n", {str(tmp_path): "mark", str(tmp_path / "."): None})
-    assert seen.missing == ()
-    assert seen.versions["ragmeter"] != "none"
-    assert probe("n", {str(tmp_path): "other"}).missing == (str(tmp_path),)
+def test_a_run_ends_when_the_head_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setattr(cluster, "HEAD_S", 0.05)
+    monkeypatch.setattr(cluster, "LOOK_S", 0.02)
+    head = socket.create_server(("127.0.0.1", 0))
+    executor = RayCluster(Shares(), local=True)
+    waiting = RayMethod(None, None, None, None, 1, 1)  # type: ignore[arg-type]
+    executor._open.append(waiting)
+    ended = threading.Event()
+    watch = threading.Thread(target=executor.watch, args=(head.getsockname(), ended))
+    watch.start()
+    time.sleep(0.15)
+    waiting._look()  # it answers
+    head.close()
+    watch.join(10)
+    with raises("cluster-lost"):
+        waiting._look()
+    with raises("cluster-lost"):
+        executor.build(None, Services(artifacts=Path()))  # type: ignore[arg-type]
 
 
-def test_a_small_object_store_is_refused() -> None:
-    node: dict[str, Any] = {"NodeManagerHostname": "a", "Resources": {"object_store_memory": cluster.OBJECTS}}
-    RayCluster._require_objects([node])
-    with raises("object-store-too-small"):
-        RayCluster._require_objects([node, {**node, "Resources": {"object_store_memory": 2**20}}])
+@pytest.mark.parametrize("fault", ["OutOfDiskError", "ObjectStoreFullError"])
+def test_a_node_without_room_for_values_is_named_as_such(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+
+    def full(reference: object) -> None:
+        raise getattr(ray.exceptions, fault)("no space left")
+
+    monkeypatch.setattr(ray, "get", full)
+    with raises("object-store-full"):
+        value_of(None)
 
 
 def test_the_share_of_a_gpu_follows_from_the_sizes_of_models() -> None:
@@ -61,6 +84,7 @@ def test_the_share_of_a_gpu_follows_from_the_sizes_of_models() -> None:
     assert gpu_share([bm25], 24 * 10**9) == 0
     assert gpu_share([bm25, dense], 80 * 10**9) == 0.5  # 7e9 · 4 bytes · 1.3
     assert gpu_share([dense], 10 * 10**9) == 4
+    assert gpu_share([dense], 0) == 1  # without nvidia-smi
     assert gpu_share([Component.of("dense", {"model": "acme/embedder"})], 80 * 10**9) == 1
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from methods.models.limits import LIMIT, Address, execution
 from methods.models.reply_cache import Call, ResponseCache
-from methods.spending import Limits, spending
+from methods.spending import LimitReached, Limits, spending
 from ragmeter.runner.executors.permits import Permits, PermitServer, RemoteAccount, RemoteCache
 from tests.support.errors import raises
 
@@ -140,13 +140,13 @@ def test_calls_of_all_workers_pass_one_account_and_what_a_lost_one_held_counts_a
         lost, other = worker(server), worker(server)
 
         async def call(permits: Permits, usd: float) -> None:
-            async with RemoteAccount(permits).charged(0.3) as charge:
+            async with RemoteAccount(permits).charged(0.3, "m") as charge:
                 charge.usd = usd
 
         async def calls() -> None:
             await call(other, 0.1)
             await call(lost, 0.1)
-            await RemoteAccount(lost).reserve(0.3)
+            await RemoteAccount(lost).reserve(0.3, "m")
             vanish(lost)
             await call(other, 0.1)
             with raises("limit-reached"):
@@ -156,6 +156,26 @@ def test_calls_of_all_workers_pass_one_account_and_what_a_lost_one_held_counts_a
         server.close()
     assert account is not None
     assert (account.calls, round(account.usd, 6), account.reached) == (4, 0.6, "max_calls 4")
+
+
+def test_workers_stay_within_dollars_that_only_the_endpoint_states() -> None:
+    with spending(Limits(max_usd=1.0), "`again`") as account:
+        server = PermitServer("127.0.0.1", None)
+        workers = [RemoteAccount(worker(server)) for _ in range(3)]
+
+        async def call(number: int) -> None:
+            async with workers[number % 3].charged(0.0, "m") as charge:
+                await asyncio.sleep(0.001)
+                charge.usd = 0.3
+
+        async def calls() -> list[BaseException | None]:
+            return await asyncio.gather(*map(call, range(12)), return_exceptions=True)
+
+        refused = [error for error in asyncio.run(calls()) if error is not None]
+        server.close()
+    assert account is not None
+    assert (account.calls, round(account.usd, 6)) == (3, 0.9)
+    assert [type(error) for error in refused] == [LimitReached] * 9
 
 
 def test_workers_learn_from_the_server_that_the_hours_are_over() -> None:

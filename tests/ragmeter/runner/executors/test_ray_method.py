@@ -139,3 +139,16 @@ def test_a_limit_of_calls_holds_over_workers_and_the_next_run_asks_the_rest(
     (outcome,) = run(text, tmp_path, Shares(workers=2))
     assert outcome.status == FINISHED
     assert set(rows(tmp_path)["predictions"]) <= set(calm["predictions"])
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ["demo", "demo-graph", "demo-styles", "demo-compression"])
+def test_tables_of_the_demo_are_equal_with_workers(name: str, tmp_path: Path) -> None:
+    every = {}
+    for place, shares in (("local", None), ("ray", Shares(workers=2))):
+        store = Store(tmp_path / place)
+        outcomes = run_experiment(experiment.load(name, store=store.folder), store, How(limit=4, cluster=shares), talk=False)
+        assert [outcome.error for outcome in outcomes if outcome.status != FINISHED] == []
+        every[place] = rows(store.folder)
+    assert every["ray"] == every["local"]

@@ -395,10 +395,16 @@ class Rendered(NamedTuple):
     tokens: int
 
 
-class _Loaded:
-    """A model in memory, with those who wait for it; whoever asks, prompts are generated together."""
+class Loaded:
+    """A model in memory, with those who wait for it; whoever asks, prompts are generated together.
 
-    def __init__(self, config: LocalConfig, device: str | None) -> None:
+    Args:
+        config: Options.
+        device: "cpu", "cuda" …; None chooses.
+        own: Load weights that the caller may change; an adapter always gets its own.
+    """
+
+    def __init__(self, config: LocalConfig, device: str | None, own: bool = False) -> None:
         from methods.models.causal import CausalConfig, CausalModel
         from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
 
@@ -410,13 +416,14 @@ class _Loaded:
             "max_prompt_tokens": config.max_prompt_tokens,
             "batch_size": config.batch_size,
         }
+        own = own or config.adapter is not None
         self._known: dict[tuple[Any, ...], Rendered] = {}
         self.decodes = is_encoder_decoder(config.local, config.revision)
         self.starts: dict[str, tuple[int, ...]] = {}
         self.model: CausalModel | Seq2SeqModel = (
-            Seq2SeqModel(Seq2SeqConfig.model_validate(options), device, own=config.adapter is not None)
+            Seq2SeqModel(Seq2SeqConfig.model_validate(options), device, own=own)
             if self.decodes
-            else CausalModel(CausalConfig.model_validate(options), device, own=config.adapter is not None)
+            else CausalModel(CausalConfig.model_validate(options), device, own=own)
         )
         if config.adapter is not None:
             self.model.model = adapted(self.model.model, config.adapter, where="llm.adapter").eval()
@@ -460,20 +467,20 @@ class _Loaded:
         return [results[number] for number in range(len(jobs))]
 
 
-_loaded: weakref.WeakValueDictionary[tuple[Any, ...], _Loaded] = weakref.WeakValueDictionary()
+_loaded: weakref.WeakValueDictionary[tuple[Any, ...], Loaded] = weakref.WeakValueDictionary()
 
 
-def _weights(config: LocalConfig, device: str | None) -> _Loaded:
+def _weights(config: LocalConfig, device: str | None) -> Loaded:
     """The model that options name; held by whoever uses it, and by nothing else."""
     key = (config.local, config.revision, config.adapter, config.dtype, config.max_prompt_tokens, config.batch_size, device)
-    loaded = _loaded[key] = _loaded.get(key) or _Loaded(config, device)
+    loaded = _loaded[key] = _loaded.get(key) or Loaded(config, device)
     return loaded
 
 
-class _OwnCounter:
+class OwnCounter:
     """Counts by a model's own tokenizer and chat template: a `Counter`."""
 
-    def __init__(self, loaded: _Loaded, variables: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, loaded: Loaded, variables: Mapping[str, Any] | None = None) -> None:
         self._loaded, self._model, self._variables = loaded, loaded.model, variables
         self.name = f"the tokenizer of {loaded.model.config.model}"
 
@@ -518,7 +525,7 @@ class LocalBackend(_Here):
         wanted = template_variables(tokenizer, config.template, "llm.template")
         self.variables = {} if thinks or wanted else template_variables(tokenizer, NO_THINKING)
         self.variables |= wanted
-        self.counter: Counter = _OwnCounter(self.weights, self.variables)
+        self.counter: Counter = OwnCounter(self.weights, self.variables)
         self.room: int | None = self.weights.with_room(config.max_tokens).room
         self.together = 4 * config.batch_size
         self._sampling = Sampling(config.temperature, config.top_p, seed=seed) if config.temperature else None
@@ -559,7 +566,7 @@ class LabelModel:
     def __init__(self, config: LocalConfig, *, role: str, device: str | None = None) -> None:
         self.role = role
         self._weights = _weights(config, device)
-        self.counter: Counter = _OwnCounter(self._weights)
+        self.counter: Counter = OwnCounter(self._weights)
         self.room = self._weights.with_room(config.max_tokens).room
         self.in_flight = 8 * config.batch_size
         self._targets: dict[tuple[str, tuple[str, ...]], tuple[tuple[int, ...], ...]] = {}

@@ -24,7 +24,6 @@ from benchmarks.schema import Passage
 from benchmarks.text import sentences
 from methods.baselines.compress.rows import CompressionRow, answer_rows, kept_lines
 from methods.baselines.compress.soft import MISTRAL, cut
-from methods.baselines.compress.training import StepOptions
 from methods.models.likelihood import UNBOUNDED, by_length
 from methods.models.weights import device_of, load_pretrained, locate
 from methods.presets import laid_over, read_presets
@@ -32,6 +31,7 @@ from methods.training import LengthsOf, TrainingContext, register_training
 from methods.training.contrast import DataConfig, load_data
 from methods.training.loop import Figures, LoopPlace, in_parts, loop_over_rows
 from methods.training.stages import OneStageTraining, PreparedRun
+from methods.training.tuning import StepOptions
 from methods.work import Checkpoint, Needs, StageWork, Work, encode, learn, steps
 
 if TYPE_CHECKING:

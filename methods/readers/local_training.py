@@ -9,10 +9,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from methods.presets import read_presets
 from methods.training import register_training
-from methods.training.tuning import Example, Row, TuneOptions, Tuned, Tuning, TuningConfig, tuned_needs, tuned_work, tuning
 from methods.training.stages import PreparedRun
+from methods.training.tuning import (
+    PRESETS,
+    TUNED,
+    Example,
+    Row,
+    TuneOptions,
+    Tuned,
+    Tuning,
+    TuningConfig,
+    tuned_needs,
+    tuned_work,
+    tuning,
+)
 
 READER = "reader"
 
@@ -33,9 +44,6 @@ def answer_rows(tuned: Tuned, data: Sequence[Example]) -> list[Row]:
     return rows
 
 
-PRESETS = read_presets(Path(__file__).parents[1] / "training" / "tuning_presets.yaml")
-
-
 @register_training(
     READER,
     summary="a local reader: an adapter that answers from retrieved passages, the control of systems that tune their model",
@@ -53,5 +61,5 @@ class ReaderTraining(Tuning):
     def begin(self, stage: str, data: Sequence[Example], before: Mapping[str, Path], where: tuple[Any, Any, str]) -> PreparedRun:
         tuned = Tuned(self.config, where[0])
         rows = answer_rows(tuned, data)
-        tuned.train("tuned")
+        tuned.train(TUNED)
         return tuning(tuned, stage, self.config.train, rows, len(rows), *where, title="A reader of retrieved passages")

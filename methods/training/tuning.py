@@ -1,6 +1,6 @@
 """Tuning of a causal language model by adapters, from rows or from pairs: what the systems that train their own models share.
 
-    NLL   Σ over rows of w · −log p(reply | prompt) / tokens of the step's replies
+    NLL   Σ over rows of w · −log p(reply | prompt) / Σ over rows of w · tokens of the reply
     DPO   mean over pairs of −log σ( β · ( log p(c)/p₀(c) − log p(r)/p₀(r) ) ), p₀: the model without its adapter
 
 A prompt, with the retrieved text in it, is read and never learned: only tokens of replies count. A prompt is the one that the
@@ -13,6 +13,7 @@ Source of DPO: Rafailov et al. 2023 (arXiv:2305.18290).
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ from methods.models.causal import Sampling
 from methods.models.likelihood import ScoringConfig
 from methods.models.llm import Loaded, LocalConfig, OwnCounter
 from methods.models.weights import locate, weights_hash
+from methods.presets import read_presets
 from methods.prompts import Messages
 from methods.readers.extract import short_answer
 from methods.readers.local import CausalReader, CausalReaderConfig, PocketReader, PocketReaderConfig
@@ -157,13 +159,13 @@ class Pair:
     rejected: Sequence[int]
 
 
-def nll(log_likelihoods: Tensor, weights: Tensor, tokens: int) -> Tensor:
+def nll(log_likelihoods: Tensor, weights: Tensor, tokens: float) -> Tensor:
     """Compute the weighted negative log-likelihood per token of a step's replies.
 
     Args:
         log_likelihoods: Of the replies of some rows of the step, [N].
         weights: Of these rows, [N].
-        tokens: Of all replies of the step.
+        tokens: Of all replies of the step, each as often as its row weighs.
     """
     return -(weights * log_likelihoods).sum() / tokens
 
@@ -268,9 +270,10 @@ class Tuned:
         return self.loaded.parts(messages).ids
 
     def reply(self, prompt: Sequence[int], text: str) -> tuple[int, ...]:
-        """Return a reply as token ids: apart from the prompt by a space unless that ends in white space, and ended."""
+        """Return a reply as token ids, with its end; a space parts it from the prompt if no white space does."""
         last = self.causal.tokenizer.decode(list(prompt[-1:]))
-        return (*self.causal.text_encoder.target(text if last[-1:].isspace() else f" {text}"), self._end)
+        apart = last[-1:].isspace() or text[:1].isspace()
+        return (*self.causal.text_encoder.target(text if apart else f" {text}"), self._end)
 
     @contextmanager
     def using(self, name: str | None) -> Iterator[None]:
@@ -318,7 +321,7 @@ class Tuned:
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
 
-        weights = get_peft_model_state_dict(self.module, adapter_name=name)
+        weights = get_peft_model_state_dict(self.module, adapter_name=name, save_embedding_layers=False)
         folder.mkdir(parents=True, exist_ok=True)
         save_file({key: item.detach().cpu().contiguous() for key, item in weights.items()}, folder / "adapter_model.safetensors")
         self.module.peft_config[name].save_pretrained(str(folder))
@@ -335,6 +338,16 @@ class Tuned:
         from safetensors.torch import load_file
 
         set_peft_model_state_dict(self.module, load_file(folder / "adapter_model.safetensors"), adapter_name=name)
+
+    def hash_of(self, folder: Path) -> str:
+        """Return the hash of an adapter's folder."""
+        return weights_hash(str(folder))
+
+    def answers(self, asked: Sequence[tuple[str, Sequence[Passage]]], name: str | None) -> list[str]:
+        """Return what the reader answers to questions with passages; "" to a question that does not fit."""
+        prompts = [self.reading(question, passages) for question, passages in asked]
+        written = iter(self.write([prompt for prompt in prompts if prompt is not None], name))
+        return [next(written) if prompt is not None else "" for prompt in prompts]
 
 
 def _reader(config: TuningConfig, context: TrainingContext, causal: Any) -> CausalReader:
@@ -378,12 +391,13 @@ def once(
 
 
 def by_weight(tuned: Tuned, part: Sequence[Row], step: Sequence[Row]) -> Tensor:
-    """Compute what some rows add to the step's NLL."""
+    """Compute what some rows add to the step's NLL; of several adapters each has its own."""
     import torch
 
-    tokens, losses = sum(len(row.reply) for row in step), []
+    losses = []
     for name in dict.fromkeys(row.adapter for row in part):
         own = [row for row in part if row.adapter == name]
+        tokens = math.fsum(row.weight * len(row.reply) for row in step if row.adapter == name)
         values = tuned.learned([(row.prompt, row.reply) for row in own], name)
         losses.append(nll(values, values.new_tensor([row.weight for row in own]), tokens))
     return torch.stack(losses).sum()
@@ -550,9 +564,12 @@ def tuned_work(*counted: tuple[str, str, float, float]) -> Callable[[Any, Length
     return work
 
 
-def tuned_needs(config: TuningConfig) -> Needs:
-    """Return the base."""
-    return Needs((Checkpoint(config.base, config.revision, config.dtype),))
+def tuned_needs(config: TuningConfig, *more: tuple[str, str | None]) -> Needs:
+    """Return the base, and further models with their revisions."""
+    return Needs((Checkpoint(config.base, config.revision, config.dtype), *(Checkpoint(*model) for model in more)))
+
+
+PRESETS = read_presets(Path(__file__).with_name("tuning_presets.yaml"))
 
 
 def made_of(config: TuningConfig, *more: Any) -> str:

@@ -11,19 +11,7 @@ from typing import Any
 
 from methods.training import register_training
 from methods.training.stages import PreparedRun
-from methods.training.tuning import (
-    PRESETS,
-    TUNED,
-    Example,
-    Row,
-    TuneOptions,
-    Tuned,
-    Tuning,
-    TuningConfig,
-    tuned_needs,
-    tuned_work,
-    tuning,
-)
+from methods.training.tuning import PRESETS, TUNED, Example, Row, Tuned, TuneOptions, Tuning, TuningConfig, tuned_needs, tuned_work, tuning
 
 READER = "reader"
 

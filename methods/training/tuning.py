@@ -358,12 +358,7 @@ def _reader(config: TuningConfig, context: TrainingContext, causal: Any) -> Caus
 
 
 def once(
-    path: Path,
-    items: Sequence[Example],
-    made_of: str,
-    compute: Callable[[Sequence[Example]], Sequence[Any]],
-    progress: Progress,
-    what: str,
+    path: Path, items: Sequence[Example], made_of: str, compute: Callable[[Sequence[Example]], Sequence[Any]], progress: Progress, what: str
 ) -> list[Any]:
     """Return a JSON value per question, computed in chunks or read from a file of earlier work.
 
@@ -409,9 +404,9 @@ def by_preference(beta: float, sft: float, tuned: Tuned, part: Sequence[Pair], s
 
     items = [*((pair.prompt, pair.chosen) for pair in part), *((pair.prompt, pair.rejected) for pair in part)]
     with torch.no_grad():
-        base = tuned.learned(items, None).chunk(2)
+        base_chosen, base_rejected = tuned.learned(items, None).chunk(2)
     chosen, rejected = tuned.learned(items, TUNED).chunk(2)
-    loss = dpo(chosen, rejected, *base, beta).sum() / len(step)
+    loss = dpo(chosen, rejected, base_chosen, base_rejected, beta).sum() / len(step)
     return loss + sft * nll(chosen, torch.ones_like(chosen), sum(len(pair.chosen) for pair in step)) if sft else loss
 
 
@@ -526,9 +521,7 @@ class Tuning(ABC):
             others = [(str(context.checkpoints / name), None) for name in done]
             base = (config.base, config.revision)
             judge = [] if context.services.judge is None else [context.services.judge.fingerprint]
-            yield from train_stage(
-                stage, config, base, fingerprints, context, process, partial(begin, stage), others=others, inputs=judge
-            )
+            yield from train_stage(stage, config, base, fingerprints, context, process, partial(begin, stage), others=others, inputs=judge)
             done.append(stage)
 
 

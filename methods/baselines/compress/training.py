@@ -22,7 +22,6 @@ from pydantic import Field, create_model, model_validator
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
-from benchmarks.core.models import FrozenModel
 from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark
 from methods.baselines.compress.memory import SoftCompressor, SoftCompressorConfig, soft_needs, soft_work

@@ -31,8 +31,8 @@ from methods.training.tuning import (
     TUNED,
     Example,
     Pair,
-    TuneOptions,
     Tuned,
+    TuneOptions,
     Tuning,
     TuningConfig,
     by_preference,
@@ -50,10 +50,14 @@ YES, NO = "YES", "NO"
 class DdrTrainingConfig(TuningConfig):
     """Options of the training."""
 
-    temperatures: tuple[float, ...] = Field((0.5, 0.6, 0.7, 0.8, 0.9), min_length=1, description="of the replies that are drawn; paper: .5 to .9")
+    temperatures: tuple[float, ...] = Field(
+        (0.5, 0.6, 0.7, 0.8, 0.9), min_length=1, description="of the replies that are drawn; paper: .5 to .9"
+    )
     top_p: float = Field(0.8, gt=0, le=1, description="share of probability that is drawn from; released 0.8")
     beta: float = Field(0.1, gt=0, description="how strongly DPO holds to the base; paper: 0.1")
-    sft: float = Field(0.0, ge=0, description="ours: weight of the likelihood of the better reply, for bases that do not follow instructions")
+    sft: float = Field(
+        0.0, ge=0, description="ours: weight of the likelihood of the better reply, for bases that do not follow instructions"
+    )
     passage_tokens: int = Field(1024, ge=1, description="tokens of a passage that the refiner is shown")
     prompt: str = Field(OURS, description="the refiner's prompt: `ours`, `published` or a template file")
     train: TuneOptions = TuneOptions.model_validate({"learning_rate": 5e-5, "batch_size": 8})
@@ -70,10 +74,10 @@ class Reply:
 
 def reader_pair(replies: Sequence[Reply], draws: Draws) -> tuple[Reply, Reply] | None:
     """Return the preferred and the rejected reply; None if all are equally good."""
-    top, low = (choose(reply.reward for reply in replies) for choose in (max, min))
-    if top == low:
+    rewards = [reply.reward for reply in replies]
+    if not rewards or max(rewards) == min(rewards):
         return None
-    best, worst = ([reply for reply in replies if reply.reward == reward] for reward in (top, low))
+    best, worst = ([reply for reply in replies if reply.reward == reward] for reward in (max(rewards), min(rewards)))
     draws.shuffle(best)
     draws.shuffle(worst)
     chosen = next((reply for reply in best if not reply.passages), best[0])
@@ -141,9 +145,7 @@ class DdrTraining(Tuning):
         kept = once(context.work / "draws.jsonl", data, key, drawn, context.progress, "drawing replies")
         pairs = []
         for example, replies in zip(data, kept, strict=True):
-            pair = reader_pair([Reply(*reply) for reply in replies if reply[0]], Draws("rag_ddr", config.seed, example.question.id)) if any(
-                reply[0] for reply in replies
-            ) else None
+            pair = reader_pair([Reply(*reply) for reply in replies if reply[0]], Draws("rag_ddr", config.seed, example.question.id))
             prompt = tuned.reading(example.text, example.passages[: config.k])
             if pair and prompt is not None:
                 pairs.append(Pair(prompt, tuned.reply(prompt, pair[0].text), tuned.reply(prompt, pair[1].text)))

@@ -22,7 +22,7 @@ from methods.baselines.end_to_end.self_ask import released_text
 from methods.prompts import shipped
 from methods.training import register_training
 from methods.training.stages import PreparedRun
-from methods.training.tuning import PRESETS, TUNED, Example, Row, TuneOptions, Tuned, Tuning, TuningConfig, tuned_needs, tuned_work, tuning
+from methods.training.tuning import PRESETS, TUNED, Example, Row, Tuned, TuneOptions, Tuning, TuningConfig, tuned_needs, tuned_work, tuning
 
 READER = "reader"
 KINDS = ("first", "low", "random")

@@ -38,8 +38,8 @@ from methods.training.tuning import (
     PRESETS,
     Example,
     Row,
-    TuneOptions,
     Tuned,
+    TuneOptions,
     Tuning,
     TuningConfig,
     by_weight,
@@ -92,10 +92,10 @@ class Selecting:
 
     Args:
         tuned: The model.
+        config: How passages are shown and orders named.
     """
 
-    def __init__(self, tuned: Tuned) -> None:
-        config = tuned.config
+    def __init__(self, tuned: Tuned, config: DroTrainingConfig) -> None:
         options: dict[str, Any] = {"plain_references": True, "passage_words": config.passage_words}
         self._write = Writer(PROMPTS["dro"].load(config.prompt), tuned.counter, tuned.causal.room, **options)
         self._tuned, self._named = tuned, config.named
@@ -133,17 +133,17 @@ class DroTraining(Tuning):
     stages = (WARM_UP, SELECTOR, READER)
 
     def begin(self, stage: str, data: Sequence[Example], before: Mapping[str, Path], where: tuple[Any, Any, str]) -> PreparedRun:
-        config, (context, _, identity) = self.config, where
+        config, context = self.config, where[0]
         kept = context.work / "reader-of-rounds"
         if stage == READER:
             # Both were trained in the rounds; this stage only gives the reader a folder of its own.
             return PreparedRun(Finished(), lambda folder, figures: _copied(kept, folder), {})
         tuned = Tuned(config, context, (SELECTOR, READER))
-        selecting = Selecting(tuned)
+        selecting = Selecting(tuned, config)
         if stage == WARM_UP:
             rows = self._ranked(tuned, selecting, data)
             tuned.train(SELECTOR)
-            return self._tuning(tuned, stage, config.warming, rows, len(rows), where, {})
+            return tuning(tuned, stage, config.warming, rows, len(rows), *where, save=partial(self._saved, tuned, SELECTOR))
         tuned.load(SELECTOR, before[WARM_UP])
         tuned.train(SELECTOR, READER)
         usable = [item for item in data if selecting.prompt(item.text, item.passages) and tuned.reading(item.text, ())]
@@ -151,21 +151,14 @@ class DroTraining(Tuning):
         bundles = partial(self._round, tuned, selecting, usable, count, where)
 
         def save(folder: Path) -> None:
-            tuned.save(READER, kept)
-            write_card(kept, "A reader trained as DRO's is", config, {})
-            tuned.save(SELECTOR, folder)
-            write_card(folder, "A selector trained as DRO's is", config, {})
+            self._saved(tuned, READER, kept)
+            self._saved(tuned, SELECTOR, folder)
 
         return tuning(tuned, stage, config.in_rounds, bundles, count, *where, loss=both, save=save)
 
-    def _tuning(
-        self, tuned: Tuned, stage: str, train: TuneOptions, rows: Sequence[Row], count: int, where: tuple[Any, Any, str], figures: Figures
-    ) -> PreparedRun:
-        def save(folder: Path) -> None:
-            tuned.save(SELECTOR, folder)
-            write_card(folder, "A selector that writes the retriever's order", tuned.config, figures)
-
-        return tuning(tuned, stage, train, rows, count, *where, save=save)
+    def _saved(self, tuned: Tuned, name: str, folder: Path) -> None:
+        tuned.save(name, folder)
+        write_card(folder, f"A {name} trained as DRO's is", self.config, {})
 
     def _ranked(self, tuned: Tuned, selecting: Selecting, data: Sequence[Example]) -> list[Row]:
         rows = []
@@ -198,8 +191,9 @@ class DroTraining(Tuning):
             asked = [(item, own) for item, drafts in zip(some, results, strict=True) for own in drafts]
             prompts = [self._reading(tuned, item, own[0]) for item, own in asked]
             items = [(prompt, tuned.reply(prompt, item.question.golds[0])) for prompt, (item, _) in zip(prompts, asked, strict=True)]
-            for (_, own), value in zip(asked, tuned.log_likelihoods(items, READER) if items else [], strict=True):
-                own.append(value)
+            values = tuned.log_likelihoods(items, READER) if items else []
+            for (_, own), value in zip(asked, values, strict=True):
+                own += [value]
             return results
 
         path = context.work / f"round-{number}.jsonl"

@@ -18,6 +18,7 @@ from methods.training.tuning import TUNED, Example, Pair, Row, Tuned, by_prefere
 
 torch = pytest.importorskip("torch")
 WORLDS = {"worlds": {"worlds": 1, "questions": 12, "entities": 60, "mix": {"single": 1.0}}}
+OTHER = "other"
 PASSAGES = (Passage("a", "Lyon", "Lyon was founded by Plancus."), Passage("b", "Bern", "Bern was founded by Berthold."))
 
 
@@ -31,7 +32,7 @@ def context(folder: Path, progress: Any = None) -> TrainingContext:
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
-    return Tuned(config(), context(tmp_path_factory.mktemp("tuned")))
+    return Tuned(config(), context(tmp_path_factory.mktemp("tuned")), (TUNED, OTHER))
 
 
 def test_dpo_and_its_gradient_equal_the_closed_form() -> None:
@@ -86,6 +87,23 @@ def test_preference_starts_at_log_2_and_only_the_adapter_moves(tuned: Tuned) -> 
     moved = {name for name, item in tuned.module.named_parameters() if item.grad is not None and item.grad.abs().sum() > 0}
     assert moved
     assert moved <= tuned.adapters.of(TUNED).keys()
+
+
+def test_two_adapters_learn_in_one_step_each_from_its_rows(tuned: Tuned) -> None:
+    prompt = tuned.reading("Who founded Lyon?", PASSAGES)
+    assert prompt is not None
+    rows = [Row(prompt, tuned.reply(prompt, "Plancus")), Row(prompt, tuned.reply(prompt, "Berthold"), adapter=OTHER)]
+    tuned.train(TUNED, OTHER)
+    gradients = {}
+    for some in ([rows[0]], [rows[1]], rows):
+        tuned.module.zero_grad()
+        tuned.module.eval()
+        by_weight(tuned, some, rows).backward()
+        norms = {name: [item.grad for item in tuned.adapters.of(name).values() if item.grad is not None] for name in (TUNED, OTHER)}
+        gradients[len(some), some[0].adapter] = {name: sum(float(item.abs().sum()) for item in own) for name, own in norms.items()}
+    assert gradients[1, TUNED][OTHER] == gradients[1, OTHER][TUNED] == 0
+    assert gradients[2, TUNED] == pytest.approx({TUNED: gradients[1, TUNED][TUNED], OTHER: gradients[1, OTHER][OTHER]})
+    assert min(gradients[2, TUNED].values()) > 0
 
 
 def test_rewards_are_exact_match_or_the_judge() -> None:

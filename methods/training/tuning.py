@@ -114,7 +114,7 @@ class TuningConfig(DataConfig):
 
     @property
     def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:
-        """Name and options of the judge that the harness is asked to provide; None: none."""
+        """Name and options of the judge that the harness is requests to provide; None: none."""
         return None if self.judge is None else (self.judge, self.judge_options)
 
     @property
@@ -213,8 +213,8 @@ def examples(config: TuningConfig, benchmarks: Sequence[Benchmark], context: Tra
     results = []
     for benchmark in benchmarks:
         questions = [question for question in benchmark.questions if question.golds]
-        found = Search(benchmark, config.component, config.retrieved, context.services, own=True)(questions)
-        pairs = ((question, tuple(benchmark.corpus.get(found[question.id]))) for question in questions)
+        retrieved = Search(benchmark, config.component, config.retrieved, context.services, own=True)(questions)
+        pairs = ((question, tuple(benchmark.corpus.get(retrieved[question.id]))) for question in questions)
         results += [Example(question, passages) for question, passages in pairs if passages]
     if not results:
         raise UserError(
@@ -303,8 +303,8 @@ class Tuned:
         from methods.training.pieces import taught
 
         with self.adapters.use(name):
-            said = taught(self.adapters.model.get_base_model(), [[prompt] for prompt, _ in items], [reply for _, reply in items])
-        each = said.logits.log_softmax(-1).gather(1, said.labels.unsqueeze(1)).squeeze(1)
+            written = taught(self.adapters.model.get_base_model(), [[prompt] for prompt, _ in items], [reply for _, reply in items])
+        each = written.logits.log_softmax(-1).gather(1, written.labels.unsqueeze(1)).squeeze(1)
         return torch.stack([part.sum() for part in each.split([len(reply) for _, reply in items])])
 
     def rewards(self, answers: Sequence[tuple[Question, str]]) -> list[float]:
@@ -343,9 +343,9 @@ class Tuned:
         """Return the hash of an adapter's folder."""
         return weights_hash(str(folder))
 
-    def answers(self, asked: Sequence[tuple[str, Sequence[Passage]]], name: str | None) -> list[str]:
+    def answers(self, requests: Sequence[tuple[str, Sequence[Passage]]], name: str | None) -> list[str]:
         """Return what the reader answers to questions with passages; "" to a question that does not fit."""
-        prompts = [self.reading(question, passages) for question, passages in asked]
+        prompts = [self.reading(question, passages) for question, passages in requests]
         written = iter(self.write([prompt for prompt in prompts if prompt is not None], name))
         return [next(written) if prompt is not None else "" for prompt in prompts]
 

@@ -156,9 +156,9 @@ class DdrTraining(Tuning):
         tuned.load(READER, reader)
 
         def tried(some: Sequence[Example]) -> list[list[float]]:
-            asked = [(item, passage) for item in some for passage in item.passages]
-            answers = tuned.answers([(item.text, [passage]) for item, passage in asked], READER)
-            rewards = iter(tuned.rewards([(item.question, text) for (item, _), text in zip(asked, answers, strict=True)]))
+            requests = [(item, passage) for item in some for passage in item.passages]
+            answers = tuned.answers([(item.text, [passage]) for item, passage in requests], READER)
+            rewards = iter(tuned.rewards([(item.question, text) for (item, _), text in zip(requests, answers, strict=True)]))
             return [[next(rewards) for _ in item.passages] for item in some]
 
         key = made_of(config, tuned.hash_of(reader))

@@ -154,7 +154,7 @@ def preference(example: Example, labels: Sequence[int], draws: Draws) -> Prefere
     return Preference(example.text, texts[chosen], aligned, *shown)
 
 
-def judgement(labels: Sequence[int], answer: str) -> str:
+def judgment(labels: Sequence[int], answer: str) -> str:
     """Return the reply of the first tuning of the reader: which of the passages shown help, and the answer."""
     helping = " ".join(f"[{number}]" for number, value in enumerate(labels, 1) if value == ALIGNED)
     return f"{helping or 'none'} helps. Answer: {answer}"
@@ -262,9 +262,9 @@ class DpaRagTraining(Tuning):
 
     def _labels(self, tuned: Tuned, data: Sequence[Example], context: TrainingContext) -> list[list[int]]:
         def labeled(some: Sequence[Example]) -> list[list[int]]:
-            asked = [(item, shown) for item in some for shown in ((), *((passage,) for passage in item.passages))]
-            answers = tuned.answers([(item.text, shown) for item, shown in asked], None)
-            rewards = iter(tuned.rewards([(item.question, text) for (item, _), text in zip(asked, answers, strict=True)]))
+            requests = [(item, shown) for item in some for shown in ((), *((passage,) for passage in item.passages))]
+            answers = tuned.answers([(item.text, shown) for item, shown in requests], None)
+            rewards = iter(tuned.rewards([(item.question, text) for (item, _), text in zip(requests, answers, strict=True)]))
             results = []
             for item in some:
                 without = next(rewards)
@@ -317,7 +317,7 @@ class DpaRagTraining(Tuning):
             Draws("dpa_rag shown", self.config.seed, example.question.id).shuffle(order)
             prompt = tuned.reading(example.text, [example.passages[n] for n in order])
             if prompt is not None:
-                rows.append(Row(prompt, tuned.reply(prompt, judgement([own[n] for n in order], example.question.golds[0]))))
+                rows.append(Row(prompt, tuned.reply(prompt, judgment([own[n] for n in order], example.question.golds[0]))))
         return rows
 
     def _answered(self, tuned: Tuned, data: Sequence[Example], reranker: Path) -> list[Row]:

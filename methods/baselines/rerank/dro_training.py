@@ -188,11 +188,11 @@ class DroTraining(Tuning):
                     order = selecting.order(reply, len(item.passages))
                     if order is not None:
                         own.append([list(order)])
-            asked = [(item, own) for item, drafts in zip(some, results, strict=True) for own in drafts]
-            prompts = [self._reading(tuned, item, own[0]) for item, own in asked]
-            items = [(prompt, tuned.reply(prompt, item.question.golds[0])) for prompt, (item, _) in zip(prompts, asked, strict=True)]
+            requests = [(item, own) for item, drafts in zip(some, results, strict=True) for own in drafts]
+            prompts = [self._reading(tuned, item, own[0]) for item, own in requests]
+            items = [(prompt, tuned.reply(prompt, item.question.golds[0])) for prompt, (item, _) in zip(prompts, requests, strict=True)]
             values = tuned.log_likelihoods(items, READER) if items else []
-            for (_, own), value in zip(asked, values, strict=True):
+            for (_, own), value in zip(requests, values, strict=True):
                 own += [value]
             return results
 

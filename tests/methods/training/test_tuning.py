@@ -116,25 +116,25 @@ def test_rewards_are_exact_match_or_the_judge() -> None:
 
     tuned = Tuned.__new__(Tuned)
     question = Question("q", "Who?", ("Ann",))
-    asked = [(question, text) for text in ("Ann", "near", "same", "odd", "")]
+    answers = [(question, text) for text in ("Ann", "near", "same", "odd", "")]
     tuned.services = Services()
-    assert tuned.rewards(asked) == [1, 0, 0, 0, 0]
+    assert tuned.rewards(answers) == [1, 0, 0, 0, 0]
     tuned.services = Services(judge=Judge())
-    assert tuned.rewards(asked) == [1, 0.5, 1, 0, 0]
+    assert tuned.rewards(answers) == [1, 0.5, 1, 0, 0]
 
 
 def test_roll_outs_are_computed_once(tmp_path: Path) -> None:
     examples = [Example(Question(str(n), f"q{n}", ("a",)), PASSAGES) for n in range(3)]
-    asked: list[str] = []
+    computed: list[str] = []
 
     def compute(some: Any) -> list[int]:
-        asked.extend(example.text for example in some)
-        return [len(asked)] * len(some)
+        computed.extend(example.text for example in some)
+        return [len(computed)] * len(some)
 
     path = tmp_path / "values.jsonl"
     assert once(path, examples[:2], "m", compute, Silent(), "w") == [2, 2]
     assert once(path, examples, "m", compute, Silent(), "w") == [2, 2, 3]
-    assert asked == ["q0", "q1", "q2"]
+    assert computed == ["q0", "q1", "q2"]
     assert once(path, examples[:1], "other", compute, Silent(), "w") == [4]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.core.random import Draws
 from benchmarks.schema import Passage, Question
-from methods.baselines.rerank.dpa_rag_training import ALIGNED, NEUTRAL, UNALIGNED, contrast_loss, judgement, label, pair_loss, preference
+from methods.baselines.rerank.dpa_rag_training import ALIGNED, NEUTRAL, UNALIGNED, contrast_loss, judgment, label, pair_loss, preference
 from methods.training.tuning import Example
 
 torch = pytest.importorskip("torch")
@@ -55,6 +55,6 @@ def test_preference_lists_the_better_first_and_takes_neutral_passages_where_unal
     assert short.ranked == ("p0", "p1", "p1", "p1")
 
 
-def test_judgement_names_the_aligned_passages_by_number() -> None:
-    assert judgement([NEUTRAL, ALIGNED, ALIGNED], "Lyon") == "[2] [3] helps. Answer: Lyon"
-    assert judgement([NEUTRAL, UNALIGNED], "Lyon") == "none helps. Answer: Lyon"
+def test_judgment_names_the_aligned_passages_by_number() -> None:
+    assert judgment([NEUTRAL, ALIGNED, ALIGNED], "Lyon") == "[2] [3] helps. Answer: Lyon"
+    assert judgment([NEUTRAL, UNALIGNED], "Lyon") == "none helps. Answer: Lyon"

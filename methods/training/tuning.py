@@ -3,9 +3,8 @@
     NLL   Σ over rows of w · −log p(reply | prompt) / Σ over rows of w · tokens of the reply
     DPO   mean over pairs of −log σ( β · ( log p(c)/p₀(c) − log p(r)/p₀(r) ) ), p₀: the model without its adapter
 
-A prompt, with the retrieved text in it, is read and never learned: only tokens of replies count. A prompt is the one that the
-system writes when it is used, and roll-outs are draws of the model that is tuned. Whether an answer is right is what
-`methods/sark/answers.py` says of it: exact match, else `Services.judge`.
+A prompt, with the retrieved text in it, is read and never learned: only tokens of replies count. What the systems learn, and how they
+are rewarded, is in `methods/baselines/tuned.py` and in a file of each.
 
 Source of DPO: Rafailov et al. 2023 (arXiv:2305.18290).
 """
@@ -15,13 +14,12 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -29,37 +27,24 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.models import FrozenModel
 from benchmarks.core.random import Draws
-from benchmarks.registry import Benchmark
-from benchmarks.schema import Passage, Question
-from methods.flow import in_order
 from methods.models.causal import Sampling
 from methods.models.likelihood import ScoringConfig
 from methods.models.llm import Loaded, LocalConfig, OwnCounter
-from methods.models.weights import locate, weights_hash
-from methods.presets import read_presets
+from methods.models.weights import locate
 from methods.prompts import Messages
-from methods.readers.extract import short_answer
-from methods.readers.local import CausalReader, CausalReaderConfig, PocketReader, PocketReaderConfig
 from methods.registry import Component
-from methods.sark.answers import MATCH, PARTIAL, Verifier
-from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext
+from methods.training import TrainingContext
 from methods.training.adapters import Adapters, LoraOptions
-from methods.training.candidates import Search
-from methods.training.contrast import DataConfig, load_data
-from methods.training.journal import Journal
-from methods.training.loop import Figures, LoopPlace, accelerator, in_parts, loop_over_rows
+from methods.training.contrast import DataConfig
+from methods.training.loop import Figures, LoopPlace, in_parts, loop_over_rows
 from methods.training.model_card import PATH, ModelKind, write_model_card
-from methods.training.stages import PreparedRun, train_stage
-from methods.work import Checkpoint, Needs, StageWork, Work, learn, steps, total
+from methods.training.stages import PreparedRun
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 TUNED = "tuned"
 """Name of the adapter that is trained, if there is only one."""
-REWARDS: Mapping[str | None, float] = {MATCH: 1.0, PARTIAL: 0.5}
-CHUNK = 64
-"""Questions between two writes of the file of roll-outs."""
 ADAPTER = ModelKind(
     "peft",
     "text-generation",
@@ -68,7 +53,6 @@ ADAPTER = ModelKind(
 
 model = AutoPeftModelForCausalLM.from_pretrained("{PATH}")""",
 )
-T = TypeVar("T")
 
 
 class StepOptions(FrozenModel):
@@ -92,9 +76,6 @@ class TuneOptions(StepOptions):
 
 class TuningConfig(DataConfig):
     """Options that trainings by tuning have in common."""
-
-    trained_stages: ClassVar[tuple[str, ...]] = ()
-    """Stages with options of their own, by the names of these fields."""
 
     base: str = Field(description="folder or hub id of the causal language model that is adapted, or `pocket`")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -186,64 +167,26 @@ def dpo(chosen: Tensor, rejected: Tensor, base_chosen: Tensor, base_rejected: Te
     return -logsigmoid(beta * ((chosen - base_chosen) - (rejected - base_rejected)))
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A question, and what is found for it, best first."""
-
-    question: Question
-    passages: tuple[Passage, ...]
-
-    @property
-    def text(self) -> str:
-        """The question's text."""
-        return self.question.text
-
-    @property
-    def made_of(self) -> str:
-        """Return a hash of everything in it."""
-        return fingerprint(self.text, list(self.question.golds), [passage.id for passage in self.passages])
-
-
-def examples(config: TuningConfig, benchmarks: Sequence[Benchmark], context: TrainingContext) -> list[Example]:
-    """Return the questions that have an answer and passages, with what the retriever finds for them.
-
-    Raises:
-        UserError: There are none.
-    """
-    results = []
-    for benchmark in benchmarks:
-        questions = [question for question in benchmark.questions if question.golds]
-        retrieved = Search(benchmark, config.component, config.retrieved, context.services, own=True)(questions)
-        pairs = ((question, tuple(benchmark.corpus.get(retrieved[question.id]))) for question in questions)
-        results += [Example(question, passages) for question, passages in pairs if passages]
-    if not results:
-        raise UserError(
-            "no question has an answer and passages", code="no-answerable-question", where="data", try_this="worlds/multihop:train"
-        )
-    return results
-
-
 class Tuned:
-    """A causal language model with adapters, and the reader whose prompts it learns.
+    """A causal language model with adapters.
 
     Args:
         config: Options.
-        context: Device, judge and progress.
+        device: "cpu", "cuda" …; None chooses.
         names: Adapters.
 
     Raises:
         UserError: The base is no causal language model, or cannot be loaded.
     """
 
-    def __init__(self, config: TuningConfig, context: TrainingContext, names: Sequence[str] = (TUNED,)) -> None:
-        self.config, self.services = config, context.services
+    def __init__(self, config: TuningConfig, device: str | None, names: Sequence[str] = (TUNED,)) -> None:
+        self.config = config
         options = {"local": config.base, "revision": config.revision, "dtype": config.dtype, "batch_size": config.batch_size}
         local = LocalConfig.model_validate({**options, "max_tokens": config.max_new_tokens})
-        self.loaded = Loaded(local, context.services.device, own=True)
+        self.loaded = Loaded(local, device, own=True)
         if self.loaded.decodes:
             raise UserError("adapters are trained on causal models, and this one has an encoder", code="not-language-model", where="base")
         self.causal: Any = self.loaded.model
-        self.reader = _reader(config, context, self.causal)
         self.adapters = Adapters(self.causal.model, config.lora, names, config.seed, config.base)
         self.counter = OwnCounter(self.loaded)
         tokenizer = self.causal.tokenizer
@@ -259,11 +202,6 @@ class Tuned:
         for name in self.adapters.names:
             for item in self.adapters.of(name).values():
                 item.requires_grad_(name in names)
-
-    def reading(self, question: str, passages: Sequence[Passage]) -> tuple[int, ...] | None:
-        """Return the prompt that the reader writes, as token ids; None if the question does not fit."""
-        text = self.reader.written(question, passages)
-        return None if text is None else tuple(self.causal.encode(text))
 
     def asking(self, messages: Messages) -> tuple[int, ...]:
         """Return a conversation as token ids."""
@@ -307,15 +245,6 @@ class Tuned:
         each = written.logits.log_softmax(-1).gather(1, written.labels.unsqueeze(1)).squeeze(1)
         return torch.stack([part.sum() for part in each.split([len(reply) for _, reply in items])])
 
-    def rewards(self, answers: Sequence[tuple[Question, str]]) -> list[float]:
-        """Return 1 for a right answer, ½ for one that is partly right, 0 for any other."""
-        verifier = Verifier(self.services.judge)
-
-        async def one(item: tuple[Question, str]) -> float:
-            return REWARDS.get((await verifier.verdict(item[0], short_answer(item[1]))).verdict, 0.0)
-
-        return list(in_order(one, answers, CHUNK))
-
     def save(self, name: str, folder: Path) -> None:
         """Write an adapter as a folder that PEFT loads."""
         from peft import get_peft_model_state_dict
@@ -338,51 +267,6 @@ class Tuned:
         from safetensors.torch import load_file
 
         set_peft_model_state_dict(self.module, load_file(folder / "adapter_model.safetensors"), adapter_name=name)
-
-    def hash_of(self, folder: Path) -> str:
-        """Return the hash of an adapter's folder."""
-        return weights_hash(str(folder))
-
-    def answers(self, requests: Sequence[tuple[str, Sequence[Passage]]], name: str | None) -> list[str]:
-        """Return what the reader answers to questions with passages; "" to a question that does not fit."""
-        prompts = [self.reading(question, passages) for question, passages in requests]
-        written = iter(self.write([prompt for prompt in prompts if prompt is not None], name))
-        return [next(written) if prompt is not None else "" for prompt in prompts]
-
-
-def _reader(config: TuningConfig, context: TrainingContext, causal: Any) -> CausalReader:
-    options = {"model": config.base, "revision": config.revision, "max_new_tokens": config.max_new_tokens}
-    if config.reader == "pocket":
-        return PocketReader(PocketReaderConfig.model_validate(options), context.services, causal)
-    return CausalReader(CausalReaderConfig.model_validate(options), context.services, causal)
-
-
-def once(
-    path: Path, items: Sequence[Example], made_of: str, compute: Callable[[Sequence[Example]], Sequence[Any]], progress: Progress, what: str
-) -> list[Any]:
-    """Return a JSON value per question, computed in chunks or read from a file of earlier work.
-
-    Args:
-        path: The file.
-        items: Questions with their passages.
-        made_of: Hash of what decides the values, beside the questions.
-        compute: From some of them to their values.
-        progress: Reports them.
-        what: Name of the work, for people who watch.
-    """
-    progress.begin(what, len(items))
-    keys = [fingerprint(made_of, item.made_of) for item in items]
-    with Journal(path) as journal:
-        values = {n: journal.get(item.question.id, keys[n]) for n, item in enumerate(items)}
-        missing = [n for n, value in values.items() if value is None]
-        progress.advance(len(items) - len(missing))
-        for start in range(0, len(missing), CHUNK):
-            numbers = missing[start : start + CHUNK]
-            for n, value in zip(numbers, compute([items[n] for n in numbers]), strict=True):
-                journal.add(items[n].question.id, keys[n], value)
-                values[n] = value
-            progress.advance(len(numbers))
-    return [values[n] for n in range(len(items))]
 
 
 def by_weight(tuned: Tuned, part: Sequence[Row], step: Sequence[Row]) -> Tensor:
@@ -472,99 +356,3 @@ def write_card(folder: Path, title: str, config: TuningConfig, figures: Figures)
     """Write the model card of an adapter."""
     text = "A PEFT adapter of the base. Only replies were learned, behind prompts as the system writes them when it is used."
     write_model_card(folder, ADAPTER, title, text, base=[config.base], data=config.data, seed=config.seed, facts=figures)
-
-
-class Tuning(ABC):
-    """A training of one or several stages on one base.
-
-    Args:
-        config: Options.
-    """
-
-    stages: ClassVar[tuple[str, ...]]
-
-    def __init__(self, config: Any) -> None:
-        self.config = config
-
-    @abstractmethod
-    def begin(self, stage: str, data: Sequence[Example], before: Mapping[str, Path], where: tuple[Any, Any, str]) -> PreparedRun:
-        """Prepare a stage.
-
-        Args:
-            stage: Its name.
-            data: Questions with their passages.
-            before: Checkpoints of the stages before it.
-            where: Context, process of `accelerate`, and a hash of everything that decides the result.
-        """
-
-    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Train stage after stage, or take over what was trained.
-
-        Raises:
-            UserError: The data may not be trained on or give no row, or the folders hold other work.
-            Broke: The loss is not a number.
-        """
-        config = self.config
-        benchmarks = load_data(config.data, config.data_options)
-        process = accelerator(config.precision, context.services.device)
-        loaded: list[Example] = []
-
-        def begin(stage: str, identity: str) -> PreparedRun:
-            if not loaded:
-                with process.main_process_first():
-                    loaded.extend(examples(config, benchmarks, context))
-            return self.begin(stage, loaded, {name: context.checkpoints / name for name in done}, (context, process, identity))
-
-        done: list[str] = []
-        fingerprints = [benchmark.fingerprint for benchmark in benchmarks]
-        for stage in config.stages_of(self.stages):
-            others = [(str(context.checkpoints / name), None) for name in done]
-            base = (config.base, config.revision)
-            judge = [] if context.services.judge is None else [context.services.judge.fingerprint]
-            yield from train_stage(stage, config, base, fingerprints, context, process, partial(begin, stage), others=others, inputs=judge)
-            done.append(stage)
-
-
-def tuned_work(*counted: tuple[str, str, float, float]) -> Callable[[Any, LengthsOf], list[StageWork]]:
-    """Return the `work` of a training whose stages read some passages per question.
-
-    Args:
-        counted: Of each stage its name, the field with its options, rows per question, and passages per row (0: `k`).
-    """
-
-    def work(config: Any, of: LengthsOf) -> list[StageWork]:
-        data, results = [of(item, config.data_options) for item in config.data], []
-        for stage, field, rows, passages in counted:
-            train = getattr(config, field)
-            count = rows * sum(lengths.questions for lengths in data)
-            every = steps(count, train.batch_size, train.epochs)
-            wanted = min(every, train.steps or every)
-            read = total(
-                learn(
-                    Checkpoint(config.base),
-                    rows * lengths.questions,
-                    lengths.question + (passages or config.k) * lengths.passage + lengths.answer,
-                    config.precision,
-                    causal=True,
-                    adapted=True,
-                )
-                for lengths in data
-            )
-            share = train.epochs * wanted / every if every else 0.0
-            results.append(StageWork(stage, read * share if share else Work(), count, wanted))
-        return results
-
-    return work
-
-
-def tuned_needs(config: TuningConfig, *more: tuple[str, str | None]) -> Needs:
-    """Return the base, and further models with their revisions."""
-    return Needs((Checkpoint(config.base, config.revision, config.dtype), *(Checkpoint(*model) for model in more)))
-
-
-PRESETS = read_presets(Path(__file__).with_name("tuning_presets.yaml"))
-
-
-def made_of(config: TuningConfig, *more: Any) -> str:
-    """Return a hash of what decides roll-outs beside the questions: base, prompts and further values."""
-    return fingerprint(weights_hash(config.base, config.revision), config.reader, config.k, config.max_new_tokens, config.judge, *more)

@@ -22,26 +22,13 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.random import Draws
 from methods.baselines.rerank.ddr_refiner import NAME as REFINER_PROMPT
 from methods.baselines.rerank.prompts import PROMPTS, Writer
+from methods.baselines.tuned import PRESETS, Example, SystemTuned, TunedTraining, made_of, once, tuned_needs, tuned_work
 from methods.models.causal import Sampling
+from methods.models.weights import weights_hash
 from methods.prompts import OURS
 from methods.training import TrainingContext, register_training
 from methods.training.stages import PreparedRun
-from methods.training.tuning import (
-    PRESETS,
-    TUNED,
-    Example,
-    Pair,
-    Tuned,
-    TuneOptions,
-    Tuning,
-    TuningConfig,
-    by_preference,
-    made_of,
-    once,
-    tuned_needs,
-    tuned_work,
-    tuning,
-)
+from methods.training.tuning import TUNED, Pair, TuneOptions, TuningConfig, by_preference, tuning
 
 READER, REFINER = "reader", "refiner"
 YES, NO = "YES", "NO"
@@ -103,14 +90,14 @@ def refiner_pairs(rewards: Sequence[float], draws: Draws) -> list[tuple[int, str
     work=tuned_work((READER, "train", 1, 0), (REFINER, "train", 2, 1)),
     needs=tuned_needs,
 )
-class DdrTraining(Tuning):
+class DdrTraining(TunedTraining):
     """The training."""
 
     stages = (READER, REFINER)
 
     def begin(self, stage: str, data: Sequence[Example], before: Mapping[str, Path], where: tuple[Any, Any, str]) -> PreparedRun:
         config, context = self.config, where[0]
-        tuned = Tuned(config, context, (TUNED, READER))
+        tuned = SystemTuned(config, context, (TUNED, READER))
         pairs = self._reader_pairs(tuned, data, context) if stage == READER else self._refiner_pairs(tuned, data, context, before[READER])
         if not pairs:
             raise UserError(
@@ -125,7 +112,7 @@ class DdrTraining(Tuning):
         title = f"A {stage} trained as RAG-DDR's is"
         return tuning(tuned, stage, config.train, pairs, len(pairs), *where, loss=loss, figures=figures, title=title)
 
-    def _reader_pairs(self, tuned: Tuned, data: Sequence[Example], context: TrainingContext) -> list[Pair]:
+    def _reader_pairs(self, tuned: SystemTuned, data: Sequence[Example], context: TrainingContext) -> list[Pair]:
         config = self.config
 
         def drawn(some: Sequence[Example]) -> list[list[list[Any]]]:
@@ -151,7 +138,7 @@ class DdrTraining(Tuning):
                 pairs.append(Pair(prompt, tuned.reply(prompt, pair[0].text), tuned.reply(prompt, pair[1].text)))
         return pairs
 
-    def _refiner_pairs(self, tuned: Tuned, data: Sequence[Example], context: TrainingContext, reader: Path) -> list[Pair]:
+    def _refiner_pairs(self, tuned: SystemTuned, data: Sequence[Example], context: TrainingContext, reader: Path) -> list[Pair]:
         config = self.config
         tuned.load(READER, reader)
 
@@ -161,7 +148,7 @@ class DdrTraining(Tuning):
             rewards = iter(tuned.rewards([(item.question, text) for (item, _), text in zip(requests, answers, strict=True)]))
             return [[next(rewards) for _ in item.passages] for item in some]
 
-        key = made_of(config, tuned.hash_of(reader))
+        key = made_of(config, weights_hash(str(reader)))
         kept = once(context.work / "alone.jsonl", data, key, tried, context.progress, "reading passages one by one")
         write = Writer(PROMPTS[REFINER_PROMPT].load(config.prompt), tuned.counter, tuned.causal.room, passage_tokens=config.passage_tokens)
         pairs = []

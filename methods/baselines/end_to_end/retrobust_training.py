@@ -19,10 +19,11 @@ from pydantic import Field
 from benchmarks.core.random import Draws
 from benchmarks.schema import Passage
 from methods.baselines.end_to_end.self_ask import released_text
+from methods.baselines.tuned import PRESETS, Example, SystemTuned, TunedTraining, tuned_needs, tuned_work
 from methods.prompts import shipped
 from methods.training import register_training
 from methods.training.stages import PreparedRun
-from methods.training.tuning import PRESETS, TUNED, Example, Row, Tuned, TuneOptions, Tuning, TuningConfig, tuned_needs, tuned_work, tuning
+from methods.training.tuning import TUNED, Row, TuneOptions, TuningConfig, tuning
 
 READER = "reader"
 KINDS = ("first", "low", "random")
@@ -65,14 +66,14 @@ def contexts(example: Example, others: Sequence[Passage], k: int, seed: int) -> 
     work=tuned_work((READER, "train", 1, 0)),
     needs=tuned_needs,
 )
-class RetRobustTraining(Tuning):
+class RetRobustTraining(TunedTraining):
     """The training."""
 
     stages = (READER,)
 
     def begin(self, stage: str, data: Sequence[Example], before: Mapping[str, Path], where: tuple[Any, Any, str]) -> PreparedRun:
         config = self.config
-        tuned = Tuned(config, where[0])
+        tuned = SystemTuned(config, where[0])
         prompt = shipped(__package__, "retrobust")["retrobust"].load()
         others = list({passage.id: passage for example in data for passage in example.passages}.values())
         rows, counts = [], dict.fromkeys(KINDS, 0.0)

@@ -30,26 +30,13 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.schema import Passage
 from methods.baselines.rerank.dpa_rag import ENCODER, HEAD, WEIGHTS_FILE, DpaRagConfig, JoinedModel
+from methods.baselines.tuned import PRESETS, Example, SystemTuned, TunedTraining, made_of, once, tuned_needs, tuned_work
 from methods.models.weights import load_pretrained, locate
 from methods.training import TrainingContext, register_training
 from methods.training.balance import minimum_norm_weights
 from methods.training.loop import Figures, LoopPlace, loop_over_rows
 from methods.training.stages import PreparedRun
-from methods.training.tuning import (
-    PRESETS,
-    TUNED,
-    Example,
-    Row,
-    Tuned,
-    TuneOptions,
-    Tuning,
-    TuningConfig,
-    made_of,
-    once,
-    tuned_needs,
-    tuned_work,
-    tuning,
-)
+from methods.training.tuning import TUNED, Row, TuneOptions, TuningConfig, tuning
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -238,14 +225,14 @@ class Joined:
     work=tuned_work((PREALIGNED, "prealigning", 1, 0), (READER, "answering", 1, 0)),
     needs=lambda config: tuned_needs(config, (config.encoder, config.encoder_revision)),
 )
-class DpaRagTraining(Tuning):
+class DpaRagTraining(TunedTraining):
     """The training."""
 
     stages = (RERANKER, PREALIGNED, READER)
 
     def begin(self, stage: str, data: Sequence[Example], before: Mapping[str, Path], where: tuple[Any, Any, str]) -> PreparedRun:
         config, context = self.config, where[0]
-        tuned = Tuned(config, context)
+        tuned = SystemTuned(config, context)
         labels = self._labels(tuned, data, context)
         if stage == RERANKER:
             return self._reranker(data, labels, where)
@@ -260,7 +247,7 @@ class DpaRagTraining(Tuning):
         title = f"A reader ({stage}) trained as DPA-RAG's is"
         return tuning(tuned, stage, train, rows, len(rows), *where, title=title)
 
-    def _labels(self, tuned: Tuned, data: Sequence[Example], context: TrainingContext) -> list[list[int]]:
+    def _labels(self, tuned: SystemTuned, data: Sequence[Example], context: TrainingContext) -> list[list[int]]:
         def labeled(some: Sequence[Example]) -> list[list[int]]:
             requests = [(item, shown) for item in some for shown in ((), *((passage,) for passage in item.passages))]
             answers = tuned.answers([(item.text, shown) for item, shown in requests], None)
@@ -309,7 +296,7 @@ class DpaRagTraining(Tuning):
         counts = {f"{name}": float(sum(value == wanted for own in labels for value in own)) for name, wanted in _COUNTED}
         return PreparedRun(loop, save, {"rows": float(len(rows)), **counts})
 
-    def _judged(self, tuned: Tuned, data: Sequence[Example], labels: Sequence[Sequence[int]]) -> list[Row]:
+    def _judged(self, tuned: SystemTuned, data: Sequence[Example], labels: Sequence[Sequence[int]]) -> list[Row]:
         rows = []
         for example, own in zip(data, labels, strict=True):
             # The aligned ones must be among those that are shown, and anywhere.
@@ -320,7 +307,7 @@ class DpaRagTraining(Tuning):
                 rows.append(Row(prompt, tuned.reply(prompt, judgment([own[n] for n in order], example.question.golds[0]))))
         return rows
 
-    def _answered(self, tuned: Tuned, data: Sequence[Example], reranker: Path) -> list[Row]:
+    def _answered(self, tuned: SystemTuned, data: Sequence[Example], reranker: Path) -> list[Row]:
         config, rows = self.config, []
         options = {"model": config.encoder, "revision": config.encoder_revision, "weights": str(reranker), "max_length": config.max_length}
         model = JoinedModel(DpaRagConfig.model_validate(options), tuned.services.device, (2,))

@@ -28,27 +28,13 @@ from benchmarks.core.random import Draws
 from benchmarks.schema import Passage
 from methods.baselines.rerank.prompts import PROMPTS, Writer
 from methods.baselines.rerank.replies import UNUSABLE, order_of
+from methods.baselines.tuned import PRESETS, Example, SystemTuned, TunedTraining, once, tuned_needs, tuned_work
 from methods.models.causal import Sampling
 from methods.models.likelihood import softmax
 from methods.prompts import OURS
 from methods.training import register_training
-from methods.training.loop import Figures
 from methods.training.stages import PreparedRun
-from methods.training.tuning import (
-    PRESETS,
-    Example,
-    Row,
-    Tuned,
-    TuneOptions,
-    Tuning,
-    TuningConfig,
-    by_weight,
-    once,
-    tuned_needs,
-    tuned_work,
-    tuning,
-    write_card,
-)
+from methods.training.tuning import Row, Tuned, TuneOptions, TuningConfig, by_weight, tuning, write_card
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -95,7 +81,7 @@ class Selecting:
         config: How passages are shown and orders named.
     """
 
-    def __init__(self, tuned: Tuned, config: DroTrainingConfig) -> None:
+    def __init__(self, tuned: SystemTuned, config: DroTrainingConfig) -> None:
         options: dict[str, Any] = {"plain_references": True, "passage_words": config.passage_words}
         self._write = Writer(PROMPTS["dro"].load(config.prompt), tuned.counter, tuned.causal.room, **options)
         self._tuned, self._named = tuned, config.named
@@ -127,7 +113,7 @@ def both(tuned: Tuned, part: Sequence[Bundle], step: Sequence[Bundle]) -> Tensor
     work=tuned_work((WARM_UP, "warming", 1, 20), (SELECTOR, "in_rounds", 1, 20)),
     needs=tuned_needs,
 )
-class DroTraining(Tuning):
+class DroTraining(TunedTraining):
     """The training."""
 
     stages = (WARM_UP, SELECTOR, READER)
@@ -138,7 +124,7 @@ class DroTraining(Tuning):
         if stage == READER:
             # Both were trained in the rounds; this stage only gives the reader a folder of its own.
             return PreparedRun(Finished(), lambda folder, figures: _copied(kept, folder), {})
-        tuned = Tuned(config, context, (SELECTOR, READER))
+        tuned = SystemTuned(config, context, (SELECTOR, READER))
         selecting = Selecting(tuned, config)
         if stage == WARM_UP:
             rows = self._ranked(tuned, selecting, data)
@@ -156,11 +142,11 @@ class DroTraining(Tuning):
 
         return tuning(tuned, stage, config.in_rounds, bundles, count, *where, loss=both, save=save)
 
-    def _saved(self, tuned: Tuned, name: str, folder: Path) -> None:
+    def _saved(self, tuned: SystemTuned, name: str, folder: Path) -> None:
         tuned.save(name, folder)
         write_card(folder, f"A {name} trained as DRO's is", self.config, {})
 
-    def _ranked(self, tuned: Tuned, selecting: Selecting, data: Sequence[Example]) -> list[Row]:
+    def _ranked(self, tuned: SystemTuned, selecting: Selecting, data: Sequence[Example]) -> list[Row]:
         rows = []
         for example in data:
             shown = list(range(len(example.passages)))
@@ -172,7 +158,7 @@ class DroTraining(Tuning):
         return rows
 
     def _round(
-        self, tuned: Tuned, selecting: Selecting, data: Sequence[Example], count: int, where: tuple[Any, Any, str], number: int
+        self, tuned: SystemTuned, selecting: Selecting, data: Sequence[Example], count: int, where: tuple[Any, Any, str], number: int
     ) -> list[Bundle]:
         """Return what a round teaches: drawn and weighed by both models as they are when it begins."""
         config, (context, _, identity) = self.config, where
@@ -208,12 +194,12 @@ class DroTraining(Tuning):
             )
         return (bundles * math.ceil(count / len(bundles)))[:count]
 
-    def _reading(self, tuned: Tuned, example: Example, order: Sequence[int]) -> tuple[int, ...]:
+    def _reading(self, tuned: SystemTuned, example: Example, order: Sequence[int]) -> tuple[int, ...]:
         prompt = tuned.reading(example.text, [example.passages[n] for n in order[: self.config.k]])
         assert prompt is not None  # the question alone fits, and passages are shortened
         return prompt
 
-    def _bundle(self, tuned: Tuned, selecting: Selecting, example: Example, drawn: Sequence[Sequence[Any]]) -> Bundle:
+    def _bundle(self, tuned: SystemTuned, selecting: Selecting, example: Example, drawn: Sequence[Sequence[Any]]) -> Bundle:
         rows = []
         asking = selecting.prompt(example.text, example.passages) or ()
         for (order, _), weight in zip(drawn, weights([value for _, value in drawn]), strict=True):

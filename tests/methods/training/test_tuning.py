@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from benchmarks.core.fingerprint import folder_sha256
-from benchmarks.schema import Passage, Question
+from benchmarks.schema import Passage
 from methods.api import Services
+from methods.baselines.tuned import SystemTuned
 from methods.readers.local import PocketReader, PocketReaderConfig
 from methods.training import TRAININGS, Silent, TrainingContext
-from methods.training.tuning import TUNED, Example, Pair, Row, Tuned, by_preference, by_weight, dpo, nll, once
+from methods.training.tuning import TUNED, Pair, Row, by_preference, by_weight, dpo, nll
 
 torch = pytest.importorskip("torch")
 WORLDS = {"worlds": {"worlds": 1, "questions": 12, "entities": 60, "mix": {"single": 1.0}}}
@@ -31,8 +32,8 @@ def context(folder: Path, progress: Any = None) -> TrainingContext:
 
 
 @pytest.fixture(scope="module")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
-    return Tuned(config(), context(tmp_path_factory.mktemp("tuned")), (TUNED, OTHER))
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> SystemTuned:
+    return SystemTuned(config(), context(tmp_path_factory.mktemp("tuned")), (TUNED, OTHER))
 
 
 def test_dpo_and_its_gradient_equal_the_closed_form() -> None:
@@ -50,7 +51,7 @@ def test_nll_weighs_rows_and_divides_by_tokens() -> None:
     assert float(nll(torch.tensor([-2.0, -6.0]), torch.tensor([1.0, 0.5]), 5.0)) == pytest.approx((2 + 3) / 5)
 
 
-def test_prompts_are_those_of_the_reader_and_replies_end(tuned: Tuned) -> None:
+def test_prompts_are_those_of_the_reader_and_replies_end(tuned: SystemTuned) -> None:
     prompt = tuned.reading("Who founded Lyon?", PASSAGES)
     reader = PocketReader(PocketReaderConfig.model_validate({}), Services(device="cpu"))
     assert prompt is not None
@@ -61,7 +62,7 @@ def test_prompts_are_those_of_the_reader_and_replies_end(tuned: Tuned) -> None:
     assert tuned.causal.tokenizer.decode(list(tuned.reply(prompt, "\nSo"))) == "\nSo</s>"
 
 
-def test_learned_likelihoods_are_those_of_scoring_and_only_replies_count(tuned: Tuned) -> None:
+def test_learned_likelihoods_are_those_of_scoring_and_only_replies_count(tuned: SystemTuned) -> None:
     prompt = tuned.reading("Who founded Lyon?", PASSAGES)
     assert prompt is not None
     items = [(prompt, tuned.reply(prompt, text)) for text in ("Plancus", "Berthold of Zähringen")]
@@ -75,7 +76,7 @@ def test_learned_likelihoods_are_those_of_scoring_and_only_replies_count(tuned: 
     assert loss == pytest.approx(-(learned[0] + 0.5 * learned[1]) / tokens, abs=1e-3)
 
 
-def test_preference_starts_at_log_2_and_only_the_adapter_moves(tuned: Tuned) -> None:
+def test_preference_starts_at_log_2_and_only_the_adapter_moves(tuned: SystemTuned) -> None:
     prompt = tuned.reading("Who founded Lyon?", PASSAGES)
     assert prompt is not None
     pair = Pair(prompt, tuned.reply(prompt, "Plancus"), tuned.reply(prompt, "Berthold"))
@@ -89,7 +90,7 @@ def test_preference_starts_at_log_2_and_only_the_adapter_moves(tuned: Tuned) -> 
     assert moved <= tuned.adapters.of(TUNED).keys()
 
 
-def test_two_adapters_learn_in_one_step_each_from_its_rows(tuned: Tuned) -> None:
+def test_two_adapters_learn_in_one_step_each_from_its_rows(tuned: SystemTuned) -> None:
     prompt = tuned.reading("Who founded Lyon?", PASSAGES)
     assert prompt is not None
     rows = [Row(prompt, tuned.reply(prompt, "Plancus")), Row(prompt, tuned.reply(prompt, "Berthold"), adapter=OTHER)]
@@ -104,38 +105,6 @@ def test_two_adapters_learn_in_one_step_each_from_its_rows(tuned: Tuned) -> None
     assert gradients[1, TUNED][OTHER] == gradients[1, OTHER][TUNED] == 0
     assert gradients[2, TUNED] == pytest.approx({TUNED: gradients[1, TUNED][TUNED], OTHER: gradients[1, OTHER][OTHER]})
     assert min(gradients[2, TUNED].values()) > 0
-
-
-def test_rewards_are_exact_match_or_the_judge() -> None:
-    @dataclass
-    class Judge:
-        fingerprint: str = "test"
-
-        async def verdicts_one(self, question: Question, answer: str) -> str | None:
-            return {"near": "Partial", "same": "Match"}.get(answer)
-
-    tuned = Tuned.__new__(Tuned)
-    question = Question("q", "Who?", ("Ann",))
-    answers = [(question, text) for text in ("Ann", "near", "same", "odd", "")]
-    tuned.services = Services()
-    assert tuned.rewards(answers) == [1, 0, 0, 0, 0]
-    tuned.services = Services(judge=Judge())
-    assert tuned.rewards(answers) == [1, 0.5, 1, 0, 0]
-
-
-def test_roll_outs_are_computed_once(tmp_path: Path) -> None:
-    examples = [Example(Question(str(n), f"q{n}", ("a",)), PASSAGES) for n in range(3)]
-    computed: list[str] = []
-
-    def compute(some: Any) -> list[int]:
-        computed.extend(example.text for example in some)
-        return [len(computed)] * len(some)
-
-    path = tmp_path / "values.jsonl"
-    assert once(path, examples[:2], "m", compute, Silent(), "w") == [2, 2]
-    assert once(path, examples, "m", compute, Silent(), "w") == [2, 2, 3]
-    assert computed == ["q0", "q1", "q2"]
-    assert once(path, examples[:1], "other", compute, Silent(), "w") == [4]
 
 
 @dataclass

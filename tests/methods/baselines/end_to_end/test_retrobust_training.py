@@ -6,7 +6,7 @@ from collections import Counter
 
 from benchmarks.schema import Passage, Question
 from methods.baselines.end_to_end.retrobust_training import KINDS, contexts
-from methods.training.tuning import Example
+from methods.baselines.tuned import Example
 
 
 def test_contexts_are_the_first_the_low_or_random_ones_equally_often() -> None:

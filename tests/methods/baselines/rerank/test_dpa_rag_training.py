@@ -9,7 +9,7 @@ import pytest
 from benchmarks.core.random import Draws
 from benchmarks.schema import Passage, Question
 from methods.baselines.rerank.dpa_rag_training import ALIGNED, NEUTRAL, UNALIGNED, contrast_loss, judgment, label, pair_loss, preference
-from methods.training.tuning import Example
+from methods.baselines.tuned import Example
 
 torch = pytest.importorskip("torch")
 

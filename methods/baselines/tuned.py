@@ -31,11 +31,11 @@ from methods.training.journal import Journal
 from methods.training.loop import accelerator
 from methods.training.stages import PreparedRun, train_stage
 from methods.training.tuning import TUNED, Row, Tuned, TuneOptions, TuningConfig, tuning
-from methods.training.verdicts import MATCH, PARTIAL, Verifier
-from methods.work import Checkpoint, Needs, StageWork, Work, learn, steps, total
+from methods.training.verdicts import MATCH, MISMATCH, PARTIAL, Verifier
+from methods.work import Checkpoint, Lengths, Needs, StageWork, ask, learn, steps, total
 
 READER = "reader"
-REWARDS: Mapping[str | None, float] = {MATCH: 1.0, PARTIAL: 0.5}
+REWARDS: Mapping[str | None, float | None] = {MATCH: 1.0, PARTIAL: 0.5, MISMATCH: 0.0, None: None}
 CHUNK = 64
 """Questions between two writes of the file of roll-outs."""
 PRESETS = read_presets(Path(__file__).with_name("tuned_presets.yaml"))
@@ -97,12 +97,12 @@ class SystemTuned(Tuned):
         text = self.reader.written(question, passages)
         return None if text is None else tuple(self.causal.encode(text))
 
-    def rewards(self, answers: Sequence[tuple[Question, str]]) -> list[float]:
-        """Return 1 for a right answer, ½ for one that is partly right, 0 for any other."""
+    def rewards(self, answers: Sequence[tuple[Question, str]]) -> list[float | None]:
+        """Return 1 for a right answer, ½ for one that is partly right, 0 for a wrong one; None if the judge's reply cannot be read."""
         verifier = Verifier(self.services.judge)
 
-        async def one(item: tuple[Question, str]) -> float:
-            return REWARDS.get((await verifier.verdict(item[0], short_answer(item[1]))).verdict, 0.0)
+        async def one(item: tuple[Question, str]) -> float | None:
+            return REWARDS[(await verifier.verdict(item[0], short_answer(item[1]))).verdict]
 
         return list(in_order(one, answers, CHUNK))
 
@@ -199,36 +199,47 @@ class TunedTraining(ABC):
             done.append(stage)
 
 
-def tuned_work(*counted: tuple[str, str, float, float]) -> Callable[[Any, LengthsOf], list[StageWork]]:
-    """Return the `work` of a training whose stages read some passages per question.
+@dataclass(frozen=True)
+class StageCost:
+    """What a stage takes, per question.
 
-    Args:
-        counted: Of each stage its name, the field with its options, rows per question, and passages per row (0: `k`).
+    Attributes:
+        stage: Its name.
+        train: How it is optimized.
+        passages: That a row reads.
+        rows: Rows of a question, as steps count them.
+        reads: Texts that a row reads.
+        calls, shown: Roll-outs of a question, and the passages that each is shown.
+        encoder: What learns, in place of an adapter of the base.
     """
 
-    def work(config: Any, of: LengthsOf) -> list[StageWork]:
-        data, results = [of(item, config.data_options) for item in config.data], []
-        for stage, field, rows, passages in counted:
-            train = getattr(config, field)
-            count = rows * sum(lengths.questions for lengths in data)
-            every = steps(count, train.batch_size, train.epochs)
-            wanted = min(every, train.steps or every)
-            read = total(
-                learn(
-                    Checkpoint(config.base),
-                    rows * lengths.questions,
-                    lengths.question + (passages or config.k) * lengths.passage + lengths.answer,
-                    config.precision,
-                    causal=True,
-                    adapted=True,
-                )
-                for lengths in data
-            )
-            share = train.epochs * wanted / every if every else 0.0
-            results.append(StageWork(stage, read * share if share else Work(), count, wanted))
-        return results
+    stage: str
+    train: TuneOptions
+    passages: float
+    rows: float = 1
+    reads: float = 1
+    calls: float = 0
+    shown: float = 0
+    encoder: Checkpoint | None = None
 
-    return work
+    def work(self, config: TuningConfig, data: Sequence[Lengths]) -> StageWork:
+        """Return the work on some data."""
+        count = self.rows * sum(lengths.questions for lengths in data)
+        every = steps(count, self.train.batch_size, self.train.epochs)
+        wanted = min(every, self.train.steps or every)
+        uses = self.rows * self.reads * (self.train.epochs * wanted / every if every else 0.0)
+        model, adapted = self.encoder or Checkpoint(config.base, config.revision), self.encoder is None
+        works = []
+        for lengths in data:
+            length = lengths.question + self.passages * lengths.passage + lengths.answer
+            works.append(learn(model, uses * lengths.questions, length, config.precision, causal=adapted, adapted=adapted))
+            works.append(ask(config.local, self.calls * lengths.questions, lengths.question + self.shown * lengths.passage))
+        return StageWork(self.stage, total(works), count, wanted)
+
+
+def tuned_work(costs: Callable[[Any], Sequence[StageCost]]) -> Callable[[Any, LengthsOf], list[StageWork]]:
+    """Return the `work` of a training from what its stages take with some options."""
+    return lambda config, of: [cost.work(config, [of(item, config.data_options) for item in config.data]) for cost in costs(config)]
 
 
 def tuned_needs(config: TuningConfig, *more: tuple[str, str | None]) -> Needs:
@@ -238,7 +249,9 @@ def tuned_needs(config: TuningConfig, *more: tuple[str, str | None]) -> Needs:
 
 def made_of(config: TuningConfig, *more: Any) -> str:
     """Return a hash of what decides roll-outs beside the questions: base, prompts and further values."""
-    return fingerprint(weights_hash(config.base, config.revision), config.reader, config.k, config.max_new_tokens, config.judge, *more)
+    return fingerprint(
+        weights_hash(config.base, config.revision), config.reader, config.k, config.max_new_tokens, *(config.wanted_judge or ()), *more
+    )
 
 
 class ReaderTrainingConfig(TuningConfig):
@@ -263,7 +276,7 @@ def answer_rows(tuned: SystemTuned, data: Sequence[Example]) -> list[Row]:
     stages=(READER,),
     config=ReaderTrainingConfig,
     presets={"worlds": PRESETS["reader"]},
-    work=tuned_work((READER, "train", 1, 0)),
+    work=tuned_work(lambda config: [StageCost(READER, config.train, config.k)]),
     needs=tuned_needs,
 )
 class ReaderTraining(TunedTraining):

@@ -104,6 +104,12 @@ class TuningConfig(DataConfig):
         return self.base
 
     @property
+    def local(self) -> LocalConfig:
+        """The base, as roll-outs ask it."""
+        options = {"local": self.base, "revision": self.revision, "dtype": self.dtype, "batch_size": self.batch_size}
+        return LocalConfig.model_validate({**options, "max_tokens": self.max_new_tokens})
+
+    @property
     def component(self) -> Component:
         """The retriever."""
         return Component.of(self.retriever, self.retriever_options, where="retriever")
@@ -181,9 +187,7 @@ class Tuned:
 
     def __init__(self, config: TuningConfig, device: str | None, names: Sequence[str] = (TUNED,)) -> None:
         self.config = config
-        options = {"local": config.base, "revision": config.revision, "dtype": config.dtype, "batch_size": config.batch_size}
-        local = LocalConfig.model_validate({**options, "max_tokens": config.max_new_tokens})
-        self.loaded = Loaded(local, device, own=True)
+        self.loaded = Loaded(config.local, device, own=True)
         if self.loaded.decodes:
             raise UserError("adapters are trained on causal models, and this one has an encoder", code="not-language-model", where="base")
         self.causal: Any = self.loaded.model

@@ -22,7 +22,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.random import Draws
 from methods.baselines.rerank.ddr_refiner import NAME as REFINER_PROMPT
 from methods.baselines.rerank.prompts import PROMPTS, Writer
-from methods.baselines.tuned import PRESETS, Example, SystemTuned, TunedTraining, made_of, once, tuned_needs, tuned_work
+from methods.baselines.tuned import PRESETS, Example, StageCost, SystemTuned, TunedTraining, made_of, once, tuned_needs, tuned_work
 from methods.models.causal import Sampling
 from methods.models.weights import weights_hash
 from methods.prompts import OURS
@@ -52,16 +52,16 @@ class DdrTrainingConfig(TuningConfig):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A drawn reply: its text, whether passages were shown, and its reward."""
+    """A drawn reply: its text, whether passages were shown, and its reward (None: unknown)."""
 
     text: str
     passages: bool
-    reward: float
+    reward: float | None
 
 
 def reader_pair(replies: Sequence[Reply], draws: Draws) -> tuple[Reply, Reply] | None:
     """Return the preferred and the rejected reply; None if all are equally good."""
-    rewards = [reply.reward for reply in replies]
+    rewards = [reply.reward for reply in replies if reply.reward is not None]
     if not rewards or max(rewards) == min(rewards):
         return None
     best, worst = ([reply for reply in replies if reply.reward == reward] for reward in (max(rewards), min(rewards)))
@@ -72,12 +72,22 @@ def reader_pair(replies: Sequence[Reply], draws: Draws) -> tuple[Reply, Reply] |
     return chosen, (others or worst)[0]
 
 
-def refiner_pairs(rewards: Sequence[float], draws: Draws) -> list[tuple[int, str, str]]:
+def refiner_pairs(rewards: Sequence[float | None], draws: Draws) -> list[tuple[int, str, str]]:
     """Return a passage to keep and one to leave out, each with its better and its worse verdict; none if all are equally good."""
-    if max(rewards) == min(rewards):
+    known = [reward for reward in rewards if reward is not None]
+    if not known or max(known) == min(known):
         return []
-    best, worst = ([n for n, reward in enumerate(rewards) if reward == wanted] for wanted in (max(rewards), min(rewards)))
+    best, worst = ([n for n, reward in enumerate(rewards) if reward == wanted] for wanted in (max(known), min(known)))
     return [(draws.pick(best), YES, NO), (draws.pick(worst), NO, YES)]
+
+
+def _costs(config: DdrTrainingConfig) -> list[StageCost]:
+    """Each pair is read three times: with gradients for both replies, and without an adapter."""
+    draws = 2 * len(config.temperatures)
+    return [
+        StageCost(READER, config.train, config.k, reads=3, calls=draws, shown=config.k / 2),
+        StageCost(REFINER, config.train, 1, rows=2, reads=3, calls=config.retrieved, shown=1),
+    ]
 
 
 @register_training(
@@ -87,7 +97,7 @@ def refiner_pairs(rewards: Sequence[float], draws: Draws) -> list[tuple[int, str
     config=DdrTrainingConfig,
     paper="Li et al. 2025, RAG-DDR (arXiv:2410.13509)",
     presets={"worlds": PRESETS["rag_ddr"], "paper": PRESETS["rag_ddr-paper"]},
-    work=tuned_work((READER, "train", 1, 0), (REFINER, "train", 2, 1)),
+    work=tuned_work(_costs),
     needs=tuned_needs,
 )
 class DdrTraining(TunedTraining):
@@ -142,7 +152,7 @@ class DdrTraining(TunedTraining):
         config = self.config
         tuned.load(READER, reader)
 
-        def tried(some: Sequence[Example]) -> list[list[float]]:
+        def tried(some: Sequence[Example]) -> list[list[float | None]]:
             requests = [(item, passage) for item in some for passage in item.passages]
             answers = tuned.answers([(item.text, [passage]) for item, passage in requests], READER)
             rewards = iter(tuned.rewards([(item.question, text) for (item, _), text in zip(requests, answers, strict=True)]))

@@ -19,7 +19,7 @@ from pydantic import Field
 from benchmarks.core.random import Draws
 from benchmarks.schema import Passage
 from methods.baselines.end_to_end.self_ask import released_text
-from methods.baselines.tuned import PRESETS, Example, SystemTuned, TunedTraining, tuned_needs, tuned_work
+from methods.baselines.tuned import PRESETS, Example, StageCost, SystemTuned, TunedTraining, tuned_needs, tuned_work
 from methods.prompts import shipped
 from methods.training import register_training
 from methods.training.stages import PreparedRun
@@ -63,7 +63,7 @@ def contexts(example: Example, others: Sequence[Passage], k: int, seed: int) -> 
     config=RetRobustTrainingConfig,
     paper="Yoran et al. 2023, RetRobust (arXiv:2310.01558)",
     presets={"worlds": PRESETS["retrobust"], "paper": PRESETS["retrobust-paper"]},
-    work=tuned_work((READER, "train", 1, 0)),
+    work=tuned_work(lambda config: [StageCost(READER, config.train, config.k)]),
     needs=tuned_needs,
 )
 class RetRobustTraining(TunedTraining):

@@ -30,13 +30,14 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.schema import Passage
 from methods.baselines.rerank.dpa_rag import ENCODER, HEAD, WEIGHTS_FILE, DpaRagConfig, JoinedModel
-from methods.baselines.tuned import PRESETS, Example, SystemTuned, TunedTraining, made_of, once, tuned_needs, tuned_work
+from methods.baselines.tuned import PRESETS, Example, StageCost, SystemTuned, TunedTraining, made_of, once, tuned_needs, tuned_work
 from methods.models.weights import load_pretrained, locate
 from methods.training import TrainingContext, register_training
 from methods.training.balance import minimum_norm_weights
 from methods.training.loop import Figures, LoopPlace, loop_over_rows
 from methods.training.stages import PreparedRun
 from methods.training.tuning import TUNED, Row, TuneOptions, TuningConfig, tuning
+from methods.work import Checkpoint
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,8 +75,10 @@ class DpaRagTrainingConfig(TuningConfig):
         locate(self.encoder)
 
 
-def label(without: float, alone: float) -> int:
-    """Return a passage's label from the rewards of the answers without any passage and with this one alone."""
+def label(without: float | None, alone: float | None) -> int:
+    """Return a passage's label from the rewards of the answers without any passage and with this one alone; neutral if one is unknown."""
+    if without is None or alone is None:
+        return NEUTRAL
     right = without > 0.5, alone > 0.5
     return ALIGNED if right == (False, True) else UNALIGNED if right == (True, False) else NEUTRAL
 
@@ -215,6 +218,17 @@ class Joined:
         return {"loss": sum(weight * value for weight, value in zip(weights, values, strict=True)), **figures}
 
 
+def _costs(config: DpaRagTrainingConfig) -> list[StageCost]:
+    """A row of the reranker is one passage, a list, and both sides of a contrast."""
+    encoder = Checkpoint(config.encoder, config.encoder_revision)
+    pairs = 1 + LISTED + 2 * EACH
+    return [
+        StageCost(RERANKER, config.reranking, 1, reads=pairs, calls=config.retrieved + 1, shown=1, encoder=encoder),
+        StageCost(PREALIGNED, config.prealigning, config.k),
+        StageCost(READER, config.answering, config.k),
+    ]
+
+
 @register_training(
     "dpa_rag",
     summary="DPA-RAG: a reranker by which passages make the reader right, and the reader tuned twice",
@@ -222,7 +236,7 @@ class Joined:
     config=DpaRagTrainingConfig,
     paper="Dong et al. 2025, DPA-RAG (arXiv:2406.18676)",
     presets={"worlds": PRESETS["dpa_rag"], "paper": PRESETS["dpa_rag-paper"]},
-    work=tuned_work((PREALIGNED, "prealigning", 1, 0), (READER, "answering", 1, 0)),
+    work=tuned_work(_costs),
     needs=lambda config: tuned_needs(config, (config.encoder, config.encoder_revision)),
 )
 class DpaRagTraining(TunedTraining):

@@ -28,7 +28,7 @@ from benchmarks.core.random import Draws
 from benchmarks.schema import Passage
 from methods.baselines.rerank.prompts import PROMPTS, Writer
 from methods.baselines.rerank.replies import UNUSABLE, order_of
-from methods.baselines.tuned import PRESETS, Example, SystemTuned, TunedTraining, once, tuned_needs, tuned_work
+from methods.baselines.tuned import PRESETS, Example, StageCost, SystemTuned, TunedTraining, once, tuned_needs, tuned_work
 from methods.models.causal import Sampling
 from methods.models.likelihood import softmax
 from methods.prompts import OURS
@@ -103,6 +103,16 @@ def both(tuned: Tuned, part: Sequence[Bundle], step: Sequence[Bundle]) -> Tensor
     return by_weight(tuned, [row for bundle in part for row in bundle], [row for bundle in step for row in bundle])
 
 
+def _costs(config: DroTrainingConfig) -> list[StageCost]:
+    """Every draw is read by the selector and by the reader, in each round."""
+    both_read = config.retrieved + config.k
+    draws = config.samples * config.rounds
+    return [
+        StageCost(WARM_UP, config.warming, config.retrieved),
+        StageCost(SELECTOR, config.in_rounds, both_read, reads=config.samples, calls=draws, shown=config.retrieved),
+    ]
+
+
 @register_training(
     "dro",
     summary="DRO: orders drawn by a selector are weighed by the reader's likelihood of the answer, and teach both",
@@ -110,7 +120,7 @@ def both(tuned: Tuned, part: Sequence[Bundle], step: Sequence[Bundle]) -> Tensor
     config=DroTrainingConfig,
     paper="Shi et al. 2025, Direct Retrieval-augmented Optimization (arXiv:2505.03075)",
     presets={"worlds": PRESETS["dro"], "paper": PRESETS["dro-paper"]},
-    work=tuned_work((WARM_UP, "warming", 1, 20), (SELECTOR, "in_rounds", 1, 20)),
+    work=tuned_work(_costs),
     needs=tuned_needs,
 )
 class DroTraining(TunedTraining):
@@ -178,8 +188,8 @@ class DroTraining(TunedTraining):
             prompts = [self._reading(tuned, item, own[0]) for item, own in requests]
             items = [(prompt, tuned.reply(prompt, item.question.golds[0])) for prompt, (item, _) in zip(prompts, requests, strict=True)]
             values = tuned.log_likelihoods(items, READER) if items else []
-            for (_, own), value in zip(requests, values, strict=True):
-                own += [value]
+            for (_, draft), value in zip(requests, values, strict=True):
+                draft.append(value)
             return results
 
         path = context.work / f"round-{number}.jsonl"

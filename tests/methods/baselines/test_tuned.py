@@ -20,15 +20,15 @@ def test_rewards_are_exact_match_or_the_judge() -> None:
         fingerprint: str = "test"
 
         async def verdicts_one(self, question: Question, answer: str) -> str | None:
-            return {"near": "Partial", "same": "Match"}.get(answer)
+            return {"near": "Partial", "same": "Match", "odd": "Mismatch"}.get(answer)
 
     tuned = SystemTuned.__new__(SystemTuned)
     question = Question("q", "Who?", ("Ann",))
-    answers = [(question, text) for text in ("Ann", "near", "same", "odd", "")]
+    answers = [(question, text) for text in ("Ann", "near", "same", "odd", "", "unread")]
     tuned.services = Services()
-    assert tuned.rewards(answers) == [1, 0, 0, 0, 0]
+    assert tuned.rewards(answers) == [1, 0, 0, 0, 0, 0]
     tuned.services = Services(judge=Judge())
-    assert tuned.rewards(answers) == [1, 0.5, 1, 0, 0]
+    assert tuned.rewards(answers) == [1, 0.5, 1, 0, 0, None]
 
 
 def test_roll_outs_are_computed_once(tmp_path: Path) -> None:

@@ -22,3 +22,4 @@ def test_refiner_keeps_a_best_passage_and_leaves_out_a_worst_one() -> None:
     drawn = {tuple(pair[0] for pair in refiner_pairs([1.0, 1.0, 0.0, 0.0], Draws(seed))) for seed in range(40)}
     assert drawn == {(0, 2), (0, 3), (1, 2), (1, 3)}
     assert refiner_pairs([1.0, 1.0], Draws(0)) == []
+    assert refiner_pairs([None, 1.0, 0.0], Draws(0)) == [(1, YES, NO), (2, NO, YES)]

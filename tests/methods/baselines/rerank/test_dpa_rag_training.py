@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 def test_label_says_what_a_passage_changes() -> None:
     assert label(0, 1) == ALIGNED
     assert label(1, 0) == UNALIGNED
-    assert label(0, 0) == label(1, 1) == NEUTRAL
+    assert label(0, 0) == label(1, 1) == label(None, 1) == NEUTRAL
 
 
 def test_pair_loss_is_the_mean_over_six_pairs() -> None:

@@ -20,7 +20,7 @@ from perf.measuring import record
 from ragmeter import experiment as experiments
 from ragmeter.cli.demo import PARTS
 from ragmeter.runner.experiment import How, run_experiment
-from ragmeter.show.gains import Gain, gains
+from ragmeter.show.gains import APPROACHES, Gain, gains
 from results.boards.tables import markdown_text, plain, plus_minus, stars, to_markdown
 from results.store.store import Store
 
@@ -31,8 +31,11 @@ SMALL: Mapping[str, tuple[Sequence[str], str | None]] = {
     "gpr/gain": (("answer_entity_recall@5", "answer_entity_recall@20"), "Two tower (mean)"),
     "sark/gain": (("mrr@5", "recall@5"), "without SAT"),
     "clara/worlds": (("cover_em", "f1"), "Text, as many tokens"),
+    "end_to_end/tuned": (("em", "f1(rules=hotpotqa)"), None),
 }
 """What runs: the metrics that are shown, and the row that is the approach's base; None: the experiment's reference."""
+NAMES = (*APPROACHES, "DPA-RAG", "RAG-DDR", "RetRobust", "DRO")
+"""Rows whose gain is measured."""
 _TEXT = """# Measured: what each approach gains
 
 `tools/measure.py` writes this page from `perf/measured/gains.json`, which holds the commit, the date and the machine of every
@@ -103,7 +106,7 @@ def measure(names: Sequence[str], store: Store, target: Path, figures: Path = FI
         experiment = experiments.load(name, store=store.folder)
         heads, base = known[name]
         run_experiment(experiment, store, How(processes=True), talk=True)
-        rows = list(rows_of(list(gains(experiment, store, heads, base))))
+        rows = list(rows_of(list(gains(experiment, store, heads, base, NAMES))))
         record(figures.stem, {name: {"command": f"ragmeter run {name}", "rows": rows}}, figures.parent)
         write_page(target, figures)
 

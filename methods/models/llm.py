@@ -426,10 +426,16 @@ class Conversations:
         return self._known[key]
 
 
-class _Loaded(Conversations):
-    """A model in memory, with those who wait for it; whoever asks, prompts are generated together."""
+class Loaded(Conversations):
+    """A model in memory, with those who wait for it; whoever asks, prompts are generated together.
 
-    def __init__(self, config: LocalConfig, device: str | None) -> None:
+    Args:
+        config: Options.
+        device: "cpu", "cuda" …; None chooses.
+        own: Load weights that the caller may change; an adapter always gets its own.
+    """
+
+    def __init__(self, config: LocalConfig, device: str | None, own: bool = False) -> None:
         from methods.models.causal import CausalConfig, CausalModel
         from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
 
@@ -442,11 +448,12 @@ class _Loaded(Conversations):
             "batch_size": config.batch_size,
         }
         super().__init__()
+        own = own or config.adapter is not None
         self.decodes = is_encoder_decoder(config.local, config.revision)
         self.model: CausalModel | Seq2SeqModel = (
-            Seq2SeqModel(Seq2SeqConfig.model_validate(options), device, own=config.adapter is not None)
+            Seq2SeqModel(Seq2SeqConfig.model_validate(options), device, own=own)
             if self.decodes
-            else CausalModel(CausalConfig.model_validate(options), device, own=config.adapter is not None)
+            else CausalModel(CausalConfig.model_validate(options), device, own=own)
         )
         if config.adapter is not None:
             self.model.model = adapted(self.model.model, config.adapter, where="llm.adapter").eval()
@@ -476,13 +483,13 @@ class _Loaded(Conversations):
         return [results[number] for number in range(len(jobs))]
 
 
-_loaded: weakref.WeakValueDictionary[tuple[Any, ...], _Loaded] = weakref.WeakValueDictionary()
+_loaded: weakref.WeakValueDictionary[tuple[Any, ...], Loaded] = weakref.WeakValueDictionary()
 
 
-def _weights(config: LocalConfig, device: str | None) -> _Loaded:
+def _weights(config: LocalConfig, device: str | None) -> Loaded:
     """The model that options name; held by whoever uses it, and by nothing else."""
     key = (config.local, config.revision, config.adapter, config.dtype, config.max_prompt_tokens, config.batch_size, device)
-    loaded = _loaded[key] = _loaded.get(key) or _Loaded(config, device)
+    loaded = _loaded[key] = _loaded.get(key) or Loaded(config, device)
     return loaded
 
 

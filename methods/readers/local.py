@@ -15,11 +15,11 @@ from methods.models.pocket import answer_prompt
 from methods.models.reply import Completion, read
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
 from methods.models.thoughts import opening_of
-from methods.models.weights import POCKET, beginning_hash, weights_hash
+from methods.models.weights import POCKET, adapted, beginning_hash, locate, weights_hash
 from methods.readers.extract import Extract
 from methods.readers.prompts import Instructions, ReadingOptions, answered, fit_middle, longest_prefix, prompt_tokens, reading_work
 from methods.registry import ModelMethodConfig, register
-from methods.work import Lengths, Work, ask
+from methods.work import Checkpoint, Lengths, Needs, Work, ask
 
 LLAMA2_SYSTEM = "<<SYS>>"
 EMPTY_SYSTEM = "<<SYS>>\n\n<</SYS>>\n\n"
@@ -27,7 +27,39 @@ EMPTY_SYSTEM = "<<SYS>>\n\n<</SYS>>\n\n"
 TOO_LONG = "the question alone is longer than the model's context"
 
 
-class CausalReaderConfig(CausalConfig, ReadingOptions, ModelMethodConfig):
+class AdaptedConfig(CausalConfig, ModelMethodConfig):
+    """Options of a local model, with an adapter if there is one."""
+
+    adapter: str | None = Field(
+        None, description="a folder or hub id of a PEFT adapter to put onto the model", exclude_if=lambda value: value is None
+    )
+
+    def preflight(self) -> None:
+        """Check the folders of model and adapter."""
+        super().preflight()
+        if self.adapter is not None:
+            locate(self.adapter)
+
+    def needed_models(self) -> Needs | None:
+        """Return the model and the adapter."""
+        own = super().needed_models()
+        return own + Needs((Checkpoint(self.adapter, adapter=True),)) if self.adapter and own else own
+
+    def opened(self, device: str | None) -> CausalModel:
+        """Load the model, with its adapter."""
+        model = CausalModel(self, device, own=self.adapter is not None)
+        if self.adapter is not None:
+            model.model = adapted(model.model, self.adapter, where="adapter").eval()
+        return model
+
+    @property
+    def weights(self) -> str:
+        """Return a hash of the model's weights and of the adapter's."""
+        own = weights_hash(self.model, self.revision)
+        return own if self.adapter is None else fingerprint(own, weights_hash(self.adapter))
+
+
+class CausalReaderConfig(AdaptedConfig, ReadingOptions):
     """Options of the local reader: the model's, the instructions, and how it writes."""
 
     chat_template: bool = Field(
@@ -47,7 +79,8 @@ class CausalReaderConfig(CausalConfig, ReadingOptions, ModelMethodConfig):
 
 
 def _weights(config: CausalReaderConfig | Seq2SeqReaderConfig) -> str:
-    return f"{weights_hash(config.model, config.revision)}-{config.templates()}{beginning_hash(config.model)}"
+    weights = config.weights if isinstance(config, CausalReaderConfig) else weights_hash(config.model, config.revision)
+    return f"{weights}-{config.templates()}{beginning_hash(config.model)}"
 
 
 @register(
@@ -65,6 +98,7 @@ class CausalReader:
     Args:
         config: Options.
         services: Provides the device, the seed of what is drawn, and the benchmark's instructions.
+        model: In place of the one that the options name, which is then not loaded.
     """
 
     _instructions: Instructions | None = None
@@ -74,10 +108,10 @@ class CausalReader:
     _rule: Extract = "short"
     _variables: Mapping[str, Any] = {}
 
-    def __init__(self, config: CausalReaderConfig, services: Services) -> None:
+    def __init__(self, config: CausalReaderConfig, services: Services, model: CausalModel | None = None) -> None:
         self._instructions = Instructions(config, services.reading)
         longest = self._instructions.longest(config.max_new_tokens)
-        self._model = CausalModel(config.model_copy(update={"max_new_tokens": longest}), services.device)
+        self._model = model or config.model_copy(update={"max_new_tokens": longest}).opened(services.device)
         if not (config.chat_template and self._instructions.chat):
             self._model.tokenizer.chat_template = None
         self._stop = config.stop
@@ -106,6 +140,11 @@ class CausalReader:
             Answer("", notes={FAILED: TOO_LONG}) if item is None else self._answer(next(written), context, *item)
             for item, context in zip(fitted, contexts, strict=True)
         ]
+
+    def written(self, question: str, passages: Sequence[Passage]) -> str | None:
+        """Return the prompt with as much of the passages as fits; None if the question alone does not."""
+        fitted = self._fitted(question, passages)
+        return None if fitted is None else fitted[0]
 
     def _answer(self, generation: Generation, context: Context, prompt: str, notes: dict[str, object]) -> Answer:
         cost = (generation.prompt_tokens, generation.completion_tokens)
@@ -209,7 +248,7 @@ TRAINED_LENGTH = 424
 """Tokens of the longest prompts that the model was trained on; it reads longer ones badly."""
 
 
-class PocketReaderConfig(CausalConfig, ModelMethodConfig):
+class PocketReaderConfig(AdaptedConfig):
     """Options of the pocket reader."""
 
     model: str = Field(POCKET, description="`pocket`, the model that ships, or the folder of another training run")
@@ -223,7 +262,7 @@ class PocketReaderConfig(CausalConfig, ModelMethodConfig):
 def _pocket_weights(config: PocketReaderConfig) -> str:
     # The format is part of what the reader computes.
     example = Passage("", "title", "text")
-    return f"{weights_hash(config.model, config.revision)}-{fingerprint(answer_prompt('question', [example]))}"
+    return f"{config.weights}-{fingerprint(answer_prompt('question', [example]))}"
 
 
 def _pocket_work(config: PocketReaderConfig, lengths: Lengths) -> Work:
@@ -244,10 +283,11 @@ class PocketReader(CausalReader):
     Args:
         config: Options.
         services: Provides the device.
+        model: As of `CausalReader`.
     """
 
-    def __init__(self, config: PocketReaderConfig, services: Services) -> None:
-        self._model = CausalModel(config, services.device)
+    def __init__(self, config: PocketReaderConfig, services: Services, model: CausalModel | None = None) -> None:
+        self._model = model or config.opened(services.device)
         self.batch_size = 2 * config.batch_size
 
     def _rendered(self, question: str, passages: Sequence[Passage]) -> str:

@@ -27,11 +27,12 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Question
 from methods.api import Services
 from methods.flow import in_flight, one, together
-from methods.sark.answers import JUDGE, MATCH, MISMATCH, PARTIAL, Answerer, AnswerRequest, Verdict, Verifier, answerer_of, verifier_of
+from methods.sark.answers import Answerer, AnswerRequest, answerer_of, verifier_of
 from methods.sark.config import CandidatesConfig, ExtraConfig, LabelsConfig, SarkDataConfig
 from methods.training import Progress, Silent
 from methods.training.candidates import Search
 from methods.training.journal import Journal, each_once
+from methods.training.verdicts import JUDGE, MATCH, MISMATCH, PARTIAL, Verdict, Verifier
 
 Candidates = Callable[[Sequence[Question]], Mapping[str, tuple[str, ...]]]
 """From questions to passages by their ids, as retrieved; each passage once."""

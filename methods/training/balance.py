@@ -7,6 +7,8 @@
 and ½ where both are equal. A step along that point lowers both losses, and the task with the smaller gradient counts
 for more. The released code looks for the same point on a grid, which misses it where gradients are small.
 
+Of more than two tasks the point is looked for on every face of the gradients' hull (`minimum_norm_weights`).
+
 Source: Désidéri 2012, Multiple-gradient descent algorithm; Sener and Koltun 2018, Multi-Task Learning as
 Multi-Objective Optimization.
 """
@@ -16,7 +18,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,6 +94,35 @@ def minimum_norm_weight(gap: float, between: float) -> float:
     if between <= 0:
         return 0.5
     return min(1.0, max(0.0, gap / between))
+
+
+def minimum_norm_weights(products: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the weights of the point nearest to zero in the convex hull of several gradients.
+
+    Inside a face of the hull, all gradients of that face have the same product with the point, so every face is tried.
+
+    Args:
+        products: Scalar products of the gradients with each other, [n, n]; n is small.
+
+    Returns:
+        [n], not negative, with sum 1.
+    """
+    n = len(products)
+    best, least = np.full(n, 1 / n), math.inf
+    for size in range(1, n + 1):
+        for face in combinations(range(n), size):
+            own = products[np.ix_(face, face)]
+            # λ from the conditions: equal products with the point, and sum 1.
+            system = np.block([[own, np.ones((size, 1))], [np.ones((1, size)), np.zeros((1, 1))]])
+            solved = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0), rcond=None)[0][:size]
+            if solved.min() < -1e-12 or not math.isclose(solved.sum(), 1.0, rel_tol=1e-6):
+                continue
+            weights = np.zeros(n)
+            weights[list(face)] = solved.clip(min=0) / solved.clip(min=0).sum()
+            norm = float(weights @ products @ weights)
+            if norm < least * (1 - 1e-9) or least == math.inf:
+                best, least = weights, norm
+    return best
 
 
 def combined(passage: Gradients, listwise: Gradients, weight: float) -> list[Tensor | None]:

@@ -15,7 +15,7 @@ from methods.registry import Component
 
 
 class Search:
-    """A retriever over a benchmark's whole corpus.
+    """A retriever over a benchmark's whole corpus, or over a question's own candidates.
 
     Args:
         benchmark: With the corpus.
@@ -23,11 +23,14 @@ class Search:
         n: Most passages of a question.
         services: Device, folder of indexes.
         keep: Whether the index stays in memory between two calls; else it is opened for each.
+        own: Whether a question that brings candidates is asked among these only.
     """
 
-    def __init__(self, benchmark: Benchmark, retriever: Component, n: int, services: Services, *, keep: bool = False) -> None:
+    def __init__(
+        self, benchmark: Benchmark, retriever: Component, n: int, services: Services, *, keep: bool = False, own: bool = False
+    ) -> None:
         self._benchmark, self._retriever, self._n = benchmark, retriever, n
-        self._services, self._keep = services, keep
+        self._services, self._keep, self._own = services, keep, own
         self._index: Index | None = None
 
     def __call__(self, questions: Sequence[Question]) -> dict[str, tuple[str, ...]]:
@@ -38,7 +41,7 @@ class Search:
         if self._keep:
             self._index = index
         # Without its candidates a question is asked over the whole corpus.
-        queries = [Query(question.query_id, question.text) for question in questions]
+        queries = [question.query() if self._own else Query(question.query_id, question.text) for question in questions]
         rankings = each(index, "retrieve", queries, self._n)
         return {question.id: ranking.ids for question, ranking in zip(questions, rankings, strict=True)}
 

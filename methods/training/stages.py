@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.files import whole_text
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, content_id, fingerprint, folder_sha256
 from methods.models.weights import locate, weights_hash
 from methods.training import TrainedStage, TrainingConfig, TrainingContext
-from methods.training.loop import Figures, Loop, accelerator
+from methods.training.loop import Figures, accelerator
 
 
 def file_id(identifier: str) -> str:
@@ -205,6 +205,18 @@ def require_unchanged(stage: str, folder: Path, sha256: str) -> None:
         )
 
 
+class Steps(Protocol):
+    """The steps of a stage: a `Loop`, or what stands for one."""
+
+    def run(self) -> Mapping[str, float]:
+        """Train to the end; return what it came to."""
+        ...
+
+    def forget(self) -> None:
+        """Delete what only a resumed training needs."""
+        ...
+
+
 @dataclass(frozen=True)
 class PreparedRun:
     """A training that is ready to run.
@@ -216,7 +228,7 @@ class PreparedRun:
         mined_with, rows: As of `StageRecord`.
     """
 
-    loop: Loop
+    loop: Steps
     save: Callable[[Path, Figures], None]
     figures: Figures
     mined_with: str | None = None

@@ -159,7 +159,9 @@ class Gain:
         }
 
 
-def gains(experiment: Experiment, store: Store, heads: Sequence[str], base: str | None = None) -> Iterator[Gain]:
+def gains(
+    experiment: Experiment, store: Store, heads: Sequence[str], base: str | None = None, names: Sequence[str] = APPROACHES
+) -> Iterator[Gain]:
     """Yield the gains of an experiment's approaches by board and metric; the seeds of a training are one gain.
 
     Args:
@@ -167,6 +169,7 @@ def gains(experiment: Experiment, store: Store, heads: Sequence[str], base: str 
         store: Holds its scores.
         heads: Metrics as tables call them; those that a board has not are passed over.
         base: Name of the row that approaches began from; None: the experiment's reference.
+        names: Approaches, as their rows are called.
     """
     trained = {base_name(method.name) for method in experiment.methods if _trained(method)}
 
@@ -184,7 +187,7 @@ def gains(experiment: Experiment, store: Store, heads: Sequence[str], base: str 
             best = max(baselines, key=lambda row: row.cells[metric].estimate.value, default=None)
             strongest = against(best.run.method)[number] if best else None
             for row in able:
-                approach = next((name for name in APPROACHES if is_called(row.run.method, name)), None)
+                approach = next((name for name in names if is_called(row.run.method, name)), None)
                 if approach is not None:
                     to_base = Against(board.reference, row.cells[metric]) if board.reference else None
                     yield Gain(approach, board, head, to_base, _against(strongest, row.run.run, metric), row.cells[metric])

@@ -26,7 +26,7 @@ from methods.baselines.rerank.rankllama import RankLlama, RankLlamaConfig
 from methods.baselines.rerank.replies import LABELS
 from methods.models.causal import CausalModel
 from methods.models.likelihood import TextEncoder
-from methods.models.llm import OwnCounter, _Loaded
+from methods.models.llm import Loaded, OwnCounter
 from methods.prompts import Messages, shipped
 from methods.readers.ddr import DdrGenerator, DdrGeneratorConfig, DdrPrompt
 from methods.readers.end_to_end import InContextRalmConfig, RalmPrompt
@@ -66,7 +66,7 @@ CHAT = "{% for m in messages %}{{ '[INST] ' + m['content'] + ' [/INST]' }}{% end
 
 def loaded(folder: Path, template: str | None = "") -> tuple[Any, OwnCounter]:
     """Return what reads conversations with a tokenizer as weights of this machine do, and its counter; `template`: another one."""
-    model, weights = CausalModel.__new__(CausalModel), _Loaded.__new__(_Loaded)
+    model, weights = CausalModel.__new__(CausalModel), Loaded.__new__(Loaded)
     model.tokenizer = tokenizer_of(folder)
     if template != "":
         model.tokenizer.chat_template = template

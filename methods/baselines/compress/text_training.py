@@ -25,7 +25,6 @@ from benchmarks.text import sentences
 from methods.api import Services
 from methods.baselines.compress.rows import CompressionRow, answer_rows, kept_lines
 from methods.baselines.compress.soft import MISTRAL, cut
-from methods.baselines.compress.training import StepOptions
 from methods.models.endpoint import ChatConfig
 from methods.models.likelihood import UNBOUNDED, by_length
 from methods.models.weights import load_pretrained, locate
@@ -35,6 +34,7 @@ from methods.training import LengthsOf, TrainingContext, register_training
 from methods.training.contrast import DataConfig, load_data
 from methods.training.loop import Figures, LoopPlace, in_parts, loop_over_rows
 from methods.training.stages import OneStageTraining, PreparedRun
+from methods.training.tuning import StepOptions
 from methods.work import Checkpoint, Needs, StageWork, Work, all_needs, learn, steps
 
 if TYPE_CHECKING:

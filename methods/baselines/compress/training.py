@@ -22,7 +22,6 @@ from pydantic import Field, create_model, model_validator
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
-from benchmarks.core.models import FrozenModel
 from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark
 from methods.baselines.compress.memory import SoftCompressor, SoftCompressorConfig, soft_needs, soft_work
@@ -35,6 +34,7 @@ from methods.training import LengthsOf, TrainedStage, TrainingContext, known_dat
 from methods.training.contrast import HeldOutConfig, load_data
 from methods.training.loop import Figures, KeepBest, LoopPlace, accelerator, in_parts, loop_over_rows
 from methods.training.stages import PreparedRun, train_stage
+from methods.training.tuning import StepOptions
 from methods.work import FLOAT, Checkpoint, Needs, StageWork, Work, all_needs, learn, saved_weights, steps, total, unknown
 
 if TYPE_CHECKING:
@@ -45,19 +45,6 @@ if TYPE_CHECKING:
 
 PRETRAINED, TUNED = "pretrained", "tuned"
 LOSS = "validation_loss"
-
-
-class StepOptions(FrozenModel):
-    """How a stage is optimized."""
-
-    epochs: int = Field(1, ge=1, description="times that each row is used")
-    learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
-    warm_up: float = Field(
-        0.05, ge=0, description="steps in which the learning rate rises: a share of all steps if below 1, else their number"
-    )
-    batch_size: int = Field(128, ge=1, description="rows of a step")
-    micro_batch: int = Field(2, ge=1, description="rows read at once; bounds memory, the gradient is the same")
-    save_every: int = Field(200, ge=1, description="steps between two saved states from which an interrupted training resumes")
 
 
 class SoftStepOptions(StepOptions):

@@ -29,6 +29,7 @@ from methods.models.weights import has_chat_template
 from methods.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, behind, register_program
 from methods.prompts import Messages, Prompt
 from methods.readers.extract import short_answer
+from methods.training.stages import card_of
 
 FOLLOW_UP = re.compile(r"^[^\S\n]*Follow[- ]?up\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
 INTERMEDIATE = re.compile(r"^[^\S\n]*Intermediate answer\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
@@ -70,11 +71,13 @@ class RetRobustConfig(SelfAskConfig):
         return self
 
     def preflight(self) -> None:
-        """Check the models, and that the one that continues a text has no chat template."""
+        """Check the models, and that the one that continues a text has no chat template, unless it was trained here with it."""
         super().preflight()
-        if self.layout == "released" and isinstance(self.llm, LocalConfig) and has_chat_template(self.llm.local):
+        local = self.llm if isinstance(self.llm, LocalConfig) else None
+        trained = local is not None and local.adapter is not None and card_of(local.adapter) is not None
+        if self.layout == "released" and local is not None and has_chat_template(local.local) and not trained:
             raise UserError(
-                f"layout: released is a text that the model continues, and {self.llm.local!r} has a chat template",
+                f"layout: released is a text that the model continues, and {local.local!r} has a chat template",
                 code="chat-template-unexpected",
                 where="retrobust, option layout",
                 try_this="layout: chat, or a model without a chat template",

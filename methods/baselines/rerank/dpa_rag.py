@@ -24,9 +24,12 @@ from methods.models.weights import file_hash, load_pretrained, weights_hash
 from methods.registry import register
 from methods.retrieval.cross_encoder import CrossEncoderReranker, CrossEncoderRerankerConfig, pairs_work
 from methods.retrieval.ranking import ModelReranker
+from methods.work import Checkpoint, Needs
 
 ENCODER, HEAD = "bge.", "classifier."
 """Prefix of the weights' names in the authors' file."""
+WEIGHTS_FILE = "model_weights.bin"
+"""The file in a folder of `ragmeter train dpa_rag`."""
 
 
 class DpaRagConfig(CrossEncoderRerankerConfig):
@@ -37,7 +40,8 @@ class DpaRagConfig(CrossEncoderRerankerConfig):
     )
     weights: str | None = Field(
         None,
-        description="file of the authors' training (epoch_…_model_weights.bin), on the encoder `model`; null: `model` is the classifier",
+        description="file of the authors' training (epoch_…_model_weights.bin), or a folder of `ragmeter train dpa_rag`, on the encoder "
+        "`model`; null: `model` is the classifier",
     )
 
     def preflight(self) -> None:
@@ -45,6 +49,12 @@ class DpaRagConfig(CrossEncoderRerankerConfig):
         super().preflight()
         if self.weights is not None and not _file(self.weights).is_file():
             raise UserError("the file of weights does not exist", code="missing-file", where=f"dpa_rag, option weights: {self.weights}")
+
+    def needed_models(self) -> Needs | None:
+        """Return the model, and the folder of a training if one is named."""
+        own = super().needed_models()
+        named = own is not None and self.weights is not None and not Path(self.weights).expanduser().is_file()
+        return own + Needs((Checkpoint(str(self.weights), adapter=True),)) if own and named else own
 
 
 def _made_of(config: DpaRagConfig) -> str:
@@ -128,7 +138,8 @@ class Joined:
 
 
 def _file(weights: str) -> Path:
-    return Path(weights).expanduser()
+    path = Path(weights).expanduser()
+    return path / WEIGHTS_FILE if path.is_dir() else path
 
 
 def _unfit(path: Path, why: str) -> UserError:

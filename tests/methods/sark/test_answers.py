@@ -14,10 +14,11 @@ from judges.judge import Judge as JudgeRef
 from judges.llm.match import MatchVerdicts
 from methods.api import FAILED, Answer, Context, Services
 from methods.flow import each, run
-from methods.sark.answers import EM, JUDGE, AnswerRequest, ReaderAnswerer, Verifier, answerer_of
+from methods.sark.answers import AnswerRequest, ReaderAnswerer, answerer_of
 from methods.sark.config import LabelsConfig
 from methods.sark.labels import Labeler, Request
 from methods.sark.prompts import ANSWER, ORDER
+from methods.training.verdicts import EM, JUDGE, Verifier
 from tests.support.errors import raises
 from tests.support.server import ChatRequest, OpenAIServer, Written
 

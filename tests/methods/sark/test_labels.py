@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from benchmarks.schema import Passage, Question, passage_id
 from methods.flow import ordered
-from methods.sark.answers import BLANK, EM, JUDGE, AnswerRequest, Verdict, Verifier, exact_match, verifier_of
+from methods.sark.answers import AnswerRequest, verifier_of
 from methods.sark.config import LabelsConfig
 from methods.sark.labels import Attempt, Labeler, Request, label_of
 from methods.training.journal import Journal
+from methods.training.verdicts import BLANK, EM, JUDGE, Verdict, Verifier, exact_match
 from tests.support.errors import raises
 
 MATCH, PARTIAL, MISMATCH = "Match", "Partial", "Mismatch"

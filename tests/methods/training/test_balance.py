@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from methods.training.balance import Products, combined, minimum_norm_weight
+from methods.training.balance import Products, combined, minimum_norm_weight, minimum_norm_weights
 
 torch = pytest.importorskip("torch")
 
@@ -161,3 +161,20 @@ def test_what_overflowed_is_noticed() -> None:
     for bad in (float("inf"), float("nan")):
         assert not Products.of([torch.tensor([bad])], [fine]).finite
     assert Products.of([fine], [fine]).finite
+
+
+def test_weights_of_three_gradients_by_hand() -> None:
+    # Of (2, 0) and (0, 1) the nearest point to zero is (0.4, 0.8); (3, 3) lies beyond it.
+    gradients = np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 3.0]])
+    assert minimum_norm_weights(gradients @ gradients.T) == pytest.approx([0.2, 0.8, 0.0])
+    assert minimum_norm_weights(np.zeros((3, 3))).sum() == pytest.approx(1)
+
+
+@given(arrays.arrays(np.float64, (3, 4), elements=NUMBERS))
+def test_weights_of_three_gradients_are_at_least_as_near_to_zero_as_a_grid(gradients: np.ndarray) -> None:
+    weights = minimum_norm_weights(gradients @ gradients.T)
+    assert weights.min() >= 0
+    assert weights.sum() == pytest.approx(1)
+    grid = np.array([(a, b, 1 - a - b) for a in np.linspace(0, 1, 41) for b in np.linspace(0, 1, 41) if a + b <= 1])
+    best = ((grid @ gradients) ** 2).sum(1).min()
+    assert ((weights @ gradients) ** 2).sum() <= best * (1 + 1e-6) + 1e-9

@@ -20,9 +20,9 @@ END_TO_END = {
     "RetRobust (released for 2Wiki)",
     "ChatQA (released)",
     "Self-RAG (released)",
-    "DPA-RAG (ranker not trained)",
+    "DPA-RAG (untrained)",
     "DDR-RAG (released)",
-    "DRO (prompted)",
+    "DRO (untrained)",
 }
 ROWS = {
     "sark/table1": {"RankGPT", "RankLlama"},

@@ -1,0 +1,88 @@
+"""`ragmeter train retrobust`: a reader that is not misled by contexts that do not help.
+
+A row is the text of the released layout (`released_text`) with contexts of one of three kinds, equally often: the first that are
+found, others that rank low, or random ones of the corpus. What is learned begins behind "Are follow up questions needed here:
+No."; contexts and question are only read. The rows are those of the NQ variant, without follow-up questions: no data set here
+brings the sub-questions and their answers that the variants for multi-hop questions learn.
+
+Source: Yoran et al. 2023 (arXiv:2310.01558); equal shares of the three kinds for questions of one hop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from benchmarks.core.random import Draws
+from benchmarks.schema import Passage
+from methods.baselines.end_to_end.self_ask import released_text
+from methods.baselines.tuned import PRESETS, Example, StageCost, SystemTuned, TunedTraining, tuned_needs, tuned_work
+from methods.prompts import shipped
+from methods.training import register_training
+from methods.training.stages import PreparedRun
+from methods.training.tuning import TUNED, Row, TuneOptions, TuningConfig, tuning
+
+READER = "reader"
+KINDS = ("first", "low", "random")
+
+
+class RetRobustTrainingConfig(TuningConfig):
+    """Options of the training."""
+
+    k: int = Field(1, ge=1, description="contexts of a question; paper: 1")
+    train: TuneOptions = TuneOptions.model_validate({"epochs": 5, "batch_size": 4, "learning_rate": 2e-4, "warm_up": 0.03})
+
+
+def contexts(example: Example, others: Sequence[Passage], k: int, seed: int) -> tuple[str, tuple[Passage, ...]]:
+    """Return the kind of a row's contexts, and the contexts.
+
+    Args:
+        example: A question with what was found, best first.
+        others: Passages found for other questions: the random ones.
+        k: How many.
+        seed: Of the draws.
+    """
+    draws = Draws("retrobust", seed, example.question.id)
+    kind = draws.pick(KINDS)
+    low = example.passages[k:]
+    if kind == "low" and low:
+        return kind, tuple(draws.sample(low, min(k, len(low))))
+    if kind == "random":
+        own = {passage.id for passage in example.passages}
+        return kind, tuple(draws.sample([passage for passage in others if passage.id not in own], k))
+    return KINDS[0], example.passages[:k]
+
+
+@register_training(
+    "retrobust",
+    summary="RetRobust: an adapter that answers from contexts that help and from contexts that do not",
+    stages=(READER,),
+    config=RetRobustTrainingConfig,
+    paper="Yoran et al. 2023, RetRobust (arXiv:2310.01558)",
+    presets={"worlds": PRESETS["retrobust"], "paper": PRESETS["retrobust-paper"]},
+    work=tuned_work(lambda config: [StageCost(READER, config.train, config.k)]),
+    needs=tuned_needs,
+)
+class RetRobustTraining(TunedTraining):
+    """The training."""
+
+    stages = (READER,)
+
+    def begin(self, stage: str, data: Sequence[Example], before: Mapping[str, Path], where: tuple[Any, Any, str]) -> PreparedRun:
+        config = self.config
+        tuned = SystemTuned(config, where[0])
+        prompt = shipped(__package__, "retrobust")["retrobust"].load()
+        others = list({passage.id: passage for example in data for passage in example.passages}.values())
+        rows, counts = [], dict.fromkeys(KINDS, 0.0)
+        for example in data:
+            kind, shown = contexts(example, others, config.k, config.seed)
+            ids = tuned.asking(released_text(prompt, example.text, shown, False, ""))
+            if len(ids) <= tuned.causal.room:
+                rows.append(Row(ids, tuned.reply(ids, f"\nSo the final answer is: {example.question.golds[0]}")))
+                counts[kind] += 1
+        tuned.train(TUNED)
+        title = "A reader trained as RetRobust is"
+        return tuning(tuned, stage, config.train, rows, len(rows), *where, figures=counts, title=title)

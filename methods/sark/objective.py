@@ -23,7 +23,7 @@ from methods.sark.config import LossConfig, SarkTrainingConfig
 from methods.sark.loss import classified, list_terms, pairs_of, passage_terms, ranked, softmax_terms
 from methods.sark.model import last_bias
 from methods.sark.rows import SarkRow
-from methods.training.loop import backward, own
+from methods.training.ranks import backward, own
 
 if TYPE_CHECKING:
     from torch import Tensor

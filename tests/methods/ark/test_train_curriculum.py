@@ -15,7 +15,8 @@ from methods.ark.loss import batch_of, info_nce
 from methods.ark.tower import Prompts, Tower, load_tower
 from methods.ark.train import StagePlan, StageTrainer
 from methods.training import Silent
-from methods.training.loop import LoopPlace, accelerator
+from methods.training.loop import LoopPlace
+from methods.training.ranks import accelerator
 
 torch = pytest.importorskip("torch")
 

@@ -22,7 +22,7 @@ from methods.gpr.questions import MaskedTriple, TemplateQuestions
 from methods.gpr.train import GprTraining, Towers, cosines_of
 from methods.registry import Component
 from methods.training import TRAININGS, TrainedStage, TrainingContext
-from methods.training.loop import accelerator
+from methods.training.ranks import accelerator
 from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
@@ -285,7 +285,7 @@ def test_two_processes_end_with_the_weights_of_one(toy: ModuleType, base: str, i
 import importlib.util, sys
 from pathlib import Path
 import torch
-from methods.training.loop import accelerator
+from methods.training.ranks import accelerator
 spec = importlib.util.spec_from_file_location("here", {toy.__file__!r})
 here = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(here)

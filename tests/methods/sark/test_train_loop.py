@@ -13,7 +13,7 @@ import pytest
 
 from methods.sark.model import encoder_of
 from methods.sark.train import SarkTrainer
-from methods.training.loop import accelerator
+from methods.training.ranks import accelerator
 
 torch = pytest.importorskip("torch")
 
@@ -152,7 +152,7 @@ def test_two_processes_end_with_the_weights_of_one(toy: ModuleType, base: str, i
 import importlib.util, sys
 from pathlib import Path
 import torch
-from methods.training.loop import accelerator
+from methods.training.ranks import accelerator
 spec = importlib.util.spec_from_file_location("here", {toy.__file__!r})
 here = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(here)

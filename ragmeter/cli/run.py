@@ -23,6 +23,7 @@ from ragmeter.cli.options import (
     MaxCallsOption,
     MaxHoursOption,
     MaxUsdOption,
+    ProcessesOption,
     ProfileOption,
     SkipBadOption,
     option,
@@ -65,6 +66,7 @@ def run(
     workers: Annotated[int | None, option("Most Ray workers per task (default: as many as fit).", min=1)] = None,
     gpus_per_worker: Annotated[float | None, option("GPUs of a Ray worker (default: by the models' sizes).", min=0.0)] = None,
     shared: Annotated[Path | None, option("Folder that all Ray nodes see, for corpora and indexes.")] = None,
+    processes: ProcessesOption = None,
     task_index: Annotated[int | None, option("With --task-count: run only this part of the tasks, from 0.", min=0)] = None,
     task_count: Annotated[int | None, option("Number of parts that the tasks are divided into.", min=1)] = None,
     no_calls: Annotated[bool, option(NO_CALLS, "--no-calls")] = False,
@@ -141,7 +143,9 @@ def run(
         common.emit(plan_json(planned), lambda: show_plan(planned, str(common.store.folder), verbose=common.verbose))
         return WRONG if planned.missing else 0
     cluster = Shares(address, workers, gpus_per_worker, shared) if executor == "ray" else None
-    how = How(limit, fresh, reuse_replies, retry_failed, accept_failures, fail_fast, device, not no_calls, True, limits, cluster, part)
+    how = How(
+        limit, fresh, reuse_replies, retry_failed, accept_failures, fail_fast, device, not no_calls, True, limits, cluster, part, processes
+    )
     code, value = run_and_show(chosen, how, common)
     common.emit(value, lambda: show_where(common))
     return code

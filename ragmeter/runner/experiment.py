@@ -47,6 +47,7 @@ class How:
         device: None to choose.
         calls: Keep every call of a generating model under the question that it was made for.
         processes: Trainings may run in processes of their own, see `run_trainings`.
+        together: Processes that carry out one training together; None: one per GPU, if `processes` allows it.
         limits: What it may spend, before what the experiment's file says.
         cluster: The Ray cluster whose workers answer; None: this process does.
         part: (I, N): only the tasks whose fingerprints fall to part I of N, from 0.
@@ -64,6 +65,7 @@ class How:
     limits: Limits = NO_LIMITS
     cluster: Shares | None = None
     part: tuple[int, int] | None = None
+    together: int | None = None
 
 
 def limited(experiment: Experiment, limit: int | None) -> Experiment:
@@ -177,11 +179,13 @@ def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> No
     if not any(plan in left for method in experiment.methods for plan in method.needs):
         return
     # The experiment is not in the store before its runs are known, so `resume` would not find it.
-    from ragmeter.runner.training_jobs import run_trainings
+    from ragmeter.runner.training_jobs import Processes, run_trainings
 
+    wanted = how.together if how.processes else how.together or 1
+    together = Processes.chosen(wanted, how.device, in_ray=how.cluster is not None)
     with TrainingProgress(quiet=quiet) as progress, stoppable("the same command goes on with it"):
         try:
-            run_trainings(experiment.trainings, store, how.device, progress, processes=how.processes)
+            run_trainings(experiment.trainings, store, how.device, progress, processes=how.processes, together=together)
         except LimitReached as error:
             remedy = "the same command continues; the limit counts from zero again, and cached replies cost nothing"
             raise LimitReached(error.what, code=error.code, where=error.where, try_this=remedy) from None

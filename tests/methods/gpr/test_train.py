@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -276,35 +275,6 @@ def test_a_model_that_writes_questions_must_be_named() -> None:
     assert isinstance(paper, GprTrainingConfig)
     assert (paper.base, paper.train.batch_size, paper.train.epochs) == ("distilbert-base-uncased", 512, 5)
     assert (paper.loss.g1, paper.loss.g2, paper.train.learning_rate) == (0.5, 0.5, 2e-5)
-
-
-@pytest.mark.soak
-def test_two_processes_end_with_the_weights_of_one(toy: ModuleType, base: str, in_two: Callable[..., Any]) -> None:
-    """In a process group the parts of a batch are shared out, and gradient and figures are those of the whole."""
-    program = f"""
-import importlib.util, sys
-from pathlib import Path
-import torch
-from methods.training.ranks import accelerator
-spec = importlib.util.spec_from_file_location("here", {toy.__file__!r})
-here = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(here)
-one = here.trainer(here.options({base!r}), Path(sys.argv[1]), accelerator("no", "cpu"))
-one.loop.run()
-if one.towers.accelerator.is_main_process:
-    torch.save((one.towers.accelerator.num_processes, here.weights(one.towers)), sys.argv[1] + ".pt")
-"""
-    result, curves = [], []
-    for count, folder in enumerate(in_two(program), 1):
-        processes, weights = torch.load(f"{folder}.pt", weights_only=True)
-        assert processes == count
-        result.append(weights)
-        text = (folder / "curve.jsonl").read_text()
-        curves.append([json.loads(line)["loss"] for line in text.splitlines()])
-    assert curves[0] == pytest.approx(curves[1], abs=1e-4)
-    for name, weight in result[0].items():
-        # AdamW divides by the gradient's size, so that rounding of tiny gradients shows.
-        assert torch.allclose(weight, result[1][name], atol=5e-4), name
 
 
 @pytest.mark.slow

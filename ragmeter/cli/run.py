@@ -27,6 +27,7 @@ from ragmeter.cli.options import (
     ProfileOption,
     SkipBadOption,
     option,
+    set_option,
 )
 from ragmeter.show.console import err, listing, out
 
@@ -50,6 +51,7 @@ def run(
         bool, option("Say what it would take, and end with 2 where something is missing; run nothing.", "--dry-run")
     ] = False,
     profile: ProfileOption = None,
+    settings: Annotated[list[str] | None, set_option("A value of the file, such as methods.bm25.config.k1=2")] = None,
     limit: LimitOption = None,
     fresh: Annotated[bool, option("Begin a new run of every task next to the stored ones; ask models again.", "--fresh")] = False,
     reuse_replies: Annotated[bool, option("With --fresh: use cached replies of models.", "--reuse-replies")] = False,
@@ -105,6 +107,7 @@ def run(
         raise UserError(f"{name} is for a Ray cluster alone", code="option-without-ray", where=name, try_this="add --executor ray")
 
     from ragmeter import experiment as experiments
+    from ragmeter.cli.config_options import path_settings
     from ragmeter.runner import revisions
     from ragmeter.runner.executors.cluster import Shares
     from ragmeter.runner.experiment import How, limited
@@ -115,7 +118,13 @@ def run(
 
     # A file that is run again goes on where it was.
     if resume and not (experiment and Path(experiment).is_file()):
-        for option, typed in {"--profile": profile, "--limit": limit, "--fresh": fresh, "--reuse-replies": reuse_replies}.items():
+        for option, typed in {
+            "--profile": profile,
+            "--set": settings,
+            "--limit": limit,
+            "--fresh": fresh,
+            "--reuse-replies": reuse_replies,
+        }.items():
             if typed:
                 raise UserError(
                     "--resume continues an experiment as it was begun", code="resume-with-options", where=option, try_this="leave it out"
@@ -128,7 +137,7 @@ def run(
     else:
         source = str(experiment)
         common.read_env(source)
-        chosen = experiments.load(source, profile=profile, store=common.folder)
+        chosen = experiments.load(source, profile=profile, store=common.folder, settings=path_settings(settings))
     chosen = revisions.with_revisions(chosen, stated)
     chosen = experiments.skipping_bad(chosen) if skip_bad else chosen
     if dry_run:

@@ -125,7 +125,7 @@ class StageTrainer:
         schedule = Schedule(stage.learning_rate, stage.warm_up, "cosine")
         epoch, betas = max(1, steps // stage.epochs), (0.9, train.beta2)
         options = LoopOptions(steps, epoch, schedule, train.weight_decay, "matrices", betas, train.max_grad_norm, train.save_every)
-        self.loop = Loop({"encoder": tower.model}, options, self._step, place, stage.name)
+        self.loop = Loop({"encoder": tower.model}, options, self._step, place, stage.name, tower.micro)
 
     def _step(self, step: int) -> dict[str, float]:
         """The gradient of one step of the optimizer."""

@@ -164,7 +164,9 @@ class SarkTrainer:
         if train.schedule_over == "batches":
             more["schedule"] = SlowSchedule(train.learning_rate, train.warm_up, train.schedule, train.accumulation)
         modules, size = {"model": objective.model}, train.accumulation
-        self.loop = loop_over_rows("sark", modules, train, self._batches, count, self._step, place, size=size, **more)
+        self.loop = loop_over_rows(
+            "sark", modules, train, self._batches, count, self._step, place, size=size, micro=objective.micro, **more
+        )
         self._parameters = self.loop.parameters()
         self._deciding = self._positions()
 

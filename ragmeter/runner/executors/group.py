@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -24,6 +26,9 @@ PLACED_S = 60.0
 """Seconds in which a cluster must have found room for all processes."""
 LOSSES = 3
 """Times that a group may lose a process in a cluster; it continues from its last saved state."""
+KILLED = "training-killed"
+TAIL = 4000
+"""Bytes of what the other processes wrote that are shown if one of them is killed."""
 Function = Callable[..., Any]
 """Called in each process with its arguments and a `Progress`."""
 
@@ -85,12 +90,13 @@ def in_group(function: Function, arguments: Sequence[Any], count: int, progress:
     """
     shared = _shared("127.0.0.1", free_port("127.0.0.1"), count) | {"LOCAL_WORLD_SIZE": str(count)}
     with ExitStack() as stack:
+        quiet = stack.enter_context(tempfile.NamedTemporaryFile())
         reports = stack.enter_context(_shown(progress))
         futures: list[Future[Any]] = []
         for rank in range(count):
             own = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
             submit = stack.enter_context(processes(1, count, own, None if rank else reports))
-            futures.append(submit(_rank, function, arguments))
+            futures.append(submit(_rank, function, arguments, quiet.name if rank else None))
         left, errors = set(futures), list[BaseException]()
         while left:
             done, left = wait(left, timeout=PATIENCE_S if errors else None, return_when=FIRST_COMPLETED)
@@ -98,7 +104,10 @@ def in_group(function: Function, arguments: Sequence[Any], count: int, progress:
                 break
             errors += [error for future in done if (error := future.exception()) is not None]
         if errors:
-            raise _cause(errors, BrokenProcessPool)
+            cause = _cause(errors, BrokenProcessPool)
+            if not isinstance(cause, UserError) or cause.code == KILLED:
+                sys.stderr.write(quiet.read()[-TAIL:].decode("utf-8", "replace"))
+            raise cause
         return futures[0].result()
 
 
@@ -151,7 +160,7 @@ def in_ray_group(function: Function, arguments: Sequence[Any], count: int, gpus:
                     ray.kill(actor)
         raise Broke(
             f"a process of the training was lost {LOSSES} times; the last time: {lost}",
-            code="training-killed",
+            code=KILLED,
             try_this="fewer processes per node if memory ran out, then the same command: it continues",
         )
     finally:
@@ -219,7 +228,7 @@ def _cause(errors: Sequence[BaseException], lost: type[BaseException]) -> BaseEx
     cause = next((error for kind in (UserError, lost) for error in errors if isinstance(error, kind)), errors[0])
     if isinstance(cause, BrokenProcessPool):
         hint = "run the same command again: it continues; with fewer --processes if memory ran out"
-        return Broke("a process of the training was killed", code="training-killed", try_this=hint)
+        return Broke("a process of the training was killed", code=KILLED, try_this=hint)
     return cause
 
 
@@ -250,7 +259,12 @@ class _Reported:
         self._reports.put(("log", (dict(figures),)))
 
 
-def _rank(function: Function, arguments: Sequence[Any]) -> Any:
+def _rank(function: Function, arguments: Sequence[Any], quiet: str | None) -> Any:
+    if quiet is not None:
+        # What libraries print is the same in each process.
+        with open(quiet, "ab", buffering=0) as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
     return function(*arguments, Silent() if reporting() is None else _Reported(reporting()))
 
 

@@ -277,6 +277,30 @@ def test_a_model_that_writes_questions_must_be_named() -> None:
     assert (paper.loss.g1, paper.loss.g2, paper.train.learning_rate) == (0.5, 0.5, 2e-5)
 
 
+def test_a_step_without_memory_has_the_gradient_of_the_whole(
+    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = toy.options(base, train={"micro_batch": 8})
+    small, whole = (toy.trainer(config, tmp_path / name) for name in ("small", "whole"))
+    vectors = small.towers.vectors
+
+    def limited(side: str, texts: Sequence[str], seed: Any) -> Any:
+        if len(texts) > 6:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return vectors(side, texts, seed)
+
+    monkeypatch.setattr(small.towers, "vectors", limited)
+    results = []
+    for item in (small, whole):
+        toy.without_dropout(item.towers)
+    with pytest.warns(UserWarning, match="micro_batch"):
+        results.append(small.loop._gradient(0))
+    results.append(whole.loop._gradient(0))
+    assert results[0] == pytest.approx(results[1])
+    for mine, theirs in zip(small.loop.parameters(), whole.loop.parameters(), strict=True):
+        assert mine.grad is None or torch.allclose(mine.grad, theirs.grad, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_real_graphs_are_pretrained_on_and_searched(toy: ModuleType, base: str, data_folder: Path, tmp_path: Path) -> None:
     """WebQSP's records as they are published: with unnamed entities, inverse triples and graphs of their own."""

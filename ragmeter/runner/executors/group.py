@@ -184,7 +184,7 @@ class Rank:
                 f"node {os.uname().nodename} does not see {mark.parent}",
                 code="node-without-folder",
                 where="--executor ray",
-                try_this="mount the folder of the store at the same path on every node",
+                try_this="mount the folder of the store at the same path on every node, or train in one process: --processes 1",
             )
 
         host = ray.util.get_node_ip_address()

@@ -1,7 +1,7 @@
 """Lay single values over an experiment file: `ragmeter run FILE --set KEY=VALUE`.
 
 A key is a path with dots. An item of a list is named by its `name` or `id`, or by its position from 0:
-`methods.bm25.config.k1`, `trainings.0.config.train.epochs`. The experiment is stored with these values, so that
+`--set methods.bm25.config.k1=2 --set trainings.0.config.train.epochs=1`. The experiment is stored with these values, so that
 `ragmeter run --resume` continues with them.
 """
 

@@ -108,6 +108,7 @@ def run(
 
     from ragmeter import experiment as experiments
     from ragmeter.cli.config_options import path_settings
+    from ragmeter.plan.timeout import group_timeout
     from ragmeter.runner import revisions
     from ragmeter.runner.executors.cluster import Shares
     from ragmeter.runner.experiment import How, limited
@@ -153,7 +154,20 @@ def run(
         return WRONG if planned.missing else 0
     cluster = Shares(address, workers, gpus_per_worker, shared) if executor == "ray" else None
     how = How(
-        limit, fresh, reuse_replies, retry_failed, accept_failures, fail_fast, device, not no_calls, True, limits, cluster, part, processes
+        limit,
+        fresh,
+        reuse_replies,
+        retry_failed,
+        accept_failures,
+        fail_fast,
+        device,
+        not no_calls,
+        True,
+        limits,
+        cluster,
+        part,
+        processes,
+        group_timeout,
     )
     code, value = run_and_show(chosen, how, common)
     common.emit(value, lambda: show_where(common))

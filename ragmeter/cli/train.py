@@ -50,6 +50,7 @@ def run(
     from methods.registry import require_extra
     from methods.training import TRAININGS
     from ragmeter.cli.config_options import given_options
+    from ragmeter.plan.timeout import group_timeout
     from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import TrainingProgress
     from ragmeter.runner.tasks import require_device
@@ -84,7 +85,7 @@ def run(
         common.emit(plan_json(plan), lambda: show_plan(plan, str(common.store.folder), verbose=common.verbose))
         return WRONG if plan.missing else 0
     entry.preflight(training)
-    together = Processes.chosen(processes, device) if not prepare else ALONE
+    together = Processes.chosen(processes, device, group_timeout) if not prepare else ALONE
     training.reach(common.store.cache)
     job = TrainingJob(entry, training, common.store, output, device)
     # Of several processes (`accelerate launch`, `torchrun`) the first alone speaks and reports stages.

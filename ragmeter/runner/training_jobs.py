@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,10 @@ from results.store import checkpoints
 from results.store.checkpoints import Checkpoint
 from results.store.store import Store
 
-STEP_S, STEPS = 1800.0, 20.0
-"""A process of a group waits for the others for at least so many seconds, and for as long as so many steps take by the plan."""
+STEP_S = 1800.0
+"""A process of a group waits for the others for at least so many seconds."""
+TimeoutOf = Callable[[TrainingPlan, Store], float]
+"""From a training to the seconds that its processes should wait for each other within a step."""
 MEASURE = "accuracy"
 """What a judge must measure to say of an answer whether it is right."""
 
@@ -58,21 +60,23 @@ class Processes:
         count: Their number.
         in_ray: They are actors of the connected Ray cluster, not processes of this machine.
         gpus: GPUs of each actor.
+        timeout: How long they wait for each other at least.
     """
 
     count: int = 1
     in_ray: bool = False
     gpus: float = 0.0
+    timeout: TimeoutOf = field(default=lambda plan, store: STEP_S, compare=False)
 
     @classmethod
-    def chosen(cls, wanted: int | None, device: str | None, *, in_ray: bool = False) -> Processes:
+    def chosen(cls, wanted: int | None, device: str | None, timeout: TimeoutOf, *, in_ray: bool = False) -> Processes:
         """Return as many processes as are wanted, else one per GPU.
 
         Raises:
             UserError: There are too few GPUs.
         """
         if not in_ray:
-            return cls(group.ranks(wanted, device))
+            return cls(group.ranks(wanted, device), timeout=timeout)
         gpus = 0 if device == "cpu" else group.ray_gpus()
         count = wanted or max(1, gpus)
         if 0 < gpus < count:
@@ -82,7 +86,7 @@ class Processes:
                 where="--processes",
                 try_this=f"--processes {gpus}, or --device cpu",
             )
-        return cls(count, count > 1, float(gpus > 0)) if count > 1 else ALONE
+        return cls(count, True, float(gpus > 0), timeout) if count > 1 else ALONE
 
 
 ALONE = Processes()
@@ -152,7 +156,8 @@ class TrainingJob:
         if processes.in_ray or models is None or models.endpoints or self.config.wanted_judge is not None:
             # Limits on calls and the cache of replies are those of this process.
             self.prepare(progress)
-        with self._alone(), _patience(self.entry, self.config, options, self.store):
+        plan = TrainingPlan(self.entry.id, self.entry, self.config, options)
+        with self._alone(), _timeout(processes.timeout(plan, self.store)):
             try:
                 if processes.in_ray:
                     sent = variables([self.config])
@@ -303,16 +308,12 @@ def train_rank(
 
 
 @contextmanager
-def _patience(entry: TrainingEntry, config: TrainingConfig, options: Mapping[str, Any], store: Store) -> Iterator[None]:
-    """Set the group's time-out to many times what a step takes by the plan, unless the environment states one."""
-    from ragmeter.plan.plan import plan_training
-
+def _timeout(seconds: float) -> Iterator[None]:
+    """Set the group's time-out, unless the environment states one."""
     if os.environ.get(TIMEOUT):
         yield
         return
-    rows = plan_training(TrainingPlan(entry.id, entry, config, options), store).rows
-    steps = [(max(filter(None, row.hours.values()), default=0.0), row.key["steps"]) for row in rows]
-    os.environ[TIMEOUT] = str(max(STEP_S, STEPS * max((3600 * hours / number for hours, number in steps if number), default=0.0)))
+    os.environ[TIMEOUT] = str(max(STEP_S, seconds))
     try:
         yield
     finally:

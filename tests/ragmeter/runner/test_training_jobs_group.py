@@ -23,12 +23,12 @@ class Writer:
     """A model that writes questions; the first tries of every fourth prompt are refused."""
 
     def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
 
     def __call__(self, request: ChatRequest) -> Written:
         text = "".join(message["content"] for message in request.messages)
-        self.asked[text] += 1
-        if sum(text.encode()) % 4 == 0 and self.asked[text] <= TRIES:
+        self.requests[text] += 1
+        if sum(text.encode()) % 4 == 0 and self.requests[text] <= TRIES:
             raise Refused(400, "this prompt is not answered now")
         return Written(f"which one of {sum(text.encode())} things is linked ?", 9, 9)
 
@@ -62,16 +62,16 @@ def test_a_prepared_training_asks_no_more_and_two_processes_train_on_its_rows(
     assert done.code == 0, done.err
     first = json.loads(done.out)
     assert first["stage"] == "towers"
-    asked = model.asked.total()
+    calls = model.requests.total()
     # Failed calls are made again, as long as no step was taken.
     second = json.loads(call(*words, "--prepare", "--store", str(tmp_path / "two")).out)
-    assert model.asked.total() > asked
+    assert model.requests.total() > calls
     assert second["figures"]["questions"] > first["figures"]["questions"]
-    asked = model.asked.total()
+    calls = model.requests.total()
     done = call(*words, "--processes", "2", "--store", str(tmp_path / "two"))
     assert done.code == 0, done.err
     (stage,) = json.loads(done.out)["stages"]
     assert stage["figures"]["questions"] == second["figures"]["questions"]
-    assert model.asked.total() == asked
+    assert model.requests.total() == calls
     (known,) = checkpoints.checkpoints(Store(tmp_path / "two"))
     assert known.stage == "towers"

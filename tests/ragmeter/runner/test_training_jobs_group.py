@@ -70,8 +70,8 @@ def test_a_prepared_training_asks_no_more_and_two_processes_train_on_its_rows(
     calls = model.requests.total()
     done = call(*words, "--processes", "2", "--store", str(tmp_path / "two"))
     assert done.code == 0, done.err
-    (stage,) = json.loads(done.out)["stages"]
-    assert stage["figures"]["questions"] == second["figures"]["questions"]
+    (manifest,) = (tmp_path / "two" / "artifacts" / "training").glob("*/manifest.json")
+    assert json.loads(manifest.read_text())["stages"]["towers"]["figures"]["questions"] == second["figures"]["questions"]
     assert model.requests.total() == calls
     (known,) = checkpoints.checkpoints(Store(tmp_path / "two"))
     assert known.stage == "towers"

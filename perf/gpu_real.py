@@ -194,7 +194,8 @@ def ark_step(folder: Path, sizes: Sizes, report: Report, name: str, **changed: A
     from methods.ark.data import TrainRow
     from methods.ark.tower import Prompts, Tower, load_tower
     from methods.ark.train import GRADIENT_CACHING, StagePlan, StageTrainer
-    from methods.training.loop import LoopPlace, accelerator
+    from methods.training.loop import LoopPlace
+    from methods.training.ranks import accelerator
 
     preset = PRESETS["paper"]
     rows_changed = {"batch_size": 2, "accumulation": 2} if sizes.quick else {}
@@ -260,7 +261,8 @@ def gpr_step(folder: Path, sizes: Sizes, report: Report, name: str) -> None:
     """Take steps of 512 rows with two towers."""
     from methods.gpr.config import PRESETS, GprTrainingConfig
     from methods.gpr.train import GprTrainer, Towers
-    from methods.training.loop import LoopPlace, accelerator
+    from methods.training.loop import LoopPlace
+    from methods.training.ranks import accelerator
 
     preset, tiny = PRESETS["paper"], {"batch_size": 8, "micro_batch": 4, "precision": "no"} if sizes.quick else {}
     options = {**preset, "base": str(base_of("gpr", folder, sizes)), "train": {**preset["train"], "epochs": 1, **tiny}}
@@ -286,7 +288,8 @@ def sark_step(folder: Path, sizes: Sizes, report: Report, name: str) -> None:
     from methods.sark.objective import Objective
     from methods.sark.rows import SarkRow
     from methods.sark.train import SarkTrainer
-    from methods.training.loop import LoopPlace, accelerator
+    from methods.training.loop import LoopPlace
+    from methods.training.ranks import accelerator
 
     preset = PRESETS["paper"]
     tiny = {"batch_size": 2, "precision": "no"} if sizes.quick else {}

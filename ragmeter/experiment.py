@@ -34,6 +34,7 @@ from methods.spending import NO_LIMITS, Limits
 from ragmeter import yaml_source
 from ragmeter.experiments import SUFFIX, shipped
 from ragmeter.grid import GRID, GRID_DESCRIPTION, expand
+from ragmeter.overrides import Override, laid_over
 from ragmeter.trainings import TrainingPlan, Trainings, TrainingSpec
 from ragmeter.yaml_source import Source
 from results import store_folder
@@ -284,13 +285,14 @@ class Experiment:
     limits: Limits = NO_LIMITS
 
 
-def load(argument: str, *, profile: str | None = None, store: Path | None = None) -> Experiment:
+def load(argument: str, *, profile: str | None = None, store: Path | None = None, settings: Sequence[Override] = ()) -> Experiment:
     """Read and validate an experiment.
 
     Args:
         argument: A YAML file, or the name of a shipped experiment.
         profile: One of the file's profiles, laid over it.
         store: Folder of the store in which checkpoints of its trainings lie; None: the default one.
+        settings: Values laid over the file, see `ragmeter.overrides`.
 
     Raises:
         UserError: It cannot be found or says something wrong.
@@ -308,10 +310,10 @@ def load(argument: str, *, profile: str | None = None, store: Path | None = None
             ) from None
         except OSError as error:
             raise refused(error, argument, what="this file cannot be read", try_this="name a file that you may read") from None
-        return parse(text, argument, path=str(path.resolve()), profile=profile, store=store)
+        return parse(text, argument, path=str(path.resolve()), profile=profile, store=store, settings=settings)
     known = shipped()
     if argument in known:
-        return parse(known[argument], f"{argument}{SUFFIX} (shipped)", profile=profile, store=store)
+        return parse(known[argument], f"{argument}{SUFFIX} (shipped)", profile=profile, store=store, settings=settings)
     if path.exists():
         what = "this is a folder" if path.is_dir() else "this is no file"
         raise UserError(
@@ -327,7 +329,15 @@ def load(argument: str, *, profile: str | None = None, store: Path | None = None
     raise unknown_name("experiment", argument, known)
 
 
-def parse(text: str, name: str, *, path: str | None = None, profile: str | None = None, store: Path | None = None) -> Experiment:
+def parse(
+    text: str,
+    name: str,
+    *,
+    path: str | None = None,
+    profile: str | None = None,
+    store: Path | None = None,
+    settings: Sequence[Override] = (),
+) -> Experiment:
     """Validate an experiment's text.
 
     Args:
@@ -335,7 +345,7 @@ def parse(text: str, name: str, *, path: str | None = None, profile: str | None 
         name: The file, as shown in errors.
         path: Where it lies, remembered for `resume`.
         profile: One of the file's profiles.
-        store: As in `load`.
+        store, settings: As in `load`.
 
     Raises:
         UserError: It says something wrong; the message names file, line and key.
@@ -348,6 +358,7 @@ def parse(text: str, name: str, *, path: str | None = None, profile: str | None 
             where=f"{name}:1",
             try_this="begin with `name: …`, `benchmarks: […]` and `methods: […]`; the documentation's page “Experiments” has every key",
         )
+    source = laid_over(source, settings, profile)
     spec, expanded = _validated(source)
     if profile is not None:
         if profile not in spec.profiles:
@@ -356,7 +367,7 @@ def parse(text: str, name: str, *, path: str | None = None, profile: str | None 
         overlay = {path[2:]: line for path, line in source.lines.items() if path[:2] == ("profiles", profile)}
         merged = {**source.value, **spec.profiles[profile]}
         replaced = {key: line for key, line in source.lines.items() if not key or key[0] not in spec.profiles[profile]}
-        source = Source(name, merged, {**replaced, **{key: line for key, line in overlay.items() if key}}, text)
+        source = Source(name, merged, {**replaced, **{key: line for key, line in overlay.items() if key}}, source.text)
         spec, expanded = _validated(source)
     return _resolve(spec, expanded, path, profile, store_folder(store))
 

@@ -6,7 +6,8 @@ the same vector.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,7 @@ from methods.ark.loss import Batch, info_nce
 from methods.models.encoder import EncoderConfig, sentence_transformer
 from methods.models.likelihood import UNBOUNDED, by_length
 from methods.models.weights import check_models, device_of
+from methods.training.parts import MicroBatch, TooLarge, agreed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,6 +104,7 @@ class Tower:
 
     def __init__(self, model: Any, prompts: Prompts, config: TrainConfig, accelerator: Any = None) -> None:
         self.model, self.prompts, self.config, self.accelerator = model, prompts, config, accelerator
+        self.micro = MicroBatch(config.micro_batch, "train.micro_batch")
         if config.max_length is not None:
             model.max_seq_length = config.max_length
         if config.trainable_layers is not None:
@@ -126,7 +129,7 @@ class Tower:
         """The batches of texts of this process."""
         results = []
         for side, texts, first in (("query", batch.queries, 0), ("passage", batch.documents, len(batch.queries))):
-            for positions in by_length([len(text) for text in texts], UNBOUNDED, self.config.micro_batch):
+            for positions in by_length([len(text) for text in texts], UNBOUNDED, self.micro.size):
                 results.append(_Micro(side, [first + position for position in positions], [texts[position] for position in positions]))
         rank = self.accelerator.process_index if self.accelerator else 0
         return results[rank :: self._ranks]
@@ -161,15 +164,21 @@ class Tower:
         Returns:
             The loss, unscaled.
 
+        Raises:
+            TooLarge: Memory ran out in one of the processes. From then on no more activations are held than those of one
+                `micro_batch`, which changes neither loss nor negatives.
+
         Source:
             Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup (GradCache).
         """
         import torch
 
         micros = self._micros(batch)
-        hold = sum(self.length(text) for micro in micros for text in micro.texts) <= self.config.held_tokens
-        with torch.set_grad_enabled(hold):
-            encoded = [self._encode(micro, seed) for micro in micros]
+        tokens = sum(self.length(text) for micro in micros for text in micro.texts)
+        hold = self.micro.size == self.config.micro_batch and tokens <= self.config.held_tokens
+        encoded: list[Tensor] = []
+        with torch.set_grad_enabled(hold), self._within_memory(batch):
+            encoded += [self._encode(micro, seed) for micro in micros]
         leaf = self._gathered(micros, encoded, len(batch.queries) + len(batch.documents))
         questions = len(batch.queries)
         loss = info_nce(leaf[:questions], leaf[questions:], batch, temperature)
@@ -177,10 +186,24 @@ class Tower:
             (loss * scale).backward()
         else:
             self.accelerator.backward(loss * scale)
-        for number, micro in enumerate(micros):
-            vectors = encoded[number] if hold else self._encode(micro, seed)
-            vectors.backward(leaf.grad[micro.positions])
+        with self._within_memory(batch):
+            for number, micro in enumerate(micros):
+                vectors = encoded[number] if hold else self._encode(micro, seed)
+                vectors.backward(leaf.grad[micro.positions])
         return float(loss.detach())
+
+    @contextmanager
+    def _within_memory(self, batch: Batch) -> Iterator[None]:
+        """Raise `TooLarge` in all processes if a block runs out of memory in one of them."""
+        import torch
+
+        full = False
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            full = True
+        if any(agreed(full, self.accelerator)):
+            raise TooLarge(max(len(batch.queries), len(batch.documents)), self.micro.size == 1)
 
     def _gathered(self, micros: Sequence[_Micro], encoded: Sequence[Tensor], count: int) -> Tensor:
         """All processes' vectors as one leaf of the graph."""

@@ -25,8 +25,9 @@ from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import weights_hash
 from methods.served import scoring_work
 from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, known_data, register_training
-from methods.training.loop import Loop, LoopOptions, LoopPlace, Schedule, Validate, accelerator
+from methods.training.loop import Loop, LoopOptions, LoopPlace, Schedule, Validate
 from methods.training.model_card import RETRIEVER, write_model_card
+from methods.training.ranks import accelerator, first, own, wait
 from methods.training.stages import Manifest, PreparedRun, file_id, read_json, read_lines, train_stage, write_json, write_lines
 from methods.work import (
     DATA,
@@ -125,7 +126,7 @@ class StageTrainer:
         schedule = Schedule(stage.learning_rate, stage.warm_up, "cosine")
         epoch, betas = max(1, steps // stage.epochs), (0.9, train.beta2)
         options = LoopOptions(steps, epoch, schedule, train.weight_decay, "matrices", betas, train.max_grad_norm, train.save_every)
-        self.loop = Loop({"encoder": tower.model}, options, self._step, place, stage.name)
+        self.loop = Loop({"encoder": tower.model}, options, self._step, place, stage.name, tower.micro)
 
     def _step(self, step: int) -> dict[str, float]:
         """The gradient of one step of the optimizer."""
@@ -148,12 +149,12 @@ class StageTrainer:
         parts: list[list[TrainRow]] = []
         texts: set[str] = set()
         for row in rows:
-            own = {row.query, *(self.texts[identifier] for identifier in (row.positive_id, *row.negative_ids))}
-            if not parts or sum(map(self.tower.length, texts | own)) > self.config.train.held_tokens:
+            wanted = {row.query, *(self.texts[identifier] for identifier in (row.positive_id, *row.negative_ids))}
+            if not parts or sum(map(self.tower.length, texts | wanted)) > self.config.train.held_tokens:
                 parts.append([])
                 texts = set()
             parts[-1].append(row)
-            texts |= own
+            texts |= wanted
         return [(part, len(part) / len(rows)) for part in parts]
 
 
@@ -185,29 +186,51 @@ class Preparation:
     kept_out: dict[str, list[str]] = field(default_factory=dict)
     augmented: dict[str, Augmented] = field(default_factory=dict)
 
-    def run(self, manifest: Manifest) -> None:
-        """Make what is missing."""
+    def score(self, process: Any) -> None:
+        """Score chunks; each process of a group does it for its own documents."""
+        if not self.config.scores:
+            return
+        documents = own(self.material.documents, process)
+        self.progress.begin("scoring chunks", len(documents))
+        for document in documents:
+            self._scores(document)
+            self.progress.advance()
+
+    def run(self, manifest: Manifest, again: bool = False) -> None:
+        """Make what is missing.
+
+        Args:
+            manifest: Gets the counts.
+            again: Ask again for queries that a model failed to write.
+        """
         chunks = (
             {"role": "score", "document_id": document.id, **asdict(piece)}
             for document in self.material.documents
             for piece in document.pieces
         )
         write_lines(self.work / "chunks.jsonl", chunks)
-        self.progress.begin("scoring chunks", len(self.material.documents))
         for document in self.material.documents:
             self._choose(document)
-            self.progress.advance()
         if self.source is not None:
-            self.progress.begin("graphs and queries", len(self.material.documents))
-            source = self.source
-            for made in in_order(lambda item: source.queries(item, item.questions), self.material.documents, DOCUMENTS):
-                self.augmented.update(made)
-                self.progress.advance()
+            self._augment(self.source, again)
         manifest.counts |= {"documents": len(self.material.documents), "chunks": len(self.material.texts), "questions": len(self.positives)}
         if self.source is not None:
             without = sum(not (item.large or item.small) for item in self.augmented.values())
             manifest.counts["questions_without_queries"] = without
         manifest.save()
+
+    def _augment(self, source: QuerySource, again: bool) -> None:
+        """Fill in augmented queries; other processes and later executions use the same ones, also if a model failed to write some."""
+        chosen = self.work / "augmented.jsonl"
+        if chosen.exists() and not again:
+            rows = [Augmented(row["question_id"], tuple(row["large"]), tuple(row["small"])) for row in read_lines(chosen)]
+            self.augmented.update({row.question_id: row for row in rows})
+            return
+        self.progress.begin("graphs and queries", len(self.material.documents))
+        for made in in_order(lambda item: source.queries(item, item.questions), self.material.documents, DOCUMENTS):
+            self.augmented.update(made)
+            self.progress.advance()
+        write_lines(chosen, map(asdict, self.augmented.values()))
 
     def _choose(self, document: Document) -> None:
         """The positives of a document's questions, and what is none of their negatives: the best-scored, and known evidence."""
@@ -458,15 +481,18 @@ class ArkTraining:
         source = (self._source or GraphQueries(config, context.work, services)) if config.augments else None
         preparation = Preparation(config, material, context.work, terms, source, context.progress)
         options = config.model_dump(mode="json")
-        with process.main_process_first():
-            preparation.run(Manifest.open(context.work, fingerprint(options, material.fingerprints), options))
+        manifest = Manifest.open(context.work, fingerprint(options, material.fingerprints), options)
+        preparation.score(process)
+        wait(process)
+        with first(process):
+            preparation.run(manifest, context.prepares and not any(path.is_dir() for path in (context.work / "train").glob("*")))
         parents = [config.encoder]
         for name in config.stages_of(STAGES):
             begin = partial(self._begin, name, tuple(parents), preparation, context, process)
             base = (parents[-1].model, parents[-1].revision)
             yield from train_stage(name, config, base, material.fingerprints, context, process, begin)
             # The card is in the folder before anyone hashes it.
-            process.wait_for_everyone()
+            wait(process)
             update = {"model": str(context.checkpoints / name), "revision": None, "pooling": None}
             parents.append(config.encoder.model_copy(update=update))
 
@@ -477,7 +503,7 @@ class ArkTraining:
         config, device = self.config, str(process.device)
         stages = config.train.stages if config.train.curriculum == "mixed" else (name,)
         miner = parents[0] if config.mine.model == "base" else parents[-1]
-        with process.main_process_first():
+        with first(process):
             rows, skipped, mined_with = _mined_rows(config, stages, miner, preparation, device, context.services.folder("embeddings"))
         if not rows:
             raise _nothing_to_train(name)

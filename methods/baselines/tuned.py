@@ -28,7 +28,7 @@ from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext,
 from methods.training.candidates import Search
 from methods.training.contrast import load_data
 from methods.training.journal import Journal
-from methods.training.loop import accelerator
+from methods.training.ranks import accelerator, first
 from methods.training.stages import PreparedRun, train_stage
 from methods.training.tuning import TUNED, Row, Tuned, TuneOptions, TuningConfig, tuning
 from methods.training.verdicts import MATCH, MISMATCH, PARTIAL, Verifier
@@ -185,7 +185,7 @@ class TunedTraining(ABC):
 
         def begin(stage: str, identity: str) -> PreparedRun:
             if not loaded:
-                with process.main_process_first():
+                with first(process):
                     loaded.extend(examples(config, benchmarks, context))
             return self.begin(stage, loaded, {name: context.checkpoints / name for name in done}, (context, process, identity))
 

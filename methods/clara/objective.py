@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -26,8 +27,10 @@ from methods.clara.model import Clara, Encoded
 from methods.clara.prompts import answer
 from methods.clara.rows import JointRow
 from methods.training import Progress
-from methods.training.loop import LoopPlace, backward, loop_over_rows, own
+from methods.training.loop import LoopPlace, loop_over_rows
+from methods.training.parts import MicroBatch, over_parts
 from methods.training.pieces import naming_terms
+from methods.training.ranks import backward, wait
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -88,13 +91,16 @@ class StageTrainer:
         config: ClaraTrainingConfig,
         place: LoopPlace,
     ) -> None:
-        self.objective, self._name, self._train, self._seed = objective, name, train, config.seed
+        self.objective, self._name, self._seed = objective, name, config.seed
         self._rows, self._process = list(rows), place.accelerator
+        self._micro = MicroBatch(train.micro_batch, f"{name}.train.micro_batch")
         epoch = -(-len(rows) // train.batch_size)
         more: dict[str, Any] = {"decayed": "all", "betas": config.betas, "trainable_only": True}
         more |= {"weight_decay": config.weight_decay, "max_grad_norm": config.max_grad_norm}
         more["epoch"] = config.validate_on.every or min(epoch, train.steps or epoch)
-        self.loop = loop_over_rows(f"clara {name}", {"clara": module}, train, self.rows_of, len(rows), self._step, place, **more)
+        self.loop = loop_over_rows(
+            f"clara {name}", {"clara": module}, train, self.rows_of, len(rows), self._step, place, micro=self._micro, **more
+        )
 
     def rows_of(self, epoch: int) -> list[Any]:
         """Return the rows of an epoch in their order."""
@@ -106,14 +112,11 @@ class StageTrainer:
         """Add the gradient of a step's rows, in parts; each process adds that of its own parts."""
         rows = sorted(rows, key=self.objective.size)
         whole, done = self.objective.whole(rows), step / self.loop.options.steps
-        parts = [rows[start : start + self._train.micro_batch] for start in range(0, len(rows), self._train.micro_batch)]
-        sums: dict[str, float] = {}
-        for number, part in own(list(enumerate(parts)), self._process):
-            for name, value in self._part(part, whole, done, step, number).items():
-                sums[name] = sums.get(name, 0.0) + value
-        return self._summed(sums) if self._process is not None and self._process.num_processes > 1 else sums
+        size = self._micro.size
+        parts = [rows[start : start + size] for start in range(0, len(rows), size)]
+        return over_parts(parts, partial(self._part, whole, done, step), self._process)
 
-    def _part(self, rows: Sequence[Any], whole: Any, done: float, step: int, number: int) -> Sums:
+    def _part(self, whole: Any, done: float, step: int, number: int, rows: Sequence[Any]) -> Sums:
         devices = [self._process.device] if self._process is not None and self._process.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(int(fingerprint(self._name, self._seed, step, number), 16) % 2**63)
@@ -122,16 +125,6 @@ class StageTrainer:
                 return sums
             backward(loss, self._process)
         return sums
-
-    def _summed(self, sums: Sums) -> dict[str, float]:
-        """Figures over processes."""
-        from accelerate.utils import gather_object
-
-        total: dict[str, float] = {}
-        for result in gather_object([dict(sums)]):
-            for name, value in result.items():
-                total[name] = total.get(name, 0.0) + value
-        return total
 
 
 def supervised_terms(scores: Tensor, positive: Tensor, tau: float) -> Tensor:
@@ -320,8 +313,7 @@ class FrozenDocuments:
                     self._memory[some] = encode(documents[some]).to("cpu", dtype)
                 done[number] = 1
                 progress.advance()
-        if process is not None:
-            process.wait_for_everyone()
+        wait(process)
 
     def __len__(self) -> int:
         return len(self._positions)

@@ -14,8 +14,9 @@ from benchmarks.registry import resolve
 from methods.clara.config import ADAPTERS, PRESETS, STAGES, TEXT, TYPES, ClaraConfig, ClaraTrainingConfig, Stage, StepOptions
 from methods.registry import Component
 from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
-from methods.training.loop import LoopPlace, accelerator
+from methods.training.loop import LoopPlace
 from methods.training.model_card import PATH, ModelKind, write_model_card
+from methods.training.ranks import accelerator, first, wait
 from methods.training.stages import PreparedRun, train_stage
 from methods.work import FLOAT, HALF, Checkpoint, Lengths, Needs, StageWork, Work, all_needs, encode, learn, steps, total, unknown
 
@@ -174,7 +175,7 @@ class ClaraTraining:
         for stage in config.planned:
             # What one stage is made of is no other's: each has work of its own.
             own = replace(context, work=context.work / stage)
-            with process.main_process_first():
+            with first(process):
                 rows, data = training_rows(config, stage, context.services)
             base = (config.model.base, config.model.revision) if parent is None else (parent, None)
             yield from train_stage(
@@ -189,7 +190,7 @@ class ClaraTraining:
                 ),
             )
             # The card is in the folder before anyone hashes it.
-            process.wait_for_everyone()
+            wait(process)
             parent = str(context.checkpoints / stage)
 
 

@@ -569,6 +569,7 @@ def questions_of(
     *,
     seed: int = 0,
     progress: Progress | None = None,
+    asks: bool = True,
 ) -> QuestionSet:
     """The questions of a graph: both ends of every triple whose ends have names, each hidden once.
 
@@ -580,6 +581,7 @@ def questions_of(
             keeps nothing.
         seed: Of the choice of triples, where there are more than are asked about.
         progress: Reports every batch.
+        asks: Ask for questions that are not in the file; else do without them.
 
     Raises:
         UserError: There is no question at all; the message says what became of the triples. Or the file cannot be
@@ -601,7 +603,7 @@ def questions_of(
         for row, item in _masked(graph, rows, config.sides):
             question = kept.get((item.id, item.side))
             taken += question is not None
-            if question is None and (question := next(made)) is not None and file is not None:
+            if question is None and asks and (question := next(made)) is not None and file is not None:
                 file.add(line_of(Written(item, question, generator.name)))
             if question is not None:
                 triples.append(row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,17 +18,20 @@ from benchmarks.read_questions import note
 from benchmarks.registry import Benchmark, load, resolve
 from benchmarks.schema import Question
 from methods.gpr.config import PRESETS, GprTrainingConfig
-from methods.gpr.data import Material, Texts
+from methods.gpr.data import Material, Rows, Texts
 from methods.gpr.loss import Cosines, cosines, row_losses
 from methods.gpr.questions import PROMPT, TRIES, QuestionGenerator, QuestionSet, generator_of, questions_of
 from methods.graphs.triples import PretrainingGraph, linearize, linearized, load_graph
 from methods.models.encoder import EncoderConfig, Vectors, sentence_transformer
 from methods.models.weights import device_of
-from methods.retrieval.ranking import Rows, best_rows
+from methods.retrieval.ranking import Rows as Numbers
+from methods.retrieval.ranking import best_rows
 from methods.training import LengthsOf, TrainingContext, register_training
 from methods.training.loop import Loop, LoopPlace, Validate, loop_options
 from methods.training.model_card import PATH, ModelKind, seen_test_graphs, write_model_card
-from methods.training.stages import OneStageTraining, PreparedRun
+from methods.training.parts import MicroBatch, over_parts
+from methods.training.ranks import backward, first
+from methods.training.stages import OneStageTraining, PreparedRun, read_json, write_json
 from methods.work import DATA, Needs, Once, StageWork, Work, ask, learn, needs_of, resumable, saved_weights, steps, tokens
 
 if TYPE_CHECKING:
@@ -143,10 +147,6 @@ class Towers:
             model.save_pretrained(str(folder), create_model_card=False)
 
 
-# The loss is a mean over rows, so a batch in parts has the gradient of the whole: exactly, but for dropout, which is
-# drawn from the seed, the step and the part.
-
-
 class GprTrainer:
     """Trains two towers.
 
@@ -160,35 +160,24 @@ class GprTrainer:
     def __init__(self, towers: Towers, material: Material, config: GprTrainingConfig, place: LoopPlace) -> None:
         self.towers, self.material, self.config = towers, material, config
         self._epoch = -(-len(material) // config.train.batch_size)
-        self.loop = Loop(towers.modules, loop_options(config.train, self._epoch), self._step, place, "gpr")
+        self._micro = MicroBatch(config.train.micro_batch, "train.micro_batch")
+        self.loop = Loop(towers.modules, loop_options(config.train, self._epoch), self._step, place, "gpr", self._micro)
 
     def _step(self, step: int) -> dict[str, float]:
         """The gradient of one batch; each process adds that of its own parts."""
         epoch, position = divmod(step, self._epoch)
-        size, accelerator = self.config.train.batch_size, self.towers.accelerator
+        size = self.config.train.batch_size
         batch = self.material.rows(epoch).take(slice(position * size, (position + 1) * size))
-        parts = batch.parts(self.config.train.micro_batch)
-        first, ranks = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
-        total = np.zeros(2)
-        for number in range(first, len(parts), ranks):
-            total += self._part(self.material.texts(parts[number]), (self.config.seed, step, number), len(batch))
-        if ranks > 1:
-            import torch
 
-            total = accelerator.reduce(torch.tensor(total, device=accelerator.device), "sum").cpu().numpy()
-        loss, ordered = (total / len(batch)).tolist()
-        return {"loss": loss, "ordered": ordered}
+        sums = over_parts(batch.parts(self._micro.size), partial(self._part, step, len(batch)), self.towers.accelerator)
+        return {name: value / len(batch) for name, value in sums.items()}
 
-    def _part(self, texts: Texts, seed: tuple[int, ...], rows: int) -> tuple[float, float]:
+    def _part(self, step: int, rows: int, number: int, part: Rows) -> dict[str, float]:
         """Add the gradient of some rows of so many; returns the sum of their losses, and how many are in order."""
-        result = cosines_of(self.towers, texts, seed)
+        result = cosines_of(self.towers, self.material.texts(part), (self.config.seed, step, number))
         loss = row_losses(result, self.config.loss).sum()
-        scaled = loss / rows
-        if self.towers.accelerator is None:
-            scaled.backward()
-        else:
-            self.towers.accelerator.backward(scaled)
-        return float(loss.detach()), float(result.ordered().sum())
+        backward(loss / rows, self.towers.accelerator)
+        return {"loss": float(loss.detach()), "ordered": float(result.ordered().sum())}
 
 
 def cosines_of(towers: Towers, texts: Texts, seed: tuple[int, ...]) -> Cosines:
@@ -269,17 +258,17 @@ class _Graphs:
         results = [(question.text, rows := self._rows_of(question), self._answers(question, rows)) for question in questions]
         self.questions = [item for item in results if item[2]]
 
-    def _rows_of(self, question: Question) -> Rows:
+    def _rows_of(self, question: Question) -> Numbers:
         if question.candidates is None:
             return np.arange(len(self._corpus))
         return self._corpus.rows_of(question.candidates).astype(np.int64)
 
-    def _answers(self, question: Question, rows: Rows) -> set[int]:
+    def _answers(self, question: Question, rows: Numbers) -> set[int]:
         """Numbers of the entities of its graph that are answers."""
         answers = {answer.casefold() for answer in question.answers}
         return {number for number in self._entities(rows) if self._names[number] in answers}
 
-    def _entities(self, rows: Rows) -> set[int]:
+    def _entities(self, rows: Numbers) -> set[int]:
         part = self._corpus.triples.table[rows]
         return {*part["head"].tolist(), *part["tail"].tolist()}
 
@@ -297,7 +286,7 @@ class _Graphs:
         return recalls
 
 
-def _products(triples: NDArray[np.float32], queries: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
+def _products(triples: NDArray[np.float32], queries: NDArray[np.float32], rows: Numbers) -> NDArray[np.float32]:
     return triples[rows] @ queries
 
 
@@ -377,8 +366,8 @@ class GprTraining(OneStageTraining):
     def begin(self, data: PretrainingGraph, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
         config = self.config
         # The other processes read from its file what the main process generated.
-        with process.main_process_first():
-            questions = self._questions(data, context)
+        with first(process):
+            questions = self._questions(data, context, identity)
         material = Material(data, questions, config)
         towers = Towers.load(config, str(process.device), process)
         same = fingerprint(identity, data.fingerprint, questions.texts, questions.triples.tolist())
@@ -397,10 +386,23 @@ class GprTraining(OneStageTraining):
         }
         return PreparedRun(trainer.loop, save, figures)
 
-    def _questions(self, graph: PretrainingGraph, context: TrainingContext) -> QuestionSet:
-        generator = self._generator or generator_of(self.config.questions, context.services)
+    def _questions(self, graph: PretrainingGraph, context: TrainingContext, identity: str) -> QuestionSet:
+        """Return the questions of this training: other processes and later executions train on the same ones.
+
+        A model may have failed to write some. Only a training that prepares, and has not taken a step, asks for them again.
+        """
+        chosen, again = context.work / "questions.json", context.prepares and not (context.work / "train").exists()
+        asks = again or not chosen.exists() or read_json(chosen) != identity
         result = questions_of(
-            graph, self.config.questions, generator, context.work / "questions.jsonl", seed=self.config.seed, progress=context.progress
+            graph,
+            self.config.questions,
+            self._generator or generator_of(self.config.questions, context.services),
+            context.work / "questions.jsonl",
+            seed=self.config.seed,
+            progress=context.progress,
+            asks=asks,
         )
+        if asks:
+            write_json(chosen, identity)
         note(result.texts)
         return result

@@ -2,19 +2,18 @@
 
 A group is what one term of a loss needs together: one labeled passage, or one whole list. The losses are sums over groups,
 so a batch in parts has the gradient of the whole: exactly, but for dropout, which is drawn from the seed, the step, the
-task and the part. Where a part is too large for the memory, the task begins anew in smaller ones.
+task and the part.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
-from benchmarks.core.errors import Broke
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from methods.models.cross_encoder import Features, PairTokens
@@ -23,7 +22,8 @@ from methods.sark.config import LossConfig, SarkTrainingConfig
 from methods.sark.loss import classified, list_terms, pairs_of, passage_terms, ranked, softmax_terms
 from methods.sark.model import last_bias
 from methods.sark.rows import SarkRow
-from methods.training.loop import backward, own
+from methods.training.parts import Figures, MicroBatch, over_parts
+from methods.training.ranks import backward
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,16 +118,15 @@ class Objective:
 
     def __init__(self, model: Any, config: SarkTrainingConfig, accelerator: Any = None) -> None:
         self.model, self.config, self.accelerator = model, config, accelerator
-        self._budget = config.train.token_budget
+        self.micro = MicroBatch(config.train.token_budget, "train.token_budget")
         options = config.model
         self._pairs = PairTokens(model.tokenizer, options.max_length, options.query_share)
 
     def backward(self, groups: Sequence[Group], seed: Sequence[str | int]) -> float:
-        """Put the gradient of a loss on the parameters, which have none yet: the mean over all terms of its groups.
+        """Add the gradient of a loss to the parameters: the mean over all terms of its groups.
 
         With as many terms in each style, that is the mean over styles of the mean over terms. Of several processes each
-        adds the gradient of its own parts. Where a part does not fit into the memory, what was added is dropped, and
-        the whole of it is read again in smaller parts; whatever comes later is parted likewise.
+        adds the gradient of its own parts.
 
         Args:
             groups: Of one task, in one style or both.
@@ -137,69 +136,19 @@ class Objective:
             The loss.
 
         Raises:
-            Broke: Not even a single group fits into the device's memory.
+            TooLarge: A part does not fit into the device's memory.
         """
-        while (loss := self._added(groups, seed)) is None:
-            pass
-        return loss
+        learn = partial(self._learn, sum(group.terms for group in groups), seed)
+        return over_parts(self._parts(groups), learn, self.accelerator, _tokens)["loss"]
 
-    def _added(self, groups: Sequence[Group], seed: Sequence[str | int]) -> float | None:
-        """The loss, its gradient added; None where a part was too large: nothing is added, and parts are smaller now.
-
-        Raises:
-            Broke: The part is a single group.
-        """
+    def _learn(self, terms: int, seed: Sequence[str | int], number: int, part: Part) -> Figures:
+        """Add the gradient of a part's share of the loss."""
         import torch
 
-        terms, parts = sum(group.terms for group in groups), self._parts(groups)
-        # The loss; whether a part was too large; whether that was a single group.
-        results = [0.0, 0.0, 0.0]
-        for number, part in own(list(enumerate(parts)), self.accelerator):
-            torch.manual_seed(int(fingerprint(*seed, number), 16) % 2**63)
-            loss = self._learned(part, terms)
-            if loss is None:
-                results[1:] = [1.0, float(len(part) == 1)]
-                break
-            results[0] += loss
-        if self.accelerator is not None and self.accelerator.num_processes > 1:
-            # All must part alike, whichever of them ran out of memory.
-            results = self.accelerator.reduce(torch.tensor(results, device=self.model.device), "sum").tolist()
-        total, too_large, single = results
-        if not too_large:
-            return total
-        if single:
-            raise self._too_large(groups)
-        self._make_room(max(map(_tokens, parts)))
-        return None
-
-    def _learned(self, part: Part, terms: int) -> float | None:
-        """A part's share of the loss, its gradient added; None where it does not fit into the memory."""
-        import torch
-
-        try:
-            loss = self._terms(part).sum() / terms
-            backward(loss, self.accelerator)
-        except torch.OutOfMemoryError:
-            return None
-        return float(loss.detach())
-
-    def _make_room(self, largest: int) -> None:
-        """Drop all gradients, and from now on read half of what was too much."""
-        import torch
-
-        for parameter in self.model.parameters():
-            parameter.grad = None
-        if self.model.device.type == "cuda":
-            torch.cuda.empty_cache()
-        first = self._budget == self.config.train.token_budget
-        before, self._budget = self._budget, min(self._budget, largest) // 2
-        if first and (self.accelerator is None or self.accelerator.is_main_process):
-            warnings.warn(
-                f"{min(before, largest)} tokens at once are too many for the memory of {self.model.device}: the "
-                f"training goes on with {self._budget}, or less where that is still too much; its options stay as they "
-                "are",
-                stacklevel=2,
-            )
+        torch.manual_seed(int(fingerprint(*seed, number), 16) % 2**63)
+        loss = self._terms(part).sum() / terms
+        backward(loss, self.accelerator)
+        return {"loss": float(loss.detach())}
 
     def logits(self, pairs: Sequence[Features]) -> Tensor:
         """Return the head's logits for encoded pairs, in float32: shape (pairs, labels).
@@ -234,7 +183,7 @@ class Objective:
         for size, result in groupby(by_size, key=lambda position: len(encoded[position])):
             positions = list(result)
             costs = [size * max(len(pair["input_ids"]) for pair in encoded[position]) for position in positions]
-            batches += [[positions[item] for item in batch] for batch in by_length(costs, self._budget)]
+            batches += [[positions[item] for item in batch] for batch in by_length(costs, self.micro.size)]
         return batches
 
     def set_level(self, rows: Sequence[SarkRow], styles: Sequence[int]) -> None:
@@ -276,15 +225,6 @@ class Objective:
             return list_terms(scores) if evidence[0] is None else softmax_terms(scores, torch.tensor(evidence, device=scores.device))
         labels = torch.tensor([float(group.label or 0) for group, _ in part], device=logits.device)
         return passage_terms(classified(logits, head), labels)
-
-    def _too_large(self, groups: Sequence[Group]) -> Broke:
-        what = "one passage" if groups[0].label is not None else f"one list of {len(groups[0].texts)} passages"
-        return Broke(
-            f"{what} at once is too much for the memory of {self.model.device}",
-            code="batch-out-of-memory",
-            where="model.max_length",
-            try_this="a device with more memory; or a new training with precision bf16, or a smaller model.max_length",
-        )
 
 
 def _tokens(part: Part) -> int:

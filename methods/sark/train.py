@@ -32,6 +32,7 @@ from methods.training import LengthsOf, TrainingContext, register_training
 from methods.training.balance import Products, combined
 from methods.training.loop import KeepBest, LoopPlace, Schedule, loop_over_rows
 from methods.training.model_card import RERANKER, write_model_card
+from methods.training.ranks import first
 from methods.training.stages import OneStageTraining, PreparedRun, read_lines
 from methods.work import (
     DATA,
@@ -163,7 +164,9 @@ class SarkTrainer:
         if train.schedule_over == "batches":
             more["schedule"] = SlowSchedule(train.learning_rate, train.warm_up, train.schedule, train.accumulation)
         modules, size = {"model": objective.model}, train.accumulation
-        self.loop = loop_over_rows("sark", modules, train, self._batches, count, self._step, place, size=size, **more)
+        self.loop = loop_over_rows(
+            "sark", modules, train, self._batches, count, self._step, place, size=size, micro=objective.micro, **more
+        )
         self._parameters = self.loop.parameters()
         self._deciding = self._positions()
 
@@ -408,7 +411,7 @@ class SarkTraining(OneStageTraining):
     def begin(self, data: Material, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
         config, work = self.config, context.work
         # The other processes read from its files what the main process generated.
-        with process.main_process_first():
+        with first(process):
             training = self._source(config, data.training, context, work / "data")
             held_out = self._source(config.held_out, data.validation, context, work / "validation") if data.validation else None
         return _prepared(config, training, held_out, context, process, identity)

@@ -97,12 +97,27 @@ class TrainingContext:
         checkpoints: Folder in which each stage makes a folder of its own.
         services: Seed, device, cache of model replies, and judge.
         progress: Reports every step.
+        prepares: Make what the next stage needs before its first step, and end there with `Prepared`.
     """
 
     work: Path
     checkpoints: Path
     services: Services
     progress: Progress = field(default_factory=Silent)
+    prepares: bool = False
+
+
+class Prepared(Exception):
+    """Ends a training that only prepares.
+
+    Args:
+        stage: The stage whose first step comes next.
+        figures: What is known of it: rows, questions, what was left out.
+    """
+
+    def __init__(self, stage: str, figures: Mapping[str, float]) -> None:
+        super().__init__(stage)
+        self.stage, self.figures = stage, figures
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,7 +27,9 @@ from benchmarks.worlds.world import require_training_seed
 from methods.models.weights import locate
 from methods.training import TrainingConfig, TrainingContext
 from methods.training.candidates import Mined
-from methods.training.loop import Figures, KeepBest, LoopPlace, Validate, backward, loop_over_rows, own, summed
+from methods.training.loop import Figures, KeepBest, LoopPlace, Validate, loop_over_rows
+from methods.training.parts import MicroBatch, over_parts
+from methods.training.ranks import backward
 from methods.training.stages import PreparedRun
 
 if TYPE_CHECKING:
@@ -140,7 +143,7 @@ class GroupObjective:
     """
 
     def __init__(self, model: Any, part: int, accelerator: Any = None) -> None:
-        self.model, self.part, self.accelerator = model, part, accelerator
+        self.model, self.accelerator, self.micro = model, accelerator, MicroBatch(part, "part")
 
     def backward(self, batch: Sequence[Group], seed: Sequence[str | int]) -> float:
         """Add the gradient; each process adds that of its own groups.
@@ -152,15 +155,15 @@ class GroupObjective:
         Returns:
             The loss.
         """
+        return over_parts(self._parts(batch), partial(self._learn, len(batch), seed), self.accelerator, _pairs)["loss"]
+
+    def _learn(self, groups: int, seed: Sequence[str | int], number: int, part: Sequence[Group]) -> Figures:
         import torch
 
-        total = 0.0
-        for number, group in own(list(enumerate(self._parts(batch))), self.accelerator):
-            torch.manual_seed(int(fingerprint(*seed, number), 16) % 2**63)
-            loss = self._loss(group) / len(batch)
-            total += float(loss.detach())
-            backward(loss, self.accelerator)
-        return summed(total, self.accelerator, self.model.device)
+        torch.manual_seed(int(fingerprint(*seed, number), 16) % 2**63)
+        loss = self._loss(part) / groups
+        backward(loss, self.accelerator)
+        return {"loss": float(loss.detach())}
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> Tensor:
         """Raw scores of questions and texts: shape (pairs,)."""
@@ -175,9 +178,9 @@ class GroupObjective:
         """Ranks from 0 of the right texts, ascending, where all are sorted by score; equal scores favor the wrong ones."""
         import torch
 
-        pairs = [(question, text) for text in (*wrong, *right)]
+        pairs, size = [(question, text) for text in (*wrong, *right)], self.micro.size
         with torch.inference_mode():
-            scores = torch.cat([self.scores(pairs[start : start + self.part]) for start in range(0, len(pairs), self.part)])
+            scores = torch.cat([self.scores(pairs[start : start + size]) for start in range(0, len(pairs), size)])
         order = np.argsort(-scores.cpu().numpy(), kind="stable")
         return np.flatnonzero(order >= len(wrong))
 
@@ -188,7 +191,7 @@ class GroupObjective:
         for group in batch:
             if not parts or room < len(group.texts):
                 parts.append([])
-                room = self.part
+                room = self.micro.size
             parts[-1].append(group)
             room -= len(group.texts)
         return parts
@@ -200,6 +203,10 @@ class GroupObjective:
         starts = [0, *ends[:-1]]
         losses = [scores[start:end].logsumexp(0) - scores[start] for start, end in zip(starts, ends, strict=True)]
         return sum(losses)
+
+
+def _pairs(part: Sequence[Group]) -> int:
+    return sum(len(group.texts) for group in part)
 
 
 def mrr(objective: GroupObjective, rows: Sequence[Mined]) -> float:
@@ -243,6 +250,6 @@ def prepared(
         return {"loss": objective.backward(rows, (config.seed, name, number))}
 
     place = LoopPlace.of(context, identity, objective.accelerator, validate)
-    more: dict[str, Any] = {"keep_best": keep_best, "trainable_only": trainable_only}
+    more: dict[str, Any] = {"keep_best": keep_best, "trainable_only": trainable_only, "micro": objective.micro}
     loop = loop_over_rows(name, {"model": objective.model}, config, groups, count, step, place, **more)
     return PreparedRun(loop, save, figures)

@@ -8,29 +8,28 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
-from benchmarks.core.errors import Broke, UserError
+from benchmarks.core.errors import Broke
 from benchmarks.core.files import whole, whole_text
 from benchmarks.core.fingerprint import fingerprint
 from methods.training import Progress, TrainingContext
+from methods.training.parts import Figures, MicroBatch, TooLarge
+from methods.training.ranks import gathered, require_equal, wait
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-Figures = Mapping[str, float]
-T = TypeVar("T")
 Step = Callable[[int], Figures]
 """From a step's number (from 0) to its figures, `loss` among them; adds the step's gradient to the parameters.
 
-Of several processes each adds the gradient of its own share: the loop sums them up.
+Of several processes each adds the gradient of its own share: the loop sums them up. If it raises `TooLarge`, the loop
+halves the `MicroBatch` and calls it again.
 """
 Validate = Callable[[], Figures]
 """Figures of the modules as they are now."""
@@ -156,15 +155,25 @@ class Loop:
         step: One step's gradient.
         place: Where it works.
         name: Of what is trained, for people who watch.
+        micro: How much a step reads at once; None: a step that does not fit into memory ends the training.
 
     Raises:
         ValueError: `keep_best` is asked for and nothing is validated.
     """
 
-    def __init__(self, modules: Mapping[str, nn.Module], options: LoopOptions, step: Step, place: LoopPlace, name: str = "") -> None:
+    def __init__(
+        self,
+        modules: Mapping[str, nn.Module],
+        options: LoopOptions,
+        step: Step,
+        place: LoopPlace,
+        name: str = "",
+        micro: MicroBatch | None = None,
+    ) -> None:
         if options.keep_best is not None and place.validate is None:
             raise ValueError("keep_best needs a validation")
         self.modules, self.options, self.step, self.place, self.name = dict(modules), options, step, place, name
+        self.micro = micro or MicroBatch(1, "batch_size")
         self.accelerator, self.validate = place.accelerator, place.validate
         self.optimizer = adamw(self.parameters(), options)
         if self.accelerator is not None:
@@ -189,10 +198,15 @@ class Loop:
             Steps, the mean loss of the last epoch, and the figures of the validation that the weights are of.
 
         Raises:
-            Broke: The loss is not a number.
+            Broke: The loss is not a number, or a step does not fit into memory.
+            UserError: The processes of the group are about to train different things.
         """
         self.place.folder.mkdir(parents=True, exist_ok=True)
         first = self._resume()
+        if self.accelerator is not None and self.accelerator.num_processes > 1:
+            what = {"options": fingerprint(self.place.identity, repr(self.options)), "steps": self.options.steps}
+            what |= {"finished steps": first, "weights": self._checksum()}
+            require_equal(what, self.accelerator, str(self.place.folder))
         self.place.progress.begin(f"training {self.name}".strip(), self.options.steps, first)
         for step in self._steps(first):
             self._curve.append(self._stepped(step))
@@ -224,10 +238,9 @@ class Loop:
         rate = self.options.schedule.rate(step, self.options.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.zero_grad()
         for module in self.modules.values():
             module.train()
-        figures = self.step(step)
+        figures = self._gradient(step)
         if not math.isfinite(figures["loss"]):
             raise Broke(
                 f"the loss of step {step} of {self.name or 'the training'} is {figures['loss']}",
@@ -238,6 +251,32 @@ class Loop:
         norm = self._clipped()
         self.optimizer.step()
         return {"step": step, **figures, "learning_rate": rate, "gradient_norm": norm}
+
+    def _gradient(self, step: int) -> Figures:
+        """Put the gradient of a step on the parameters, in smaller parts if memory runs out."""
+        while True:
+            self.optimizer.zero_grad()
+            try:
+                return self.step(step)
+            except TooLarge as error:
+                # The traceback holds the activations of what did not fit.
+                too_large = error.with_traceback(None)
+            self._make_room(too_large)
+
+    def _make_room(self, error: TooLarge) -> None:
+        import torch
+
+        device = next(iter(self.parameters())).device
+        self.micro.halve(error, device)
+        self.optimizer.zero_grad()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _checksum(self) -> int:
+        """Return a number that tells the trained parameters from those of another initialization."""
+        import torch
+
+        return sum(int(item.detach().reshape(-1).view(torch.uint8).sum(dtype=torch.int64)) for item in self.parameters())
 
     def _clipped(self) -> float:
         """Gradients summed over processes and scaled down to a norm; returns the norm that they had."""
@@ -262,12 +301,8 @@ class Loop:
             return False
         for module in self.modules.values():
             module.eval()
-        figures = dict(self.validate())
-        if self.accelerator is not None and self.accelerator.num_processes > 1:
-            from accelerate.utils import broadcast_object_list
-
-            # All processes must agree on when to stop.
-            figures = broadcast_object_list([figures])[0]
+        # All processes must agree on when to stop.
+        figures = gathered(dict(self.validate()), self.accelerator)[0]
         self._curve.append({"step": step, **figures})
         return self._improved(step, figures)
 
@@ -294,13 +329,9 @@ class Loop:
         if self._best is None:
             return
         # The main process writes it before, and may delete it behind.
-        self._wait()
+        wait(self.accelerator)
         self._load_weights(_read(self._best_point(self._best.step))["modules"])
-        self._wait()
-
-    def _wait(self) -> None:
-        if self.accelerator is not None:
-            self.accelerator.wait_for_everyone()
+        wait(self.accelerator)
 
     @property
     def _main(self) -> bool:
@@ -327,9 +358,12 @@ class Loop:
             assert not result.unexpected_keys
 
     def _save(self, step: int) -> None:
-        """Write the curve and the point after which `step` comes."""
-        if not self._main:
-            return
+        """Write the curve and the point after which `step` comes; the other processes wait for the main one."""
+        if self._main:
+            self._write_point(step)
+        wait(self.accelerator)
+
+    def _write_point(self, step: int) -> None:
         lines = "".join(json.dumps(line) + "\n" for line in self._curve)
         whole_text(self.curve, lines)
         scaler = getattr(self.accelerator, "scaler", None)
@@ -344,6 +378,7 @@ class Loop:
                 "scaler": scaler.state_dict() if scaler is not None else None,
                 "curve": self._curve,
                 "best": vars(self._best) if self._best is not None else None,
+                "micro_batch": self.micro.size,
             },
         )
         # Only now: a run that was cut off before goes on from the point before, whose best these were.
@@ -371,6 +406,8 @@ class Loop:
             scaler.load_state_dict(state["scaler"])
         self._curve = list(state["curve"])
         self._best = _Best(**state["best"]) if state["best"] else None
+        # Dropout is drawn for each part: the same parts must follow.
+        self.micro.size = state.get("micro_batch", self.micro.size)
         return int(state["step"])
 
     def _figures(self) -> dict[str, float]:
@@ -407,6 +444,7 @@ def loop_over_rows(
     place: LoopPlace,
     *,
     size: int | None = None,
+    micro: MicroBatch | None = None,
     **more: Any,
 ) -> Loop:
     """Make a loop over rows, epoch after epoch.
@@ -420,6 +458,7 @@ def loop_over_rows(
         step: From a step's rows, its epoch and its number to its figures; adds the gradient.
         place: Where it works.
         size: Rows of a step; None: `train.batch_size`.
+        micro: As of `Loop`.
         more: Options of the loop that replace those.
     """
     size = size or train.batch_size
@@ -433,7 +472,7 @@ def loop_over_rows(
 
     # In even parts of an epoch at most, so that the last weights are validated, too.
     options = loop_options(train, **{"epoch": total // -(-total // epoch), "steps": total, **more})
-    return Loop(modules, options, numbered_step, place, name)
+    return Loop(modules, options, numbered_step, place, name, micro)
 
 
 def adamw(parameters: list[nn.Parameter], options: LoopOptions) -> Optimizer:
@@ -447,92 +486,6 @@ def adamw(parameters: list[nn.Parameter], options: LoopOptions) -> Optimizer:
         {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW([g for g in groups if g["params"]], lr=0.0, betas=options.betas)
-
-
-def accelerator(precision: str, device: str | None) -> Any:
-    """An `Accelerator`; the process's earlier one, of another training, is given up.
-
-    Raises:
-        UserError: The processor cannot compute in this precision.
-    """
-    import torch
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
-
-    if AcceleratorState._shared_state and AcceleratorState().num_processes == 1:
-        AcceleratorState._reset_state(reset_partial_state=True)
-    try:
-        made = Accelerator(mixed_precision=precision, cpu=device == "cpu")
-    except ValueError as error:
-        raise _lacks(precision, str(error)) from None
-    kind = made.device.type
-    # On a CPU the library would leave fp16 out without a word; on an older GPU bf16 is emulated.
-    if precision == "fp16" and kind == "cpu":
-        raise _lacks(precision, "it is a CPU")
-    if precision == "bf16" and kind == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise _lacks(precision, torch.cuda.get_device_name())
-    return made
-
-
-def _lacks(precision: str, why: str) -> UserError:
-    return UserError(
-        f"this processor does not compute in {precision}: {why}",
-        code="precision-not-supported",
-        where="precision",
-        try_this="precision: no",
-    )
-
-
-def own(parts: Sequence[T], process: Any) -> Sequence[T]:
-    """Return this process's share of a step's parts.
-
-    Args:
-        parts: Of the step, in the same order in every process.
-        process: An `Accelerator`; None: there is but one.
-    """
-    return parts if process is None else parts[process.process_index :: process.num_processes]
-
-
-def backward(loss: Tensor, process: Any) -> None:
-    """Add a loss's gradient, by way of the `Accelerator` where there is one."""
-    if process is None:
-        loss.backward()
-    else:
-        process.backward(loss)
-
-
-def summed(value: float, process: Any, device: Any) -> float:
-    """The sum of a number over all processes."""
-    if process is None or process.num_processes == 1:
-        return value
-    import torch
-
-    return float(process.reduce(torch.tensor(value, device=device), "sum"))
-
-
-def in_parts(parts: Sequence[T], loss: Callable[[T], Tensor], key: Sequence[Any], process: Any, device: torch.device) -> float:
-    """Add the gradient of a step whose loss is a sum over parts; each process adds that of its own parts.
-
-    Args:
-        parts: Of the step.
-        loss: From a part to its summand.
-        key: What dropout is drawn from, with the part's number.
-        process: Of `accelerate`; None: no mixed precision.
-        device: Of the model.
-
-    Returns:
-        The loss.
-    """
-    import torch
-
-    value, devices = 0.0, [device] if device.type == "cuda" else []
-    for number, part in enumerate(own(parts, process)):
-        with torch.random.fork_rng(devices=devices), nullcontext() if process is None else process.autocast():
-            torch.manual_seed(int(fingerprint(*key, number), 16) % 2**63)
-            result = loss(part)
-        backward(result, process)
-        value += float(result.detach())
-    return summed(value, process, device)
 
 
 def _read(path: Path) -> dict[str, Any]:

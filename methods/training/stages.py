@@ -16,8 +16,9 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.files import whole_text
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, content_id, fingerprint, folder_sha256
 from methods.models.weights import locate, weights_hash
-from methods.training import TrainedStage, TrainingConfig, TrainingContext
-from methods.training.loop import Figures, accelerator
+from methods.training import Prepared, TrainedStage, TrainingConfig, TrainingContext
+from methods.training.parts import Figures
+from methods.training.ranks import accelerator, require_equal, wait
 
 
 def file_id(identifier: str) -> str:
@@ -261,7 +262,8 @@ def train_stage(
         inputs: Hashes of what else decides the result: files that options name.
 
     Raises:
-        UserError: The folders hold other work.
+        UserError: The folders hold other work, or the processes of the group prepared different things.
+        Prepared: The training only prepares.
     """
     options = config.model_dump(mode="json")
     parents = [weights_hash(*model) for model in (base, *others)]
@@ -273,11 +275,14 @@ def train_stage(
     fresh = record is None
     if record is None:
         prepared = begin(fingerprint(identity, parent))
+        if context.prepares:
+            raise Prepared(stage, prepared.figures)
+        require_equal({"rows": prepared.rows, **prepared.figures}, accelerator, str(context.work))
         figures = {**prepared.loop.run(), **prepared.figures}
         if accelerator.is_main_process:
             made = StageRecord("", parent, prepared.mined_with, prepared.rows, figures)
             record = saved(stage, folder, manifest, made, lambda draft: prepared.save(draft, figures))
-        accelerator.wait_for_everyone()
+        wait(accelerator)
         prepared.loop.forget()
     if record is not None and accelerator.is_main_process:
         yield TrainedStage(stage, folder, _ours((base, *others), parents), tuple(data), record.figures, fresh)

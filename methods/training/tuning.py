@@ -36,8 +36,9 @@ from methods.registry import Component
 from methods.training import TrainingContext
 from methods.training.adapters import Adapters, LoraOptions
 from methods.training.contrast import DataConfig
-from methods.training.loop import Figures, LoopPlace, in_parts, loop_over_rows
+from methods.training.loop import LoopPlace, loop_over_rows
 from methods.training.model_card import PATH, ModelKind, write_model_card
+from methods.training.parts import Figures, MicroBatch, in_parts
 from methods.training.stages import PreparedRun
 
 if TYPE_CHECKING:
@@ -339,12 +340,14 @@ def tuning(
         return rows(epoch) if callable(rows) else Draws("tuning", stage, config.seed, epoch).sample(rows, len(rows))
 
     def step(some: Sequence[Any], epoch: int, number: int) -> Figures:
-        parts = [some[start : start + train.micro_batch] for start in range(0, len(some), train.micro_batch)]
         key = "tuning", stage, config.seed, number
+        parts = [some[start : start + micro.size] for start in range(0, len(some), micro.size)]
         return {"loss": in_parts(parts, lambda part: loss(tuned, part, some), key, process, process.device)}
 
+    micro = MicroBatch(train.micro_batch, f"micro_batch of {stage}")
     place = LoopPlace.of(replace(context, work=context.work / stage), fingerprint(identity, stage), process)
     more: dict[str, Any] = {"weight_decay": config.weight_decay, "max_grad_norm": config.max_grad_norm, "trainable_only": True}
+    more["micro"] = micro
     loop = loop_over_rows(stage, {"model": tuned.module}, train, epoch_rows, count, step, place, **more)
 
     def written(folder: Path, results: Figures) -> None:

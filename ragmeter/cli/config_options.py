@@ -40,19 +40,28 @@ def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[s
                 try_this="key: value, a line each",
             )
     options = dict(options)
+    for (*parents, last), value in path_settings(settings):
+        inner = options
+        for parent in parents:
+            inner[parent] = dict(inner[parent]) if isinstance(inner.get(parent), Mapping) else {}
+            inner = inner[parent]
+        inner[last] = value
+    return options
+
+
+def path_settings(settings: Sequence[str] | None) -> list[tuple[list[str], Any]]:
+    """Return what `--set key.key=value` states: paths and values; values are read as YAML."""
+    results: list[tuple[list[str], Any]] = []
     for setting in settings or ():
         path, mark, text = setting.partition("=")
         if not mark or not path.strip():
             raise UserError(f"{echoed(setting)} sets nothing", code="option-sets-nothing", where="--set", try_this="--set key=value")
-        inner, (*parents, last) = options, path.strip().split(".")
-        for parent in parents:
-            inner[parent] = dict(inner[parent]) if isinstance(inner.get(parent), Mapping) else {}
-            inner = inner[parent]
         try:
-            inner[last] = yaml.safe_load(text) if text else ""
+            value = yaml.safe_load(text) if text else ""
         except yaml.YAMLError:
-            inner[last] = text
-    return options
+            value = text
+        results.append((path.strip().split("."), value))
+    return results
 
 
 FILES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".gz")

@@ -86,26 +86,19 @@ def _measure_at_once(parts: Sequence[Experiment], common: Common, limit: int | N
     Returns:
         Names of those that were measured whole; of others what went wrong is said where they are run again.
     """
-    from concurrent.futures import ProcessPoolExecutor, as_completed
-    from multiprocessing import active_children, get_context
+    from concurrent.futures import as_completed
 
-    from ragmeter.runner.loop import Interrupted
-    from ragmeter.runner.side_by_side import cores
+    from ragmeter.runner.executors.processes import cores, processes
+    from ragmeter.runner.loop import stoppable
 
     workers = min(cores(), len(parts))
     if workers < 2:
         return set()
-    os.environ.setdefault("OMP_NUM_THREADS", str(cores() // workers))
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+    with stoppable("the same command goes on with it"), processes(workers) as submit:
         names = sorted((part.name for part in parts), key=LONGEST_FIRST.index)
-        futures = {pool.submit(_measure, name, common.store.folder, limit, device): name for name in names}
+        futures = {submit(_measure, name, common.store.folder, limit, device): name for name in names}
         progress = track(as_completed(futures), "measuring", len(parts), console=err, transient=True, disable=not common.talk)
-        try:
-            return {futures[future] for future in progress if future.result()}
-        except KeyboardInterrupt:
-            for process in active_children():
-                process.terminate()
-            raise Interrupted("the same command goes on with it") from None
+        return {futures[future] for future in progress if future.exception() is None and future.result()}
 
 
 def _measure(name: str, folder: Path, limit: int | None, device: str | None) -> bool:

@@ -74,6 +74,7 @@ DatasetSetOption = Annotated[list[str] | None, set_option("An option of the data
 SkipBadOption = Annotated[bool, option("Leave out records that cannot be read; every table states how many.", "--skip-bad")]
 OutputOption = Annotated[Path | None, option("The file to write.", "--output", "-o")]
 DeviceOption = Annotated[str | None, option("cpu, cuda, cuda:1 … (default: the best there is)")]
+ProcessesOption = Annotated[int | None, option("Processes that train together (default: one per GPU).", min=1)]
 LimitOption = Annotated[int | None, option("Only the first questions of each benchmark.", min=1)]
 MaxUsdOption = Annotated[float | None, option("Stop before all models together cost more dollars.", min=0)]
 MaxHoursOption = Annotated[float | None, option("Start no further call after so many hours.", min=0)]

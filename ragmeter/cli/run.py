@@ -23,9 +23,11 @@ from ragmeter.cli.options import (
     MaxCallsOption,
     MaxHoursOption,
     MaxUsdOption,
+    ProcessesOption,
     ProfileOption,
     SkipBadOption,
     option,
+    set_option,
 )
 from ragmeter.show.console import err, listing, out
 
@@ -49,6 +51,7 @@ def run(
         bool, option("Say what it would take, and end with 2 where something is missing; run nothing.", "--dry-run")
     ] = False,
     profile: ProfileOption = None,
+    settings: Annotated[list[str] | None, set_option("A value of the file, such as methods.bm25.config.k1=2")] = None,
     limit: LimitOption = None,
     fresh: Annotated[bool, option("Begin a new run of every task next to the stored ones; ask models again.", "--fresh")] = False,
     reuse_replies: Annotated[bool, option("With --fresh: use cached replies of models.", "--reuse-replies")] = False,
@@ -68,6 +71,7 @@ def run(
     workers: Annotated[int | None, option("Most Ray workers per task (default: as many as fit).", min=1)] = None,
     gpus_per_worker: Annotated[float | None, option("GPUs of a Ray worker (default: by the models' sizes).", min=0.0)] = None,
     shared: Annotated[Path | None, option("Folder that all Ray nodes see, for corpora and indexes.")] = None,
+    processes: ProcessesOption = None,
     task_index: Annotated[int | None, option("With --task-count: run only this part of the tasks, from 0.", min=0)] = None,
     task_count: Annotated[int | None, option("Number of parts that the tasks are divided into.", min=1)] = None,
     no_calls: Annotated[bool, option(NO_CALLS, "--no-calls")] = False,
@@ -106,6 +110,8 @@ def run(
         raise UserError(f"{name} is for a Ray cluster alone", code="option-without-ray", where=name, try_this="add --executor ray")
 
     from ragmeter import experiment as experiments
+    from ragmeter.cli.config_options import path_settings
+    from ragmeter.plan.timeout import group_timeout
     from ragmeter.runner import revisions
     from ragmeter.runner.executors.cluster import Shares
     from ragmeter.runner.experiment import How, limited
@@ -116,7 +122,13 @@ def run(
 
     # A file that is run again goes on where it was.
     if resume and not (experiment and Path(experiment).is_file()):
-        for option, typed in {"--profile": profile, "--limit": limit, "--fresh": fresh, "--reuse-replies": reuse_replies}.items():
+        for option, typed in {
+            "--profile": profile,
+            "--set": settings,
+            "--limit": limit,
+            "--fresh": fresh,
+            "--reuse-replies": reuse_replies,
+        }.items():
             if typed:
                 raise UserError(
                     "--resume continues an experiment as it was begun", code="resume-with-options", where=option, try_this="leave it out"
@@ -129,7 +141,7 @@ def run(
     else:
         source = str(experiment)
         common.read_env(source)
-        chosen = experiments.load(source, profile=profile, store=common.folder)
+        chosen = experiments.load(source, profile=profile, store=common.folder, settings=path_settings(settings))
     chosen = revisions.with_revisions(chosen, stated)
     chosen = experiments.skipping_bad(chosen) if skip_bad else chosen
     if dry_run:
@@ -144,8 +156,23 @@ def run(
         common.emit(plan_json(planned), lambda: show_plan(planned, str(common.store.folder), verbose=common.verbose))
         return WRONG if planned.missing else 0
     cluster = Shares(address, workers, gpus_per_worker, shared) if executor == "ray" else None
-    again = (fresh, reuse_replies, retry_failed, accept_failures, fail_fast)
-    how = How(limit, *again, device, not no_calls, True, limits, cluster, executor is None, part)
+    how = How(
+        limit,
+        fresh,
+        reuse_replies,
+        retry_failed,
+        accept_failures,
+        fail_fast,
+        device,
+        not no_calls,
+        True,
+        limits,
+        cluster,
+        executor is None,
+        part,
+        processes,
+        group_timeout,
+    )
     code, value = run_and_show(chosen, how, common)
     common.emit(value, lambda: show_where(common))
     return code

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +11,11 @@ from rich.text import Text
 from benchmarks.core.errors import UserError, first_error, in_words, unknown_name
 from ragmeter.cli import completion
 from ragmeter.cli.errors import WRONG
-from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SetOption, argument, option, show_options
+from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, ProcessesOption, SetOption, argument, option, show_options
 from ragmeter.show.console import err, listing, out
 
 if TYPE_CHECKING:
-    from methods.training import TrainingConfig, TrainingEntry
+    from methods.training import Prepared, TrainingConfig, TrainingEntry
     from results.store.checkpoints import Checkpoint
 
 app = App(default="run", help="Train an approach, stage after stage; list and check checkpoints.")
@@ -41,7 +40,8 @@ def run(
     stage: Annotated[str | None, option("Stop after this stage.", completes=completion.stages)] = None,
     output: Annotated[Path | None, option("Folder of the checkpoints (default: checkpoints/ in the store)", "--output", "-o")] = None,
     device: DeviceOption = None,
-    processes: Annotated[int, option("Train in N processes together: one per GPU, or several on a CPU.", min=1)] = 1,
+    processes: ProcessesOption = None,
+    prepare: Annotated[bool, option("Make data, replies and rows ahead, in this process; train nothing.", "--prepare")] = False,
     dry_run: Annotated[
         bool, option("Say what it would take, and end with 2 where something is missing; train nothing.", "--dry-run")
     ] = False,
@@ -50,10 +50,11 @@ def run(
     from methods.registry import require_extra
     from methods.training import TRAININGS
     from ragmeter.cli.config_options import given_options
+    from ragmeter.plan.timeout import group_timeout
     from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import TrainingProgress
     from ragmeter.runner.tasks import require_device
-    from ragmeter.runner.training_jobs import TrainingJob
+    from ragmeter.runner.training_jobs import ALONE, Processes, TrainingJob
     from ragmeter.trainings import TrainingPlan
 
     if name is None:
@@ -84,14 +85,15 @@ def run(
         common.emit(plan_json(plan), lambda: show_plan(plan, str(common.store.folder), verbose=common.verbose))
         return WRONG if plan.missing else 0
     entry.preflight(training)
-    if processes > 1:
-        return _as_group(processes, device)
+    together = Processes.chosen(processes, device, group_timeout) if not prepare else ALONE
     training.reach(common.store.cache)
     job = TrainingJob(entry, training, common.store, output, device)
     # Of several processes (`accelerate launch`, `torchrun`) the first alone speaks and reports stages.
     first = os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
     with TrainingProgress(quiet=not (common.talk and first)) as progress, stoppable(f"the same command continues: {job.work}"):
-        trained = job.run(progress, until=stage)
+        if prepare:
+            return _show_prepared(job.prepare(progress), common)
+        trained = job.run(progress, until=stage) if together == ALONE else job.run_in_group(together, supplied, progress, stage)
     if not first:
         return 0
     lines = [
@@ -113,23 +115,19 @@ def run(
     return 0
 
 
-def _as_group(processes: int, device: str | None) -> int:
-    """Run this command again, as processes that train together."""
-    import torch
+def _show_prepared(prepared: Prepared | None, common: Common) -> int:
+    """Show what a preparation came to."""
+    value = None if prepared is None else {"stage": prepared.stage, "figures": dict(prepared.figures)}
 
-    from ragmeter.runner.executors.group import run_group, without_option
+    def show() -> None:
+        if prepared is None:
+            out.print("all stages are trained")
+            return
+        figures = ", ".join(f"{name} {number:.4g}" for name, number in prepared.figures.items())
+        out.print(Text(f"{prepared.stage} is prepared: {figures}"))
 
-    gpus = 0 if device == "cpu" else torch.cuda.device_count()
-    if 0 < gpus < processes or (device or "").startswith("cuda:"):
-        raise UserError(
-            f"{processes} processes need {processes} GPUs, and {gpus} are here"
-            if 0 < gpus < processes
-            else f"{processes} processes cannot share the one device {device}",
-            code="too-few-gpus",
-            where="--processes",
-            try_this=f"--processes {max(1, gpus)}, or --device cpu",
-        )
-    return run_group([sys.executable, "-m", "ragmeter.cli", *without_option(sys.argv[1:], "--processes")], processes)
+    common.emit(value, show)
+    return 0
 
 
 def list_trainings(

@@ -29,6 +29,7 @@ from ragmeter.runner.revisions import begin
 from ragmeter.runner.spending import limits_of, options_of, require_prices
 from ragmeter.runner.tasks import Task, TaskState, choose, estimate, reach, states, tasks_of
 from ragmeter.show.console import err
+from ragmeter.trainings import TrainingPlan
 from results.boards.changes import since_last
 from results.store import queries
 from results.store.store import Store, left_behind
@@ -48,6 +49,8 @@ class How:
         device: None to choose.
         calls: Keep every call of a generating model under the question that it was made for.
         processes: Trainings may run in processes of their own, see `run_trainings`.
+        together: Processes that carry out one training together; None: one per GPU, if `processes` allows it.
+        timeout: How many seconds these wait for each other within a step, if the default is too short.
         limits: What it may spend, before what the experiment's file says.
         cluster: The Ray cluster whose workers answer; None: this process does.
         every_device: Without a cluster, a worker on each GPU of this machine answers, if it has several.
@@ -67,6 +70,8 @@ class How:
     cluster: Shares | None = None
     every_device: bool = False
     part: tuple[int, int] | None = None
+    together: int | None = None
+    timeout: Callable[[TrainingPlan, Store], float] = lambda plan, store: 0.0
 
 
 def limited(experiment: Experiment, limit: int | None) -> Experiment:
@@ -195,11 +200,13 @@ def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> No
     if not any(plan in left for method in experiment.methods for plan in method.needs):
         return
     # The experiment is not in the store before its runs are known, so `resume` would not find it.
-    from ragmeter.runner.training_jobs import run_trainings
+    from ragmeter.runner.training_jobs import Processes, run_trainings
 
+    wanted = how.together if how.processes else how.together or 1
+    together = Processes.chosen(wanted, how.device, how.timeout, in_ray=how.cluster is not None)
     with TrainingProgress(quiet=quiet) as progress, stoppable("the same command goes on with it"):
         try:
-            run_trainings(experiment.trainings, store, how.device, progress, processes=how.processes)
+            run_trainings(experiment.trainings, store, how.device, progress, processes=how.processes, together=together)
         except LimitReached as error:
             remedy = "the same command continues; the limit counts from zero again, and cached replies cost nothing"
             raise LimitReached(error.what, code=error.code, where=error.where, try_this=remedy) from None

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import math
 import os
-import signal
-import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
-from importlib import import_module
-from multiprocessing import active_children, get_context, parent_process
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from benchmarks.core.errors import Broke, UserError
 from methods.training import TRAININGS
+from ragmeter.runner.executors.processes import THREADS, cores, processes
 from ragmeter.runner.progress import TrainingProgress
 from ragmeter.runner.sizes import size_of
 from ragmeter.trainings import TrainingPlan
@@ -26,17 +22,8 @@ from results.store.store import Store
 
 PROCESS, LEARNED = 4e9, 16
 """Bytes that a training takes besides its models, and bytes per parameter: weight, gradient and two means of AdamW."""
-THREADS = "OMP_NUM_THREADS"
-Train = Callable[[str, Mapping[str, Any], Path, str | None], None]  # id, options, store, device
-
-
-def cores() -> int:
-    """Return the processor cores that this process may use."""
-    result = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with suppress(OSError, ValueError):  # a container's; ValueError: it has no limit
-        quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text("utf-8").split())
-        result = min(result, max(1, quota // period))
-    return result
+Train = Callable[[str, str, Mapping[str, Any], Path, str | None], None]
+"""From the module that registers a training, its id, its options, the store and the device."""
 
 
 def memory(device: str | None) -> float:
@@ -89,32 +76,23 @@ def train_side_by_side(
 ) -> None:
     """Train so many at once, each when those that it needs are trained; the first that fails ends the others."""
     progress.begin("trainings", len(left))
-    running: dict[Future[None], tuple[ProcessPoolExecutor, str]] = {}
-    threads = os.environ.get(THREADS)
-    try:
-        # Libraries read it when a process imports them.
-        os.environ.setdefault(THREADS, str(max(1, cores() // workers)))
+    running: dict[Future[None], tuple[str, ExitStack]] = {}
+    with ExitStack() as every:
         while left or running:
             ready = [plan for plan in left if all(need.trained(store.folder) == need.stages for need in plan.needs)]
             for plan in ready[: workers - len(running)]:
                 left.remove(plan)
-                pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_begin)
+                own = every.enter_context(ExitStack())
+                submit = own.enter_context(processes(1, workers))
                 what = (TRAININGS.source(plan.entry.id), plan.entry.id, plan.options, store.folder, device)
-                running[pool.submit(_work, train, *what)] = pool, plan.name_and_seed
+                running[submit(train, *what)] = plan.name_and_seed, own
                 progress.begin("", name=plan.name_and_seed)
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                pool, name = running.pop(future)
-                pool.shutdown()
+                name, own = running.pop(future)
                 _conclude(future, name)
+                own.close()
                 progress.end(name)
                 progress.advance()
-    finally:
-        if threads is None:
-            del os.environ[THREADS]
-        for process in active_children() if running else ():
-            process.terminate()
-        for pool, _ in running.values():
-            pool.shutdown()
 
 
 def _conclude(future: Future[None], name: str) -> None:
@@ -126,24 +104,3 @@ def _conclude(future: Future[None], name: str) -> None:
     except UserError as error:
         error.also_at(f"training {name}")
         raise
-
-
-def _begin() -> None:
-    # A terminal interrupts all processes of a command; the first one ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    if (parent := parent_process()) is not None:
-        parent.join()
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _work(train: Train, module: str, training: str, options: Mapping[str, Any], store: Path, device: str | None) -> None:
-    try:
-        import_module(module)  # it alone, and not all that register something
-        train(training, options, store, device)
-    except SystemExit:
-        os._exit(1)  # what was half written is removed by now; the pool would keep the process

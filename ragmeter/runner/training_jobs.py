@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.read_questions import Recorder, recording, write_record
 from judges.llm.match import MatchVerdicts
 from methods.api import Judge, Services
-from methods.training import TRAININGS, Progress, Silent, TrainedStage, TrainingConfig, TrainingContext, TrainingEntry
+from methods.training import TRAININGS, Prepared, Progress, Silent, TrainedStage, TrainingConfig, TrainingContext, TrainingEntry
+from methods.training.ranks import TIMEOUT
 from ragmeter.runner import side_by_side
+from ragmeter.runner.executors import group
+from ragmeter.runner.executors.cluster import variables
 from ragmeter.runner.progress import TrainingProgress
 from ragmeter.runner.rewriting import judge_measuring
 from ragmeter.trainings import TrainingPlan, checkpoint_home, identity
@@ -25,6 +29,10 @@ from results.store import checkpoints
 from results.store.checkpoints import Checkpoint
 from results.store.store import Store
 
+STEP_S = 1800.0
+"""A process of a group waits for the others for at least so many seconds."""
+TimeoutOf = Callable[[TrainingPlan, Store], float]
+"""From a training to the seconds that its processes should wait for each other within a step."""
 MEASURE = "accuracy"
 """What a judge must measure to say of an answer whether it is right."""
 
@@ -42,6 +50,46 @@ def judge_for(config: TrainingConfig, cache: Path | None, device: str | None) ->
     judge = judge_measuring(MEASURE, name, options, "the judge of the training")
     judge.config.reach(cache)
     return MatchVerdicts(judge.build(Services(config.seed, device=device, cache=cache)), fingerprint(judge.identity))
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Processes that carry out one training together.
+
+    Attributes:
+        count: Their number.
+        in_ray: They are actors of the connected Ray cluster, not processes of this machine.
+        gpus: GPUs of each actor.
+        timeout: How long they wait for each other at least.
+    """
+
+    count: int = 1
+    in_ray: bool = False
+    gpus: float = 0.0
+    timeout: TimeoutOf = field(default=lambda plan, store: STEP_S, compare=False)
+
+    @classmethod
+    def chosen(cls, wanted: int | None, device: str | None, timeout: TimeoutOf, *, in_ray: bool = False) -> Processes:
+        """Return as many processes as are wanted, else one per GPU.
+
+        Raises:
+            UserError: There are too few GPUs.
+        """
+        if not in_ray:
+            return cls(group.ranks(wanted, device), timeout=timeout)
+        gpus = 0 if device == "cpu" else group.ray_gpus()
+        count = wanted or max(1, gpus)
+        if 0 < gpus < count:
+            raise UserError(
+                f"{count} processes need {count} GPUs, and the cluster has {gpus}",
+                code="too-few-gpus",
+                where="--processes",
+                try_this=f"--processes {gpus}, or --device cpu",
+            )
+        return cls(count, True, float(gpus > 0), timeout) if count > 1 else ALONE
+
+
+ALONE = Processes()
 
 
 @dataclass(frozen=True)
@@ -86,7 +134,54 @@ class TrainingJob:
             # A checkpoint that has nowhere to go would be known only after hours.
             make_folder(self.home, self.output)
         with self._alone():
-            return self._run(progress, until)
+            return self.carry_out(progress, until)
+
+    def run_in_group(
+        self, processes: Processes, options: Mapping[str, Any], progress: Progress, until: str | None = None
+    ) -> list[tuple[TrainedStage, Checkpoint]]:
+        """Train in processes that train together; otherwise like `run`.
+
+        Args:
+            processes: How many, and where.
+            options: What `config` was validated from.
+            progress: Reports steps.
+            until: Stop after this stage.
+        """
+        if self.output is not None:
+            make_folder(self.home, self.output)
+        source, store = TRAININGS.source(self.entry.id), self.store.folder.absolute()
+        arguments = source, self.entry.id, dict(options), store, self.device, self.output and self.output.absolute(), until
+        results: list[tuple[TrainedStage, Checkpoint]] = []
+        models = self.entry.needs(self.config) if self.entry.needs else None
+        if processes.in_ray or models is None or models.endpoints or self.config.wanted_judge is not None:
+            # Limits on calls and the cache of replies are those of this process.
+            self.prepare(progress)
+        plan = TrainingPlan(self.entry.id, self.entry, self.config, options)
+        with self._alone(), _timeout(processes.timeout(plan, self.store)):
+            try:
+                if processes.in_ray:
+                    sent = variables([self.config])
+                    results = group.in_ray_group(train_rank, arguments, processes.count, processes.gpus, sent, store)
+                else:
+                    results = group.in_group(train_rank, arguments, processes.count, progress)
+            finally:
+                # A stage that was finished before the group ended counts.
+                made = [self.home / stage for stage in self.config.stages_of(self.entry.stages)]
+                known = {path: checkpoints.register(self.store, path) for path in made if (path / checkpoints.CARD).is_file()}
+        return [(stage, known[stage.folder]) for stage, _ in results]
+
+    def prepare(self, progress: Progress) -> Prepared | None:
+        """Make what the next stage needs before its first step: data, replies of models, rows.
+
+        Returns:
+            The stage and its figures; None if all stages are trained.
+        """
+        try:
+            with self._alone():
+                self.carry_out(progress, None, prepares=True)
+        except Prepared as prepared:
+            return prepared
+        return None
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -110,29 +205,34 @@ class TrainingJob:
                 try_this="wait until it has ended; what it made is then taken over",
             ) from None
 
-    def _run(self, progress: Progress, until: str | None) -> list[tuple[TrainedStage, Checkpoint]]:
+    def carry_out(
+        self, progress: Progress, until: str | None, *, prepares: bool = False, registers: bool = True
+    ) -> list[tuple[TrainedStage, Checkpoint]]:
+        """Train, and write each stage's card; `registers`: enter the checkpoint into the store, too."""
         judge = judge_for(self.config, self.store.cache, self.device)
         services = Services(self.config.seed, self.store.artifacts, self.device, judge=judge, cache=self.store.cache)
         earlier: dict[str, Checkpoint] = {}
         trained = []
         read = Recorder()
         with recording(read):
-            for stage in self.entry.factory(self.config).run(TrainingContext(self.work, self.home, services, progress)):
-                earlier[stage.stage] = self._enter(stage, earlier, read)
+            context = TrainingContext(self.work, self.home, services, progress, prepares)
+            for stage in self.entry.factory(self.config).run(context):
+                result = self._described(stage, earlier, read)
+                earlier[stage.stage] = checkpoints.register(self.store, result.path) if registers else result
                 trained.append((stage, earlier[stage.stage]))
                 if stage.stage == until:
                     break
         return trained
 
-    def _enter(self, stage: TrainedStage, earlier: Mapping[str, Checkpoint], read: Recorder) -> Checkpoint:
-        """Write a stage's card and what was read, unless it has them already, and register the checkpoint."""
+    def _described(self, stage: TrainedStage, earlier: Mapping[str, Checkpoint], read: Recorder) -> Checkpoint:
+        """Write a stage's card and what was read, unless it has them already."""
         parents = [earlier[parent].sha256 if parent in earlier else parent for parent in stage.parents]
         card = stage.folder / checkpoints.CARD
         # A stage that was trained before read more than this process did.
         if stage.fresh and (hashes := read.read()) is not None:
             write_record(stage.folder, hashes)
         if stage.fresh or not card.exists():
-            result = checkpoints.describe(
+            return checkpoints.describe(
                 stage.folder,
                 method=self.entry.id,
                 stage=stage.stage,
@@ -141,12 +241,18 @@ class TrainingJob:
                 parents=parents,
                 data=stage.data,
             )
-        else:
-            result = checkpoints.verify(stage.folder)
-        return checkpoints.register(self.store, result.path)
+        return checkpoints.verify(stage.folder)
 
 
-def run_trainings(plans: Iterable[TrainingPlan], store: Store, device: str | None, progress: TrainingProgress, *, processes: bool) -> None:
+def run_trainings(
+    plans: Iterable[TrainingPlan],
+    store: Store,
+    device: str | None,
+    progress: TrainingProgress,
+    *,
+    processes: bool,
+    together: Processes = ALONE,
+) -> None:
     """Train what is not trained yet, each after those that it needs.
 
     Args:
@@ -157,6 +263,7 @@ def run_trainings(plans: Iterable[TrainingPlan], store: Store, device: str | Non
         processes: Whether those that do not wait for one another may be carried out side by side on a CPU, each in a process
             of its own; from the main thread only. `multiprocessing` imports the main module in each: a script does its work
             under `__name__ == "__main__"`.
+        together: Processes that carry out one training together.
 
     Raises:
         UserError: Data or options do not allow it.
@@ -167,24 +274,66 @@ def run_trainings(plans: Iterable[TrainingPlan], store: Store, device: str | Non
     for plan in plans:
         every.setdefault(plan.folder(store.folder), plan)
     left = [plan for plan in every.values() if plan.trained(store.folder) != plan.stages]
-    if processes and left and len(every) > 1:
+    if processes and together == ALONE and left and len(every) > 1:
         workers = side_by_side.at_once([*every.values()], side_by_side.cores(), side_by_side.memory(device), store.folder)
         if workers > 1:
             side_by_side.train_side_by_side(left, workers, train_alone, store, device, progress)
             return
     for plan in left:
         progress.begin(plan.name_and_seed)
-        _train(plan.entry, plan.config, store, device, progress)
+        _train(plan.entry, plan.config, store, device, progress, plan.options, together)
 
 
-def train_alone(training: str, options: Mapping[str, Any], store: Path, device: str | None) -> None:
+def train_alone(module: str, training: str, options: Mapping[str, Any], store: Path, device: str | None) -> None:
     """Carry out a training in a process of its own; another process shows the progress."""
+    import_module(module)  # it alone, and not all that register something
     entry = TRAININGS.get(training)
     _train(entry, entry.validate(options), Store(store), device, Silent())
 
 
-def _train(entry: TrainingEntry, config: TrainingConfig, store: Store, device: str | None, progress: Progress) -> None:
+def train_rank(
+    module: str,
+    training: str,
+    options: Mapping[str, Any],
+    store: Path,
+    device: str | None,
+    output: Path | None,
+    until: str | None,
+    progress: Progress,
+) -> list[tuple[TrainedStage, Checkpoint]]:
+    """Carry out a training as one process of a group; the process that starts the group registers the checkpoints."""
+    import_module(module)
+    entry = TRAININGS.get(training)
+    return TrainingJob(entry, entry.validate(options), Store(store), output, device).carry_out(progress, until, registers=False)
+
+
+@contextmanager
+def _timeout(seconds: float) -> Iterator[None]:
+    """Set the group's time-out, unless the environment states one."""
+    if os.environ.get(TIMEOUT):
+        yield
+        return
+    os.environ[TIMEOUT] = str(max(STEP_S, seconds))
+    try:
+        yield
+    finally:
+        del os.environ[TIMEOUT]
+
+
+def _train(
+    entry: TrainingEntry,
+    config: TrainingConfig,
+    store: Store,
+    device: str | None,
+    progress: Progress,
+    options: Mapping[str, Any] | None = None,
+    together: Processes = ALONE,
+) -> None:
     # Only now are the checkpoints there that its options may name.
     entry.preflight(config)
     config.reach(store.cache)
-    TrainingJob(entry, config, store, device=device).run(progress)
+    job = TrainingJob(entry, config, store, device=device)
+    if together == ALONE or options is None:
+        job.run(progress)
+    else:
+        job.run_in_group(together, options, progress)

@@ -32,7 +32,9 @@ from methods.presets import laid_over, read_presets
 from methods.served import ScorerConfig, scoring_work
 from methods.training import LengthsOf, TrainingContext, register_training
 from methods.training.contrast import DataConfig, load_data
-from methods.training.loop import Figures, LoopPlace, in_parts, loop_over_rows
+from methods.training.loop import Figures, LoopPlace, loop_over_rows
+from methods.training.parts import MicroBatch, in_parts
+from methods.training.ranks import first
 from methods.training.stages import OneStageTraining, PreparedRun
 from methods.training.tuning import StepOptions
 from methods.work import Checkpoint, Needs, StageWork, Work, all_needs, learn, steps
@@ -172,7 +174,7 @@ class TextTraining(OneStageTraining):
         import torch
 
         config, train, device = self.config, self.config.train, str(process.device)
-        with process.main_process_first():
+        with first(process):
             services = replace(context.services, device=device)
             marked = self._labels(answer_rows(data, config.documents, context), context.work / "labels.jsonl", services)
         torch.manual_seed(config.seed)
@@ -187,11 +189,12 @@ class TextTraining(OneStageTraining):
             return Draws("compress text", config.seed, turn).sample(examples, len(examples))
 
         def backward(some: Sequence[Any], epoch: int, step: int) -> Figures:
-            parts, key = cut(some, train.micro_batch), ("compress text", config.seed, step)
+            parts, key = cut(some, micro.size), ("compress text", config.seed, step)
             return {"loss": in_parts(parts, lambda part: self.loss(part) * (len(part) / len(some)), key, process, process.device)}
 
-        place, decay = LoopPlace.of(context, identity, process), config.weight_decay
-        loop = loop_over_rows(STAGE, {"model": self.module}, train, order, len(examples), backward, place, weight_decay=decay)
+        place, micro = LoopPlace.of(context, identity, process), MicroBatch(train.micro_batch, "train.micro_batch")
+        more = {"micro": micro, "weight_decay": config.weight_decay}
+        loop = loop_over_rows(STAGE, {"model": self.module}, train, order, len(examples), backward, place, **more)
         helped = sum(row.best is not None for row in marked) / len(marked)
         return PreparedRun(loop, lambda folder, figures: self.save(folder), {"rows": float(len(examples)), "helped": helped})
 

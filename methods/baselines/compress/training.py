@@ -32,7 +32,9 @@ from methods.presets import laid_over, read_presets
 from methods.registry import Component, register
 from methods.training import LengthsOf, TrainedStage, TrainingContext, known_data, register_training
 from methods.training.contrast import HeldOutConfig, load_data
-from methods.training.loop import Figures, KeepBest, LoopPlace, accelerator, in_parts, loop_over_rows
+from methods.training.loop import Figures, KeepBest, LoopPlace, loop_over_rows
+from methods.training.parts import MicroBatch, in_parts
+from methods.training.ranks import accelerator, first, wait
 from methods.training.stages import PreparedRun, train_stage
 from methods.training.tuning import StepOptions
 from methods.work import FLOAT, Checkpoint, Needs, StageWork, Work, all_needs, learn, saved_weights, steps, total, unknown
@@ -250,7 +252,7 @@ class SoftTraining:
             models: list[tuple[str, str | None]] = [*([(parent, None)] if parent else []), *system.models.values()]
             begin, own = partial(self._prepared, stage, parent, benchmarks, context, process), replace(context, work=context.work / stage)
             yield from train_stage(stage, config, models[0], data, own, process, begin, others=models[1:])
-            process.wait_for_everyone()
+            wait(process)
             parent = str(context.checkpoints / stage)
 
     def _prepared(
@@ -263,7 +265,7 @@ class SoftTraining:
             model = SoftModel.load(Path(locate(parent)), str(process.device))
         else:
             model = SoftModel(config.system, str(process.device), seed=config.seed)
-        with process.main_process_first():
+        with first(process):
             held_out = self._load_rows(stage, load_data(config.validation, config.validation_options, train=False), 100, context)
             rows = self._load_rows(stage, benchmarks, config.passages, context)
             number = len(rows)
@@ -294,16 +296,16 @@ class SoftTraining:
                 some = [renamed(row, share, Draws("compress names", config.seed, step, n)) for n, row in enumerate(some)]
             naming = train.naming * max(0.0, 1.0 - step / (loop.options.steps * train.naming_fades))
             key = name, stage, config.seed, step
-            return {"loss": objective.backward(some, train.micro_batch, key, naming, step < train.naming_only)}
+            return {"loss": objective.backward(some, micro.size, key, naming, step < train.naming_only)}
 
         def validate() -> Figures:
             return {LOSS: objective.mean(held_out, train.micro_batch)}
 
-        own = replace(context, work=context.work / stage)
+        own, micro = replace(context, work=context.work / stage), MicroBatch(train.micro_batch, f"{stage}.micro_batch")
         place = LoopPlace.of(own, fingerprint(identity, stage), process, validate if held_out else None)
         more: dict[str, Any] = {"weight_decay": config.weight_decay, "max_grad_norm": config.max_grad_norm, "trainable_only": True}
         best = KeepBest(LOSS, lowest=True) if held_out else None
-        loop = loop_over_rows(name, {"model": model}, train, order, len(rows), backward, place, keep_best=best, **more)
+        loop = loop_over_rows(name, {"model": model}, train, order, len(rows), backward, place, micro=micro, keep_best=best, **more)
 
         def save(folder: Path, figures: Figures) -> None:
             model.save(folder)

@@ -25,8 +25,9 @@ from methods.models.weights import loading, locate, without_load_report
 from methods.registry import register
 from methods.retrieval.triples import PretrainedTowersConfig, TripleRetriever, open_towers, triples_work
 from methods.training import LengthsOf, TrainingConfig, TrainingContext, register_training
-from methods.training.loop import LoopPlace, Schedule, backward, loop_over_rows, own, summed
+from methods.training.loop import LoopPlace, Schedule, loop_over_rows
 from methods.training.model_card import RETRIEVER, seen_test_graphs, write_model_card
+from methods.training.ranks import backward, own, summed
 from methods.training.stages import Figures, OneStageTraining, PreparedRun
 from methods.work import Checkpoint, Needs, StageWork, learn, resumable, saved_weights, steps
 

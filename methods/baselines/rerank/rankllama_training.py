@@ -27,6 +27,7 @@ from methods.training.candidates import mined
 from methods.training.contrast import ContrastConfig, GroupObjective, drawn, load_data, mrr, prepared
 from methods.training.loop import Figures, KeepBest
 from methods.training.model_card import PATH, ModelKind, write_model_card
+from methods.training.ranks import first
 from methods.training.stages import OneStageTraining, PreparedRun
 from methods.work import StageWork, learn, needs_of, steps, total
 
@@ -101,7 +102,7 @@ class RankLlamaTraining(OneStageTraining):
     def begin(self, data: list[Benchmark], context: TrainingContext, process: Any, identity: str) -> PreparedRun:
         config = self.config
         rows_of = partial(mined, n=config.pool, own=config.own, answers=config.answers, services=context.services)
-        with process.main_process_first():
+        with first(process):
             rows = [row for benchmark in data for row in rows_of(benchmark)]
         if not rows:
             raise UserError(

@@ -1,81 +1,287 @@
-"""The process group of a training: one process per GPU, or several on a CPU, as `torchrun` starts them."""
+"""The process group of a training: one process per GPU, or several on a CPU; on this machine or in a Ray cluster."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import socket
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
 
-from ragmeter.runner.side_by_side import THREADS, cores
+from benchmarks.core.errors import Broke, UserError
+from methods.training import Progress, Silent
+from ragmeter.runner.executors.processes import processes, reporting
 
-LOOK_S = 0.1
+PATIENCE_S = 5.0
+"""Seconds in which processes end after one has failed; the first to be noticed may have failed because of another."""
+PLACED_S = 60.0
+"""Seconds in which a cluster must have found room for all processes."""
+LOSSES = 3
+"""Times that a group may lose a process in a cluster; it continues from its last saved state."""
+KILLED = "training-killed"
 TAIL = 4000
-"""Characters of what a failed process wrote that are shown."""
+"""Bytes of what the other processes wrote that are shown if one of them is killed."""
+Function = Callable[..., Any]
+"""Called in each process with its arguments and a `Progress`."""
 
 
-def run_group(command: Sequence[str], count: int) -> int:
-    """Run a command as processes that train together; if one fails, the others are ended.
+def ranks(wanted: int | None, device: str | None) -> int:
+    """Return how many processes of this machine train together.
 
     Args:
-        command: Of each process. Only the first one writes to standard output and error.
+        wanted: As many; None: one per GPU.
+        device: On which they train; None: the best there is.
+
+    Raises:
+        UserError: There are fewer GPUs, or one device is named for several processes.
+    """
+    # RANK: another launcher has started this process.
+    if wanted == 1 or "RANK" in os.environ:
+        return 1
+    try:
+        import torch
+    except ImportError:
+        return wanted or 1
+    gpus = 0 if device == "cpu" else torch.cuda.device_count()
+    alone = (device or "").startswith("cuda:")
+    if wanted is None:
+        return 1 if alone else max(1, gpus)
+    if wanted > 1 and (alone or 0 < gpus < wanted):
+        raise UserError(
+            f"{wanted} processes cannot share the one device {device}"
+            if alone
+            else f"{wanted} processes need {wanted} GPUs, and {gpus} are here",
+            code="too-few-gpus",
+            where="--processes",
+            try_this=f"--processes {max(1, gpus)}, or --device cpu",
+        )
+    return wanted
+
+
+def ray_gpus() -> int:
+    """Return the GPUs of the connected Ray cluster."""
+    import ray
+
+    return int(ray.cluster_resources().get("GPU", 0))
+
+
+def in_group(function: Function, arguments: Sequence[Any], count: int, progress: Progress) -> Any:
+    """Call a function in processes of this machine that train together; if one fails, the others are ended.
+
+    Args:
+        function: Called in each process.
+        arguments: Its arguments, the same in each.
         count: Number of processes.
+        progress: Shows what the first process reports.
 
     Returns:
-        The exit code of the first process that failed; 0 if none did.
+        What the first process returns.
+
+    Raises:
+        Broke: A process was killed.
     """
-    shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
-    shared[THREADS] = os.environ.get(THREADS) or str(max(1, cores() // count))
-    with tempfile.TemporaryFile() as quiet:
-        processes = [
-            subprocess.Popen(
-                command,
-                env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                stdout=quiet if rank else None,
-                stderr=quiet if rank else None,
+    shared = _shared("127.0.0.1", free_port("127.0.0.1"), count) | {"LOCAL_WORLD_SIZE": str(count)}
+    with ExitStack() as stack:
+        quiet = stack.enter_context(tempfile.NamedTemporaryFile())
+        reports = stack.enter_context(_shown(progress))
+        futures: list[Future[Any]] = []
+        for rank in range(count):
+            own = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            submit = stack.enter_context(processes(1, count, own, None if rank else reports))
+            futures.append(submit(_rank, function, arguments, quiet.name if rank else None))
+        left, errors = set(futures), list[BaseException]()
+        while left:
+            done, left = wait(left, timeout=PATIENCE_S if errors else None, return_when=FIRST_COMPLETED)
+            if not done:
+                break
+            errors += [error for future in done if (error := future.exception()) is not None]
+        if errors:
+            cause = _cause(errors, BrokenProcessPool)
+            if not isinstance(cause, UserError) or cause.code == KILLED:
+                sys.stderr.write(quiet.read()[-TAIL:].decode("utf-8", "replace"))
+            raise cause
+        return futures[0].result()
+
+
+def in_ray_group(function: Function, arguments: Sequence[Any], count: int, gpus: float, variables: Mapping[str, str], shared: Path) -> Any:
+    """Call a function in actors of the connected Ray cluster that train together; like `in_group`.
+
+    Args:
+        function: Called in each process.
+        arguments: Its arguments; folders must be seen by all nodes.
+        count: Number of processes.
+        gpus: GPUs of each.
+        variables: Environment variables of each.
+        shared: Folder that all of them must see.
+
+    Raises:
+        UserError: The cluster has no room for them, or a node does not see the folder.
+        Broke: Processes are lost again and again.
+    """
+    import ray
+    from ray.util.placement_group import placement_group, remove_placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    from ragmeter.runner.executors.ray_method import value_of
+
+    shared.mkdir(parents=True, exist_ok=True)
+    mark = shared / f".seen-{secrets.token_hex(8)}"
+    mark.touch()
+    bundles = placement_group([{"CPU": 1.0} | ({"GPU": gpus} if gpus else {})] * count, strategy="PACK")
+    try:
+        if not ray.wait([bundles.ready()], timeout=PLACED_S)[0]:
+            raise UserError(
+                f"the cluster has no room for {count} processes with one {'GPU' if gpus else 'CPU'} each",
+                code="cluster-too-small",
+                where="--processes",
+                try_this="fewer processes, or more nodes",
             )
-            for rank in range(count)
-        ]
+        for _ in range(LOSSES):
+            actors: list[Any] = []
+            try:
+                for rank in range(count):
+                    there = PlacementGroupSchedulingStrategy(bundles, placement_group_bundle_index=rank)
+                    actors.append(ray.remote(Rank).options(num_cpus=1, num_gpus=gpus, scheduling_strategy=there).remote())
+                (host, port), *_ = [value_of(reference) for reference in [actor.place.remote(mark) for actor in actors]]
+                own = {**variables, **_shared(host, port, count)}
+                return _ended([actor.call.remote({**own, "RANK": str(rank)}, function, arguments) for rank, actor in enumerate(actors)])
+            except ray.exceptions.RayActorError as error:
+                lost = str(error).strip().splitlines()[-1]
+            finally:
+                for actor in actors:
+                    ray.kill(actor)
+        raise Broke(
+            f"a process of the training was lost {LOSSES} times; the last time: {lost}",
+            code=KILLED,
+            try_this="fewer processes per node if memory ran out, then the same command: it continues",
+        )
+    finally:
+        mark.unlink(missing_ok=True)
+        remove_placement_group(bundles)
+
+
+class Rank:
+    """A process of a group on some node of a Ray cluster."""
+
+    def place(self, mark: Path) -> tuple[str, int]:
+        """Return an address and a port of this node for the others.
+
+        Raises:
+            UserError: The node does not see a file of the process that starts the group.
+        """
+        import ray
+
+        if not mark.exists():
+            raise UserError(
+                f"node {os.uname().nodename} does not see {mark.parent}",
+                code="node-without-folder",
+                where="--executor ray",
+                try_this="mount the folder of the store at the same path on every node, or train in one process: --processes 1",
+            )
+
+        host = ray.util.get_node_ip_address()
+        return host, free_port(host)
+
+    def call(self, environment: Mapping[str, str], function: Function, arguments: Sequence[Any]) -> Any:
+        """Call the function as a rank of the group."""
+        from ragmeter.runner.executors.work import sendable
+
+        # Ray shows each process its own GPU only: there it is the first one.
+        os.environ.update({**environment, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})
         try:
-            while any(process.poll() is None for process in processes):
-                if any(process.poll() for process in processes):
-                    break
-                time.sleep(LOOK_S)
-            failed = next((process for process in processes if process.poll()), None)
-        except KeyboardInterrupt:
-            # A terminal interrupts the whole group; each process keeps what it has finished.
-            processes[0].wait()
-            raise
-        finally:
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                process.wait()
-        if failed is None:
-            return 0
-        if failed is not processes[0]:
-            quiet.seek(0)
-            sys.stderr.write(quiet.read().decode("utf-8", "replace")[-TAIL:])
-        return failed.returncode if failed.returncode > 0 else 1
+            return function(*arguments, Silent())
+        except Exception as error:
+            raise sendable(error) from error
 
 
-def _free_port() -> int:
+def _ended(references: Sequence[Any]) -> Any:
+    """Return what the first process returns."""
+    import ray
+
+    from ragmeter.runner.executors.ray_method import value_of
+
+    left, errors = list(references), list[BaseException]()
+    while left:
+        done, left = ray.wait(left, timeout=PATIENCE_S if errors else None)
+        if not done:
+            break
+        for reference in done:
+            try:
+                value_of(reference)
+            except Exception as error:
+                errors.append(error)
+    if errors:
+        raise _cause(errors, ray.exceptions.RayActorError)
+    return value_of(references[0])
+
+
+def _cause(errors: Sequence[BaseException], lost: type[BaseException]) -> BaseException:
+    """Return why a group ended: the other processes fail only because a connection was closed."""
+    cause = next((error for kind in (UserError, lost) for error in errors if isinstance(error, kind)), errors[0])
+    if isinstance(cause, BrokenProcessPool):
+        hint = "run the same command again: it continues; with fewer --processes if memory ran out"
+        return Broke("a process of the training was killed", code=KILLED, try_this=hint)
+    return cause
+
+
+def _shared(host: str, port: int, count: int) -> dict[str, str]:
+    return {"WORLD_SIZE": str(count), "MASTER_ADDR": host, "MASTER_PORT": str(port)}
+
+
+def free_port(host: str) -> int:
+    """Return a port of this machine that nothing listens on."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 
-def without_option(arguments: Sequence[str], name: str) -> list[str]:
-    """Return command-line arguments without an option and its value."""
-    results, skip = [], False
-    for argument in arguments:
-        if skip:
-            skip = False
-        elif argument == name:
-            skip = True
-        elif not argument.startswith(f"{name}="):
-            results.append(argument)
-    return results
+class _Reported:
+    """Progress that another process shows."""
+
+    def __init__(self, reports: Any) -> None:
+        self._reports = reports
+
+    def begin(self, what: str, total: int | None = None, done: int = 0) -> None:
+        self._reports.put(("begin", (what, total, done)))
+
+    def advance(self, steps: int = 1) -> None:
+        self._reports.put(("advance", (steps,)))
+
+    def log(self, figures: Mapping[str, float]) -> None:
+        self._reports.put(("log", (dict(figures),)))
+
+
+def _rank(function: Function, arguments: Sequence[Any], quiet: str | None) -> Any:
+    if quiet is not None:
+        # What libraries print is the same in each process.
+        with open(quiet, "ab", buffering=0) as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+    return function(*arguments, Silent() if reporting() is None else _Reported(reporting()))
+
+
+@contextmanager
+def _shown(progress: Progress) -> Any:
+    """Offer a queue whose reports are shown."""
+    reports = get_context("spawn").SimpleQueue()
+
+    def show() -> None:
+        for name, values in iter(reports.get, None):
+            getattr(progress, name)(*values)
+
+    shower = threading.Thread(target=show, daemon=True)
+    shower.start()
+    try:
+        yield reports
+    finally:
+        reports.put(None)
+        # A process that was killed within a report leaves the queue locked.
+        shower.join(PATIENCE_S)

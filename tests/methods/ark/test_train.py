@@ -26,7 +26,7 @@ from methods.ark.data import Document, TrainRow, require_disjoint
 from methods.ark.negatives import Augmented
 from methods.ark.train import ArkTraining
 from methods.registry import Component
-from methods.training import TRAININGS, TrainedStage, TrainingContext
+from methods.training import TRAININGS, Silent, TrainedStage, TrainingContext
 from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
@@ -115,8 +115,9 @@ def config(base: str, tiny_llama: str, **changes: Any) -> ArkTrainingConfig:
     return ArkTrainingConfig.model_validate(options)
 
 
-def train(options: ArkTrainingConfig, folder: Path, source: Any = None) -> list[TrainedStage]:
-    context = TrainingContext(folder / "work", folder / "checkpoints", Services(artifacts=folder / "artifacts", device="cpu"))
+def train(options: ArkTrainingConfig, folder: Path, source: Any = None, progress: Any = None) -> list[TrainedStage]:
+    services = Services(artifacts=folder / "artifacts", device="cpu")
+    context = TrainingContext(folder / "work", folder / "checkpoints", services, progress or Silent())
     stages = []
     for stage in ArkTraining(options, source or Scripted()).run(context):
         (stage.folder / CHECKPOINT_CARD).write_text("{}")  # as the command does: it makes the hash that of the folder

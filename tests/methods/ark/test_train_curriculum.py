@@ -15,7 +15,8 @@ from methods.ark.loss import batch_of, info_nce
 from methods.ark.tower import Prompts, Tower, load_tower
 from methods.ark.train import StagePlan, StageTrainer
 from methods.training import Silent
-from methods.training.loop import LoopPlace, accelerator
+from methods.training.loop import LoopPlace
+from methods.training.ranks import accelerator
 
 torch = pytest.importorskip("torch")
 
@@ -103,6 +104,29 @@ def test_a_batch_in_pieces_has_the_gradient_of_the_whole(folder: Path, held: int
     assert set(result) == set(wanted)
     for name, gradient in wanted.items():
         assert torch.allclose(result[name], gradient, atol=1e-5), name
+
+
+def test_a_step_without_memory_keeps_gradient_and_batch_negatives(folder: Path, tmp_path: Path) -> None:
+    config = options(folder, {"in_batch": ["all"] * 3, "temperature": 0.1}, held=100, micro_batch=4)
+    small, whole = trainer(config, tmp_path / "small"), trainer(config, tmp_path / "whole")
+    encode = small.tower._encode
+
+    def limited(micro: Any, seed: Any) -> Any:
+        if len(micro.texts) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return encode(micro, seed)
+
+    small.tower._encode = limited
+    for item in (small, whole):
+        without_dropout(item.tower.model)
+    with pytest.warns(UserWarning, match=r"train\.micro_batch 4"):
+        small.loop._gradient(0)
+    whole.loop._gradient(0)
+    assert small.tower.micro.size == 1
+    expected = gradients(whole.tower.model)
+    result = gradients(small.tower.model)
+    assert expected
+    assert all(torch.allclose(result[name], gradient, atol=1e-5) for name, gradient in expected.items())
 
 
 def test_gradient_caching_draws_the_same_dropout_twice_and_a_part_counts_by_its_share(folder: Path) -> None:

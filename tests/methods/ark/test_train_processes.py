@@ -1,4 +1,7 @@
-"""A whole training of ARK in two processes: its rows, losses and checkpoints are those of one, written once."""
+"""A whole training of ARK in two processes: its rows, losses and checkpoints are those of one, written once.
+
+A model fails to write some queries, and the training is interrupted once.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,27 @@ here = importlib.util.module_from_spec(spec)
 sys.modules["here"] = here
 spec.loader.exec_module(here)
 here.material_module.load_benchmarks = lambda references, options: [here.benchmark() for _ in references]
-stages = here.train(here.config(sys.argv[2], sys.argv[3]), Path(sys.argv[4]))
+from methods.ark.negatives import Augmented
+from tests.support.cut import Cut
+folder, rank = Path(sys.argv[4]), os.environ["RANK"]
+
+
+class Failing(here.Scripted):
+    # Of the first process, at its first try, the first call fails; later ones come through.
+    async def queries(self, document, questions):
+        made, fails = await super().queries(document, questions), rank == "0" and not attempt
+        return made | ({questions[0].id: Augmented(questions[0].id, (), ())} if fails and self.calls == 1 else {})
+
+
+progress = Cut(3)
+for attempt in range(2):
+    try:
+        config = here.config(sys.argv[2], sys.argv[3], train={"save_every": 1, "epochs": [4, 2, 1]})
+        stages = here.train(config, folder, Failing(), progress)
+    except KeyboardInterrupt:
+        assert not attempt
 # Into a file: lines that two processes print run into each other.
-Path(f"{sys.argv[4]}-{os.environ['RANK']}.json").write_text(json.dumps([one.stage for one in stages]))
+Path(f"{folder}-{rank}.json").write_text(json.dumps([progress.resumed, [one.stage for one in stages]]))
 """
 
 
@@ -55,7 +76,9 @@ def test_two_processes_write_the_rows_losses_and_stages_of_one(
     for folder, count in ((item, 1), (two, 2)):
         # Only the main process reports stages.
         reported = [json.loads(Path(f"{folder}-{rank}.json").read_text()) for rank in range(count)]
-        assert reported == [["stage1", "stage2", "stage3"], *[[]] * (count - 1)]
+        assert [stages for _, stages in reported] == [["stage1", "stage2", "stage3"], *[[]] * (count - 1)]
+        resumed = [begun for begun, _ in reported]
+        assert resumed == [[0, 2, 0, 0]] * count
     rows = sorted(path.relative_to(item) for path in (item / "work" / "train").glob("*.jsonl"))
     assert [path.name for path in rows] == ["stage1.jsonl", "stage2.jsonl", "stage3.jsonl"]
     for path in rows:

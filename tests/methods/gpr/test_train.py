@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +21,7 @@ from methods.gpr.questions import MaskedTriple, TemplateQuestions
 from methods.gpr.train import GprTraining, Towers, cosines_of
 from methods.registry import Component
 from methods.training import TRAININGS, TrainedStage, TrainingContext
-from methods.training.loop import accelerator
+from methods.training.ranks import accelerator
 from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
@@ -278,33 +277,28 @@ def test_a_model_that_writes_questions_must_be_named() -> None:
     assert (paper.loss.g1, paper.loss.g2, paper.train.learning_rate) == (0.5, 0.5, 2e-5)
 
 
-@pytest.mark.soak
-def test_two_processes_end_with_the_weights_of_one(toy: ModuleType, base: str, in_two: Callable[..., Any]) -> None:
-    """In a process group the parts of a batch are shared out, and gradient and figures are those of the whole."""
-    program = f"""
-import importlib.util, sys
-from pathlib import Path
-import torch
-from methods.training.loop import accelerator
-spec = importlib.util.spec_from_file_location("here", {toy.__file__!r})
-here = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(here)
-one = here.trainer(here.options({base!r}), Path(sys.argv[1]), accelerator("no", "cpu"))
-one.loop.run()
-if one.towers.accelerator.is_main_process:
-    torch.save((one.towers.accelerator.num_processes, here.weights(one.towers)), sys.argv[1] + ".pt")
-"""
-    result, curves = [], []
-    for count, folder in enumerate(in_two(program), 1):
-        processes, weights = torch.load(f"{folder}.pt", weights_only=True)
-        assert processes == count
-        result.append(weights)
-        text = (folder / "curve.jsonl").read_text()
-        curves.append([json.loads(line)["loss"] for line in text.splitlines()])
-    assert curves[0] == pytest.approx(curves[1], abs=1e-4)
-    for name, weight in result[0].items():
-        # AdamW divides by the gradient's size, so that rounding of tiny gradients shows.
-        assert torch.allclose(weight, result[1][name], atol=5e-4), name
+def test_a_step_without_memory_has_the_gradient_of_the_whole(
+    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = toy.options(base, train={"micro_batch": 8})
+    small, whole = (toy.trainer(config, tmp_path / name) for name in ("small", "whole"))
+    vectors = small.towers.vectors
+
+    def limited(side: str, texts: Sequence[str], seed: Any) -> Any:
+        if len(texts) > 6:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return vectors(side, texts, seed)
+
+    monkeypatch.setattr(small.towers, "vectors", limited)
+    results = []
+    for item in (small, whole):
+        toy.without_dropout(item.towers)
+    with pytest.warns(UserWarning, match="micro_batch"):
+        results.append(small.loop._gradient(0))
+    results.append(whole.loop._gradient(0))
+    assert results[0] == pytest.approx(results[1])
+    for mine, theirs in zip(small.loop.parameters(), whole.loop.parameters(), strict=True):
+        assert mine.grad is None or torch.allclose(mine.grad, theirs.grad, atol=1e-5)
 
 
 @pytest.mark.slow

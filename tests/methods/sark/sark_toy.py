@@ -76,10 +76,15 @@ def calm(base: str, **more: Any) -> SarkTrainingConfig:
 
 
 def trainer(
-    config: SarkTrainingConfig, folder: Path, rows: Sequence[SarkRow] = ROWS, process: Any = None, validate: bool = False
+    config: SarkTrainingConfig,
+    folder: Path,
+    rows: Sequence[SarkRow] = ROWS,
+    process: Any = None,
+    validate: bool = False,
+    progress: Any = None,
 ) -> SarkTrainer:
     objective = Objective(new_reranker(config, "cpu"), config, process)
-    place = LoopPlace(folder, "same", Silent(), process, validator(objective, rows, config) if validate else None)
+    place = LoopPlace(folder, "same", progress or Silent(), process, validator(objective, rows, config) if validate else None)
     return SarkTrainer(objective, rows, config, place)
 
 

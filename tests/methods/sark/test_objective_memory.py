@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from methods.sark.objective import FORMAL, INFORMAL, groups_of
 from methods.sark.train import SarkTrainer
 from tests.support.errors import raises
 
@@ -38,15 +35,15 @@ class Small:
     ("budget", "most", "fails"),
     [(10_000, 400, None), *(pytest.param(*item, marks=pytest.mark.slow) for item in ((900, 10_000, 3), (250, 10_000, 2)))],
 )
-def test_a_task_that_does_not_fit_begins_anew_in_smaller_parts(
+def test_a_step_that_does_not_fit_is_repeated_in_smaller_parts(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int, most: int, fails: int | None
 ) -> None:
     config = toy.calm(base, train={"token_budget": budget})
     item = toy.trainer(config, tmp_path, toy.CONTRARY)
     small = Small(item, most, fails)
     monkeypatch.setattr(item.objective, "logits", small)
-    with pytest.warns(UserWarning, match="tokens at once are too many") as responses:
-        figures = item.loop.step(0)
+    with pytest.warns(UserWarning, match="too much for the memory") as responses:
+        figures = item.loop._gradient(0)
     assert len(responses) == 1
     # Halved is what was read, not a budget far above it.
     assert small.failed == 1
@@ -75,7 +72,7 @@ def test_the_training_goes_on_with_the_same_identity(toy: ModuleType, base: str,
     config = toy.options(base, train={"epochs": 4, "batch_size": 4, "save_every": 1})
     item = toy.trainer(config, tmp_path)
     item.objective.logits = Small(item, 400)
-    with pytest.warns(UserWarning, match="too many"):
+    with pytest.warns(UserWarning, match="too much for the memory"):
         item.loop.run()
     assert [line["step"] for line in toy.lines(item)] == list(range(8))
     assert toy.trainer(config, tmp_path).loop._resume() == 8
@@ -87,49 +84,5 @@ def test_where_not_even_one_list_fits_the_error_stays(
 ) -> None:
     item = toy.trainer(toy.options(base), tmp_path)
     monkeypatch.setattr(item.objective, "logits", Small(item, most))
-    with pytest.warns(UserWarning, match="too many"), raises("batch-out-of-memory"):
-        item.loop.step(0)
-
-
-class Two:
-    """The first of two processes; the other one says that it ran out of memory, the first time that it is asked."""
-
-    num_processes, process_index, is_main_process = 2, 0, True
-
-    def __init__(self, other: Sequence[float]) -> None:
-        self._other = [list(other)]
-
-    def autocast(self) -> Any:
-        return nullcontext()
-
-    def backward(self, loss: Any) -> None:
-        loss.backward()
-
-    def reduce(self, value: Any, reduction: str) -> Any:
-        return value + torch.tensor(self._other.pop() if self._other else [0.0] * len(value))
-
-
-@pytest.mark.slow
-def test_where_another_process_runs_out_of_memory_this_one_parts_alike(
-    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = toy.calm(base, train={"token_budget": 400})
-    groups = groups_of("list", toy.ROWS, (FORMAL, INFORMAL))
-
-    def added(budget: int, process: Any) -> tuple[dict[str, Any], list[tuple[int, int]]]:
-        config = toy.calm(base, train={"token_budget": budget})
-        item = toy.trainer(config, tmp_path)
-        item.objective.accelerator = process
-        seen = toy.read(item, monkeypatch)
-        item.objective.backward(groups, (0,))
-        return toy.gradients(item.objective.model), seen
-
-    with pytest.warns(UserWarning, match="too many"):
-        result, seen = added(config.train.token_budget, Two([0.0, 1.0, 0.0]))
-    expected, plain = added(config.train.token_budget // 2, Two([0.0, 0.0, 0.0]))
-    assert seen[-len(plain) :] == plain
-    assert len(seen) > len(plain)
-    for name, gradient in expected.items():
-        assert torch.equal(result[name], gradient), name
-    with raises("batch-out-of-memory"):
-        added(400, Two([0.0, 1.0, 1.0]))
+    with pytest.warns(UserWarning, match="too much for the memory"), raises("batch-out-of-memory"):
+        item.loop._gradient(0)

@@ -13,7 +13,7 @@ import pytest
 
 from methods.sark.model import encoder_of
 from methods.sark.train import SarkTrainer
-from methods.training.loop import accelerator
+from methods.training.ranks import accelerator
 
 torch = pytest.importorskip("torch")
 
@@ -152,13 +152,19 @@ def test_two_processes_end_with_the_weights_of_one(toy: ModuleType, base: str, i
 import importlib.util, sys
 from pathlib import Path
 import torch
-from methods.training.loop import accelerator
+from methods.training.ranks import accelerator
+from tests.support.cut import Cut
 spec = importlib.util.spec_from_file_location("here", {toy.__file__!r})
 here = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(here)
-config = here.options({base!r}, train={{"token_budget": 400}})
-one = here.trainer(config, Path(sys.argv[1]), here.CONTRARY, accelerator("no", "cpu"))
-one.loop.run()
+config = here.options({base!r}, train={{"token_budget": 400, "save_every": 1}})
+cut = Cut(1)
+for attempt in range(2):
+    one = here.trainer(config, Path(sys.argv[1]), here.CONTRARY, accelerator("no", "cpu"), progress=cut)
+    try:
+        one.loop.run()
+    except KeyboardInterrupt:
+        assert not attempt
 if one.objective.accelerator.is_main_process:
     torch.save((one.objective.accelerator.num_processes, here.weights(one)), sys.argv[1] + ".pt")
 """

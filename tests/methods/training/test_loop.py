@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from methods.training import Silent
-from methods.training.loop import KeepBest, Loop, LoopOptions, LoopPlace, Schedule, accelerator, adamw, loop_over_rows
+from methods.training.loop import KeepBest, Loop, LoopOptions, LoopPlace, Schedule, adamw, loop_over_rows
+from methods.training.ranks import accelerator
 from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")

@@ -20,7 +20,7 @@ from methods.baselines.graph import skp
 from methods.baselines.graph.skp import SkpTraining, SkpTrainingConfig, unit_texts
 from methods.graphs.triples import LinearizeConfig, graph_of
 from methods.training import Silent, TrainedStage, TrainingContext
-from methods.training.loop import accelerator
+from methods.training.ranks import accelerator
 from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")

@@ -18,7 +18,7 @@ from methods.registry import Component
 from methods.training import TRAININGS, Silent, TrainingContext
 from methods.training.candidates import Mined, mined
 from methods.training.contrast import drawn, load_data
-from methods.training.loop import accelerator
+from methods.training.ranks import accelerator
 from tests.support.errors import raises
 from tools.tiny_checkpoints import make
 

@@ -1,33 +1,100 @@
 from __future__ import annotations
 
-import sys
+import os
+import time
+from pathlib import Path
 
 import pytest
 
-from ragmeter.runner.executors.group import run_group, without_option
+from benchmarks.core.errors import Broke, UserError
+from methods.training import Progress, Silent
+from ragmeter.runner.executors.group import in_group, in_ray_group, ranks
+from tests.support.errors import raises
 
-SUM = """
-import os, sys, torch
-torch.distributed.init_process_group("gloo")
-value = torch.tensor([float(os.environ["RANK"]) + 1])
-torch.distributed.all_reduce(value)
-open(sys.argv[1] + os.environ["RANK"], "w").write(str(value.item()))
-torch.distributed.destroy_process_group()
-"""
-FAILS = "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit(7)\ntime.sleep(100)"
+
+class Shown(Silent):
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def advance(self, steps: int = 1) -> None:
+        self.steps += steps
+
+
+def added(value: float, progress: Progress) -> float:
+    """Add a value times rank + 1 over the group."""
+    import torch
+
+    rank = int(os.environ["RANK"])
+    torch.distributed.init_process_group("gloo")
+    result = torch.tensor([value * (rank + 1)])
+    torch.distributed.all_reduce(result)
+    torch.distributed.destroy_process_group()
+    progress.advance(rank + 5)
+    return result.item()
+
+
+def failing(how: str, progress: Progress) -> None:
+    if os.environ["RANK"] == "1":
+        if how == "killed":
+            os._exit(7)
+        raise UserError("the second process cannot read it", code="unreadable-file", where="here")
+    if how == "follows":
+        raise RuntimeError("connection closed by peer")
+    time.sleep(100)
 
 
 @pytest.mark.slow
-def test_two_processes_of_a_group_meet(tmp_path) -> None:
-    assert run_group([sys.executable, "-c", SUM, str(tmp_path / "rank")], 2) == 0
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"rank0": "3.0", "rank1": "3.0"}
+def test_processes_of_a_group_meet_and_the_first_one_reports() -> None:
+    shown = Shown()
+    assert in_group(added, (2.0,), 2, shown) == 6.0
+    assert shown.steps == 5
+    assert not {"RANK", "WORLD_SIZE"} & set(os.environ)
 
 
-def test_a_process_that_fails_ends_the_group_with_its_code() -> None:
-    assert run_group([sys.executable, "-c", FAILS], 2) == 7
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [pytest.param("waits", marks=pytest.mark.soak), "follows"])
+def test_the_error_that_ended_a_group_is_raised_and_no_process_is_left(how: str) -> None:
+    began = time.monotonic()
+    with raises("unreadable-file", where="here"):
+        in_group(failing, (how,), 2, Silent())
+    assert time.monotonic() - began < 60
 
 
-def test_processes_run_the_command_without_the_option_that_starts_them() -> None:
-    words = ["train", "ark", "--processes", "2", "--seed", "3"]
-    assert without_option(words, "--processes") == without_option(["train", "ark", "--processes=2", "--seed", "3"], "--processes")
-    assert without_option(words, "--processes") == ["train", "ark", "--seed", "3"]
+@pytest.mark.soak
+def test_a_killed_process_ends_its_group() -> None:
+    with raises("training-killed"):
+        in_group(failing, ("killed",), 2, Silent())
+
+
+@pytest.mark.slow
+def test_ranks_meet_as_actors_of_a_ray_cluster(cluster: None, tmp_path: Path) -> None:
+    variables = {"OMP_NUM_THREADS": "1"}
+    assert in_ray_group(added, (2.0,), 2, 0.0, variables, tmp_path) == 6.0
+    with raises("unreadable-file"):
+        in_ray_group(failing, ("follows",), 2, 0.0, variables, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.soak
+def test_a_cluster_refuses_a_group_without_room_and_ends_one_that_loses_processes(
+    cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ragmeter.runner.executors.group.PLACED_S", 0.5)
+    with raises("cluster-too-small"):
+        in_ray_group(added, (2.0,), 3, 0.0, {}, tmp_path)
+    monkeypatch.setattr("ragmeter.runner.executors.group.PLACED_S", 60)
+    with pytest.raises(Broke) as caught:
+        in_ray_group(failing, ("killed",), 2, 0.0, {}, tmp_path)
+    assert caught.value.code == "training-killed"
+
+
+def test_as_many_processes_train_together_as_are_wanted_or_as_there_are_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert [ranks(None, None), ranks(None, "cpu"), ranks(None, "cuda:1"), ranks(2, None), ranks(6, "cpu")] == [4, 1, 1, 2, 6]
+    for wanted, device in ((5, None), (2, "cuda:1")):
+        with raises("too-few-gpus", where="--processes"):
+            ranks(wanted, device)
+    monkeypatch.setenv("RANK", "0")
+    assert ranks(3, None) == 1

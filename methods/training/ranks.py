@@ -1,0 +1,174 @@
+"""Processes that train together: they wait for one another, compare what they prepared, and divide a step among them.
+
+A collective of a process group fails after the group's time-out. One process may prepare data for hours while the others
+wait. Therefore `first`, `wait` and `gathered` use a second group that waits as long as it takes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from benchmarks.core.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+T = TypeVar("T")
+TIMEOUT = "RAGMETER_GROUP_TIMEOUT"
+"""Environment variable: seconds that a process waits for the others within a step."""
+UNLIMITED = timedelta(days=365)
+
+
+def accelerator(precision: str, device: str | None) -> Any:
+    """Make an `Accelerator`; the process's earlier one, of another training, is given up.
+
+    Raises:
+        UserError: The processor cannot compute in this precision, or the time-out is not a number.
+    """
+    import torch
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+    from accelerate.utils import InitProcessGroupKwargs
+
+    if AcceleratorState._shared_state and AcceleratorState().num_processes == 1:
+        AcceleratorState._reset_state(reset_partial_state=True)
+    within = timeout()
+    handlers = [] if within is None else [InitProcessGroupKwargs(timeout=within)]
+    try:
+        made = Accelerator(mixed_precision=precision, cpu=device == "cpu", kwargs_handlers=handlers)
+    except ValueError as error:
+        raise _lacks(precision, str(error)) from None
+    kind = made.device.type
+    # On a CPU the library would leave fp16 out without a word; on an older GPU bf16 is emulated.
+    if precision == "fp16" and kind == "cpu":
+        raise _lacks(precision, "it is a CPU")
+    if precision == "bf16" and kind == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise _lacks(precision, torch.cuda.get_device_name())
+    if made.num_processes > 1:
+        # All processes are here now, so the second group cannot miss one.
+        _patient()
+    return made
+
+
+def timeout() -> timedelta | None:
+    """Return the group's time-out from the environment; None: the backend's own.
+
+    Raises:
+        UserError: It is not a number of seconds above 0.
+    """
+    stated = os.environ.get(TIMEOUT)
+    if not stated:
+        return None
+    try:
+        seconds = float(stated)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= UNLIMITED.total_seconds():
+        raise UserError(
+            f"{stated!r} is not a number of seconds", code="bad-group-timeout", where=TIMEOUT, try_this=f"export {TIMEOUT}=1800"
+        )
+    return timedelta(seconds=seconds)
+
+
+def _lacks(precision: str, why: str) -> UserError:
+    return UserError(
+        f"this processor does not compute in {precision}: {why}",
+        code="precision-not-supported",
+        where="precision",
+        try_this="precision: no",
+    )
+
+
+@cache
+def _patient() -> Any:
+    """Return the group that waits as long as it takes; all processes of the default group make it together."""
+    import torch.distributed
+
+    return torch.distributed.new_group(backend="gloo", timeout=UNLIMITED)
+
+
+def gathered(value: T, process: Any) -> list[T]:
+    """Return the values of all processes, in the order of their ranks; waits as long as it takes.
+
+    Args:
+        value: Of this process; it is pickled.
+        process: An `Accelerator`; None: there is only one process.
+    """
+    if process is None or process.num_processes == 1:
+        return [value]
+    import torch.distributed
+
+    results: list[Any] = [None] * process.num_processes
+    torch.distributed.all_gather_object(results, value, group=_patient())
+    return results
+
+
+def wait(process: Any) -> None:
+    """Wait until every process is here."""
+    gathered(None, process)
+
+
+@contextmanager
+def first(process: Any) -> Iterator[None]:
+    """Let the main process do a block before the others do it."""
+    main = process is None or process.is_main_process
+    if not main:
+        wait(process)
+    yield
+    if main:
+        wait(process)
+
+
+def require_equal(what: Mapping[str, Any], process: Any, where: str) -> None:
+    """Compare what the processes of a group are about to train.
+
+    Args:
+        what: Values by name.
+        process: An `Accelerator`; None: there is only one process.
+        where: The folder that the processes share.
+
+    Raises:
+        UserError: A process has another value than the first one; every process raises it.
+    """
+    leader, *others = gathered(dict(what), process)
+    for rank, other in enumerate(others, 1):
+        different = [f"{name} {value} instead of {leader[name]}" for name, value in other.items() if value != leader[name]]
+        if different:
+            raise UserError(
+                f"the processes of this training differ: process {rank} has {', '.join(different)}",
+                code="ranks-differ",
+                where=where,
+                try_this="give all nodes the same files and packages, and a store that all of them see; then run it again",
+            )
+
+
+def own(parts: Sequence[T], process: Any) -> Sequence[T]:
+    """Return this process's share of a step's parts.
+
+    Args:
+        parts: Of the step, in the same order in every process.
+        process: An `Accelerator`; None: there is only one process.
+    """
+    return parts if process is None else parts[process.process_index :: process.num_processes]
+
+
+def backward(loss: Tensor, process: Any) -> None:
+    """Add a loss's gradient, through the `Accelerator` if there is one."""
+    if process is None:
+        loss.backward()
+    else:
+        process.backward(loss)
+
+
+def summed(value: float, process: Any, device: Any) -> float:
+    """Return the sum of a number over all processes."""
+    if process is None or process.num_processes == 1:
+        return value
+    import torch
+
+    return float(process.reduce(torch.tensor(value, device=device), "sum"))

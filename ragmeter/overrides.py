@@ -1,0 +1,69 @@
+"""Lay single values over an experiment file: `ragmeter run FILE --set KEY=VALUE`.
+
+A key is a path with dots. An item of a list is named by its `name` or `id`, or by its position from 0:
+`--set methods.bm25.config.k1=2 --set trainings.0.config.train.epochs=1`. The experiment is stored with these values, so that
+`ragmeter run --resume` continues with them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import yaml
+
+from benchmarks.core.errors import unknown_name
+from ragmeter.yaml_source import Source
+
+Override = tuple[Sequence[str], Any]
+"""A path, and its value."""
+
+
+def laid_over(source: Source, settings: Sequence[Override], profile: str | None) -> Source:
+    """Return an experiment file with other values.
+
+    Args:
+        source: The file; a mapping.
+        settings: Paths and values.
+        profile: If it replaces a key, its own value is changed.
+
+    Raises:
+        UserError: A list has no such item.
+    """
+    if not settings:
+        return source
+    value = copy.deepcopy(dict(source.value))
+    chosen = (value.get("profiles") or {}).get(profile) if profile else None
+    for path, wanted in settings:
+        _set(chosen if isinstance(chosen, MutableMapping) and path[0] in chosen else value, path, wanted)
+    return replace(source, value=value, text=yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
+
+
+def _set(inner: Any, path: Sequence[str], wanted: Any) -> None:
+    *parents, last = path
+    for parent in parents:
+        key = _key(inner, parent, path)
+        item = inner[key] if isinstance(inner, list) else inner.get(key)
+        if isinstance(inner, list) and isinstance(item, str):
+            item = {"id": item}
+        inner[key] = item if isinstance(item, list | MutableMapping) else {}
+        inner = inner[key]
+    inner[_key(inner, last, path)] = wanted
+
+
+def _key(inner: Any, name: str, path: Sequence[str]) -> Any:
+    """Return the key of a mapping, or the position of a list's item."""
+    if not isinstance(inner, list):
+        return name
+    names = [_name(item) for item in inner]
+    if name in names:
+        return names.index(name)
+    if name.isdigit() and int(name) < len(inner):
+        return int(name)
+    raise unknown_name("item", name, names, where=f"--set {'.'.join(path)}")
+
+
+def _name(item: Any) -> str:
+    return str(item.get("name") or item.get("id")) if isinstance(item, Mapping) else str(item)

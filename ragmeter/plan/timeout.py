@@ -1,0 +1,16 @@
+"""How long processes that train together wait for each other within a step, by the plan."""
+
+from __future__ import annotations
+
+from ragmeter.plan.plan import plan_training
+from ragmeter.trainings import TrainingPlan
+from results.store.store import Store
+
+STEPS = 20.0
+"""They wait as long as so many steps take on the slowest GPU of the plan."""
+
+
+def group_timeout(plan: TrainingPlan, store: Store) -> float:
+    """Return the seconds; 0 if the plan knows nothing of steps."""
+    steps = [(max(filter(None, row.hours.values()), default=0.0), row.key["steps"]) for row in plan_training(plan, store).rows]
+    return STEPS * max((3600 * hours / number for hours, number in steps if number), default=0.0)

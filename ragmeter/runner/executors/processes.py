@@ -1,0 +1,98 @@
+"""Call functions in processes of their own on this machine: parts of a demo, independent trainings, the ranks of a group."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager, suppress
+from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
+from typing import Any
+
+THREADS = "OMP_NUM_THREADS"
+GRACE_S = 10.0
+"""Seconds that a process has to remove what it has half written; one that waits for other processes may not react at all."""
+Submit = Callable[..., Future[Any]]
+"""From a function and its arguments to what it will return."""
+
+
+def cores() -> int:
+    """Return the processor cores that this process may use."""
+    result = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):  # a container's; ValueError: it has no limit
+        quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text("utf-8").split())
+        result = min(result, max(1, quota // period))
+    return result
+
+
+@contextmanager
+def processes(most: int, beside: int | None = None, environment: Mapping[str, str] | None = None, reports: Any = None) -> Iterator[Submit]:
+    """Offer a way to call functions in processes of their own. If the block fails, those that still work are ended.
+
+    `multiprocessing` imports the main module in each process: a script does its work under `__name__ == "__main__"`.
+
+    Args:
+        most: Processes at once.
+        beside: Processes that share the cores; None: `most`.
+        environment: Environment variables of the processes.
+        reports: A queue, handed to `reporting` in the processes.
+    """
+    stated, others = os.environ.get(THREADS), set(active_children())
+    # Libraries read it when a process imports them.
+    os.environ.setdefault(THREADS, str(max(1, cores() // (beside or most))))
+    pool = ProcessPoolExecutor(most, get_context("spawn"), initializer=_begin, initargs=(dict(environment or {}), reports))
+    try:
+        yield lambda function, *arguments: pool.submit(_call, function, arguments)
+    except BaseException:
+        _end(set(active_children()) - others)
+        raise
+    finally:
+        if stated is None:
+            os.environ.pop(THREADS, None)
+        pool.shutdown()
+
+
+def _end(started: set[Any]) -> None:
+    for process in started:
+        process.terminate()
+    for process in started:
+        process.join(GRACE_S)
+        process.kill()
+
+
+_REPORTS: list[Any] = []
+
+
+def reporting() -> Any:
+    """Return the queue of this process, None if it has none."""
+    return _REPORTS[-1] if _REPORTS else None
+
+
+def _begin(environment: Mapping[str, str], reports: Any) -> None:
+    os.environ.update(environment)
+    _REPORTS.append(reports)
+    # A terminal interrupts all processes of a command; the first one ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if (parent := parent_process()) is not None:
+        parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    try:
+        return function(*arguments)
+    except SystemExit:
+        os._exit(1)  # what was half written is removed by now; the pool would keep the process
+    except Exception as error:
+        from ragmeter.runner.executors.work import sendable
+
+        raise sendable(error) from error

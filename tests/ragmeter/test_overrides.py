@@ -1,0 +1,83 @@
+"""Values laid over an experiment file, and that a stored experiment keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmeter import experiment
+from ragmeter.cli.config_options import path_settings
+from results.store import queries
+from results.store.store import Store
+from tests.support.errors import raises
+
+FILE = """\
+name: x
+benchmarks:
+  - {id: worlds/multihop, split: test, limit: 4}
+methods:
+  - {id: bm25, reader: retrieval_only}
+  - {id: bm25, name: Other, reader: retrieval_only, config: {k1: 0.5}}
+metrics: [recall@5]
+profiles:
+  small:
+    benchmarks: [{id: worlds/long, split: test, limit: 9}]
+"""
+
+
+def parsed(*settings: str, profile: str | None = None, text: str = FILE) -> experiment.Experiment:
+    return experiment.parse(text, "x.yaml", profile=profile, settings=path_settings(settings))
+
+
+def k1(method: Any) -> float:
+    return float(method.composition.method.config.k1)
+
+
+def test_a_value_is_set_in_lists_by_name_id_and_position() -> None:
+    result = parsed(
+        "methods.bm25.config.k1=2", "methods.1.config.b=0.25", "methods.Other.k=7", "seed=3", "benchmarks.worlds/multihop.limit=2"
+    )
+    first, second = result.methods
+    assert (k1(first), k1(second), second.composition.method.config.b) == (2.0, 0.5, 0.25)  # type: ignore[attr-defined]
+    assert (result.seed, result.benchmarks[0].limit) == (3, 2)
+
+
+def test_a_value_is_laid_over_the_profile_and_stays_in_the_stored_text() -> None:
+    settings = ("benchmarks.0.limit=3", "methods.bm25.config.k1=2")
+    for profile, dataset in ((None, "worlds/multihop"), ("small", "worlds/long")):
+        result = parsed(*settings, profile=profile)
+        again = parsed(profile=profile, text=result.source.text)
+        for chosen in (result, again):
+            assert str(chosen.benchmarks[0].reference).startswith(dataset)
+            assert (chosen.benchmarks[0].limit, k1(chosen.methods[0])) == (3, 2.0)
+    assert parsed().source.text == FILE
+
+
+@pytest.mark.parametrize(
+    ("setting", "code"),
+    [
+        ("methods.bm52.config.k1=2", "unknown-item"),
+        ("methods.7.k=2", "unknown-item"),
+        ("methods.bm25.config.k2=2", "unknown-key"),
+        ("metrix=[f1]", "unknown-key"),
+        ("seed", "option-sets-nothing"),
+    ],
+)
+def test_a_path_that_means_nothing_is_refused(setting: str, code: str) -> None:
+    with raises(code):
+        parsed(setting)
+
+
+def test_a_run_continues_with_the_values_that_it_was_begun_with(tmp_path: Path, call: Callable[..., Any]) -> None:
+    (tmp_path / "x.yaml").write_text(FILE)
+    store = ("--store", str(tmp_path / "store"))
+    assert call("run", str(tmp_path / "x.yaml"), "--set", "methods.Other.config.k1=2", *store).code == 0
+    runs = {row.run for row in queries.runs(Store(tmp_path / "store"), "x")}
+    (tmp_path / "x.yaml").unlink()
+    assert call("run", "--resume", "x", *store).code == 0
+    assert {row.run for row in queries.runs(Store(tmp_path / "store"), "x")} == runs
+    refused = call("run", "--resume", "x", "--set", "seed=2", *store)
+    assert refused.code == 2

@@ -271,7 +271,7 @@ def answer_rows(tuned: SystemTuned, data: Sequence[Example]) -> list[Row]:
 
 
 @register_training(
-    READER,
+    "reader",
     summary="a local reader: an adapter that answers from retrieved passages, the control of systems that tune their model",
     stages=(READER,),
     config=ReaderTrainingConfig,

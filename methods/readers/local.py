@@ -59,7 +59,7 @@ class AdaptedConfig(CausalConfig, ModelMethodConfig):
         return own if self.adapter is None else fingerprint(own, weights_hash(self.adapter))
 
 
-class CausalReaderConfig(AdaptedConfig, ReadingOptions):
+class CausalReaderConfig(ReadingOptions, AdaptedConfig):
     """Options of the local reader: the model's, the instructions, and how it writes."""
 
     chat_template: bool = Field(

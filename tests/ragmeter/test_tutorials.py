@@ -27,8 +27,8 @@ PAGES = (
 )
 ALONE = ("start", "footguns")
 """Pages of which each command starts by itself, as a newcomer's does; those of the others are forks of one process."""
-ELSEWHERE = ("bring/app",)
-"""Pages whose commands ask an app; `cli/test_own_app.py` runs them beside one."""
+ELSEWHERE = ("bring/app", "bring/released")
+"""Pages whose commands ask an app (`cli/test_own_app.py` runs them beside one) or need published weights."""
 LONGEST = 40
 """Lines of a part of one's own, as its page promises."""
 

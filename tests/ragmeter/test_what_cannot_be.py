@@ -68,7 +68,7 @@ def test_an_output_is_made_before_anything_is_trained(tmp_path: Path, monkeypatc
     (tmp_path / "file").write_text("")
     config = entry.validate({"preset": "demo", "graph": ["worlds/multihop:train"]})
     job = TrainingJob(entry, config, Store(tmp_path / "store"), output=tmp_path / "file" / "out")
-    monkeypatch.setattr(TrainingJob, "_run", lambda *_: pytest.fail("it was trained"))
+    monkeypatch.setattr(TrainingJob, "carry_out", lambda *_: pytest.fail("it was trained"))
     with raises("system-not-a-directory"):
         job.run(Silent())
 

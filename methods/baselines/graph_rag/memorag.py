@@ -61,6 +61,12 @@ class MemoConfig(SystemConfig):
     memory_tokens: int = Field(120_000, ge=100, description="of the memory that are read; what is more loses its middle")
     draft: bool = Field(False, description="also search with a drafted answer, and tell it in the native context; LongBench's script: yes")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _one_choice(cls, value: Any) -> Any:
+        """Keep `prompt` and `prompts` apart: published prompts are the default of `beacons`, and other memories have none."""
+        return value
+
     @model_validator(mode="after")
     def _has_its_memory(self) -> MemoConfig:
         if (self.memory == "beacons") != (self.memory_model is not None):

@@ -107,7 +107,7 @@ def test_a_batch_in_pieces_has_the_gradient_of_the_whole(folder: Path, held: int
 
 
 def test_a_step_without_memory_keeps_gradient_and_batch_negatives(folder: Path, tmp_path: Path) -> None:
-    config = options(folder, {"in_batch": ["all"] * 3, "temperature": 0.1}, held=100, micro_batch=4)
+    config = options(folder, {"in_batch": ["all"] * 3, "temperature": 0.1}, held_tokens=10_000, micro_batch=4)
     small, whole = trainer(config, tmp_path / "small"), trainer(config, tmp_path / "whole")
     encode = small.tower._encode
 

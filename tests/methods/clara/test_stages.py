@@ -151,7 +151,7 @@ def test_the_control_learns_the_same_replies_from_text_with_the_generator_alone(
     run = toy.trainer(chosen, stage, clara, toy.rows_of(stage), tmp_path)
     before = toy.state(clara)
     first_rows = run.rows_of(0)[: chosen.instruction.train.batch_size if stage == "instruction" else chosen.scp.train.batch_size]
-    first = run._part(first_rows, run.objective.whole(first_rows), 0.0, 0, 0)
+    first = run._part(run.objective.whole(first_rows), 0.0, 0, 0, first_rows)
     # By hand: every prompt with its documents in words, the mean over the tokens of all replies.
     exchanges = [exchange for row in first_rows for exchange in row.exchanges]
     assert all(exchange.prompt.texts and not exchange.prompt.documents for exchange in exchanges)

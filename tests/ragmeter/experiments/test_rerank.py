@@ -16,6 +16,7 @@ from tools.tiny_checkpoints import make
 END_TO_END = {
     "GenGround (prompted)",
     "In-context RAG (prompted)",
+    "In-context RAG (as published)",
     "RetRobust (released for NQ)",
     "RetRobust (released for 2Wiki)",
     "ChatQA (released)",

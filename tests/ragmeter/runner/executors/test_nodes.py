@@ -70,6 +70,7 @@ def test_a_checkout_with_another_line_has_other_code(tmp_path: Path, monkeypatch
 
 def test_plugin_code_is_hashed_from_the_files_of_the_node(plugin: Plugin) -> None:
     cloudpickle = pytest.importorskip("ray").cloudpickle
+    plugin.load()
     parts = cloudpickle.dumps([Component.of("acme")])
     before = probe("n", wanted(parts)).versions["plug-in acme"]
     plugin.write({"acme/helper.py": (plugin.folder / "acme/helper.py").read_text().replace("strip", "rstrip")})

@@ -183,4 +183,4 @@ def test_the_union_with_passages_of_another_kind_is_a_plain_corpus(family):
 )
 def test_shortest_paths_are_those_of_networkx(graph, topics, answers):
     question = Question("q", "?", tuple(answers), topic_entities=tuple(topics))
-    assert shortest_paths(graph, topics, answers) == paths(graph, question)
+    assert shortest_paths(graph, topics, answers).triples == paths(graph, question)

@@ -401,6 +401,16 @@ class GraphConfig(DatasetConfig):
         "under a key of a JSON object",
     )
 
+    hops: int | None = Field(
+        None, ge=1, description="ask only questions whose nearest answer is so many triples from a topic entity; their graphs all count"
+    )
+
+    @property
+    def variant(self) -> str:
+        """Return which of the questions are asked; empty if all are."""
+        ids = None if self.ids is None else self.ids.rpartition("#")[2] if "#" in self.ids else Path(self.ids).stem
+        return ",".join(f"{name}={value}" for name, value in (("ids", ids), ("hops", self.hops)) if value is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -447,18 +457,41 @@ def assemble(reference: DataReference, version: int, card: DatasetCard, config: 
         questions, graphs, corpus = _compiled(reader, paths, (source.name, version, name), counts)
     else:
         questions = [query.question for query in _counted(reader.read(paths), counts)]
+    if config.hops is not None:
+        questions = _so_far(questions, config.hops, layout, graphs)
     counts["questions_without_gold"] = sum(not question.answers for question in questions)
     counts["questions_without_topic"] = sum(not question.topic_entities for question in questions)
     expected = layout.sizes.get(reference.split or "", card.splits[reference.split or ""])
     notes = []
-    if expected is not None and len(questions) != expected and config.ids is None:
+    if expected is not None and len(questions) != expected and not config.variant:
         notes.append(f"{len(questions):,} questions were read; in {layout.title} the split has {expected:,}")
     extra: dict[str, Any] = {**said(counts, NOTES, *notes), "layout": name, "expected": expected}
+    if config.variant:
+        extra["variant"] = config.variant
     if graphs is not None:
         extra["graphs"] = graphs
     else:
         card = card.model_copy(update={"settings": WITHOUT_GRAPHS})
     return Benchmark(reference, version, card, questions, corpus, tuple(skipped), extra)
+
+
+def _so_far(questions: Sequence[Question], hops: int, layout: Layout, graphs: Graphs | None) -> list[Question]:
+    """Return the questions whose answer is so many triples away.
+
+    Raises:
+        UserError: The layout has no graphs, or there is no such question.
+    """
+    where = f"hops: {hops}"
+    if graphs is None:
+        raise UserError(
+            f"{layout.title} has no graphs, so hops are unknown", code="hops-without-graphs", where=where, try_this="layout: rog or nsm"
+        )
+    kind = f"{hops}hop"
+    results = [question for question in questions if question.type == kind]
+    if not results:
+        known = ", ".join(sorted({question.type for question in questions} - {""})) or "none has a path to an answer"
+        raise UserError(f"no question is of {kind}", code="no-such-hops", where=where, try_this=f"the questions are of: {known}")
+    return results
 
 
 def _files(reference: DataReference, card: DatasetCard, config: GraphConfig, source: Source) -> tuple[Path, ...]:

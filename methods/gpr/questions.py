@@ -331,6 +331,10 @@ def _read_recorded(path: Path) -> Iterator[tuple[Key, str]]:
         yield key, row["question"].strip()
 
 
+MOST_EVIDENCE = 4
+"""Evidence triples of a question that the generator evidence asks about; a list of all stations of a city has hundreds."""
+
+
 def evidence_questions(benchmarks: Iterable[Benchmark]) -> WrittenQuestions:
     """Return the questions of benchmarks as questions about their evidence triples: a control that sees what is tested.
 
@@ -347,7 +351,7 @@ def evidence_questions(benchmarks: Iterable[Benchmark]) -> WrittenQuestions:
         corpus = benchmark.corpus
         assert isinstance(corpus, TripleCorpus)
         for question in benchmark.questions:
-            own = [name for name in question.evidence if name not in taken]
+            own = [name for name in question.evidence if name not in taken][:MOST_EVIDENCE]
             for triple in corpus.triples.take(corpus.rows_of(own)) if own else ():
                 side = next((side for side in reversed(SIDES) if not names(question.text, MaskedTriple(triple, side).hidden)), None)
                 if side is not None:

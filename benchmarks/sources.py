@@ -61,7 +61,7 @@ def no_such_path(reference: DataReference, path: Path) -> UserError:
         f"the file or folder for {reference} does not exist",
         code="missing-file",
         where=str(path),
-        try_this=f"correct the option path (in an experiment config: {{path: FILE}}, relative to {Path.cwd()}); "
+        try_this=f"correct the option path (in an experiment config: {{path: FILE}}, relative to {Path.cwd()} or RAGMETER_DATA); "
         f"`ragmeter list datasets {reference.name}` says where else it is looked for",
     )
 

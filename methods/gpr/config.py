@@ -109,7 +109,12 @@ class GprTrainingConfig(TrainingConfig):
             check_llm(questions.active_llm)
             PROMPT.load(questions.prompt)
         if questions.generator in FROM_FILE and not data_path(questions.path or "").is_file():
-            raise UserError("file of questions does not exist", code="missing-file", where=f"questions.path: {questions.path}")
+            raise UserError(
+                "file of questions does not exist",
+                code="missing-file",
+                where=f"questions.path: {questions.path}",
+                try_this=f"correct the path, which is relative to {Path.cwd()} or RAGMETER_DATA",
+            )
         others = [item for item in self.graph if resolve(item)[0].name != "worlds"]
         if questions.generator == "worlds" and others:
             raise UserError(

@@ -214,7 +214,7 @@ def test_real_data_are_asked_by_hops_and_only_the_control_trains_on_what_is_aske
     loaded = load("real", tmp_path, profile)
     asked = [(plan.reference.name, plan.config.model_dump()["hops"]) for plan in loaded.benchmarks]
     assert asked == [(name, hops) for name in ("webqsp", "cwq") for hops in (1, 2)]
-    assert {str(plan.setting) for plan in loaded.benchmarks} == {"graph(scope=split)"}
+    assert {str(plan.setting) for plan in loaded.benchmarks} == {f"graph(scope={'question' if profile else 'split'})"}
     read = {plan.name: plan.config.model_dump()["graph_options"]["webqsp"]["ids"] for plan in loaded.trainings}
     tested = loaded.benchmarks[0].config.model_dump()["ids"]
     assert {name for name, ids in read.items() if ids == tested} == {"control"}

@@ -785,7 +785,7 @@ def own_path(reference: DataReference, config: DatasetConfig) -> Path:
     """
     if config.path is None:
         raise OwnFile(reference)
-    path = Path(config.path).expanduser()
+    path = data_path(config.path)
     if archive_of(path) is None and not path.exists():
         raise no_such_path(reference, path)
     return path
@@ -802,7 +802,7 @@ class OwnFile(UserError):
 def _own(reference: DataReference, named: str | None, problem: OwnFile) -> Availability:
     if named is None:
         return Availability(reference, OWN, problem=problem)
-    path = Path(named).expanduser()
+    path = data_path(named)
     if path.exists():
         return Availability(reference, LOCAL, (path,))
     return Availability(reference, ABSENT, problem=no_such_path(reference, path))

@@ -247,7 +247,7 @@ class WrittenQuestions:
 
     def __init__(self, name: str, questions: Mapping[Key, str], where: str) -> None:
         if not questions:
-            raise UserError("the file holds no question", code="no-question-in-file", where=where, try_this="another file, or generator")
+            raise UserError(f"{name} holds no question", code="no-question-in-file", where=where, try_this="another file, or generator")
         self._questions = questions
         self.triples = frozenset(triple for triple, _ in questions)
         self.counts: Counter[str] = Counter()
@@ -675,7 +675,8 @@ def generator_of(config: QuestionsConfig, services: Services, own: Callable[[], 
     if config.generator == "evidence":
         return evidence_questions(own())
     if config.path is not None and config.generator in FROM_FILE:
-        return getattr(WrittenQuestions, "cached" if config.generator == "cache" else "recorded")(data_path(config.path))
+        path = data_path(config.path)
+        return WrittenQuestions.cached(path) if config.generator == "cache" else WrittenQuestions.recorded(path)
     if config.generator == "template":
         return TemplateQuestions()
     return WorldsQuestions(config.phrasings)

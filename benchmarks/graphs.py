@@ -17,7 +17,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -122,8 +122,20 @@ class TripleIds(_Rows[str]):
         return self.triples.ids(self.rows[positions])
 
 
-def shortest_paths(graph: Sequence[Triple], topics: Iterable[str], answers: Iterable[str]) -> list[Triple]:
-    """The triples of a question's graph that lie on a shortest path between a topic entity and an answer.
+class Paths(NamedTuple):
+    """The shortest paths between topic entities and answers.
+
+    Attributes:
+        triples: Those on any of the paths, in the order of the graph, each once.
+        hops: Number of triples between the answer that is nearest to a topic entity and that entity; 0 if there is no path.
+    """
+
+    triples: list[Triple]
+    hops: int
+
+
+def shortest_paths(graph: Sequence[Triple], topics: Iterable[str], answers: Iterable[str]) -> Paths:
+    """Find the triples of a question's graph that lie on a shortest path between a topic entity and an answer.
 
     A path follows triples from head to tail, from the topic to the answer or back; for each pair the shorter of the two
     counts, both where they are as long. Of parallel triples each counts.
@@ -131,9 +143,6 @@ def shortest_paths(graph: Sequence[Triple], topics: Iterable[str], answers: Iter
     Args:
         graph: Its triples.
         topics, answers: Names of entities; those outside the graph have no path.
-
-    Returns:
-        In the order of the graph, each once.
 
     Source:
         SubgraphRAG (Li et al., 2025): the weak supervision of its retriever.
@@ -145,14 +154,16 @@ def shortest_paths(graph: Sequence[Triple], topics: Iterable[str], answers: Iter
         backward[tail].append((head, number))
     wanted = [answer for answer in answers if answer in onward or answer in backward]
     numbers: set[int] = set()
+    nearest = math.inf
     for topic in topics:
         distances = [(_distances(topic, ahead, wanted), behind) for ahead, behind in ((onward, backward), (backward, onward))]
         for answer in wanted:
             lengths = [reached.get(answer, math.inf) for reached, _ in distances]
             for length, (reached, behind) in zip(lengths, distances, strict=True):
                 if 0 < length == min(lengths) < math.inf:
+                    nearest = min(nearest, length)
                     numbers.update(_back(answer, reached, behind))
-    return [graph[number] for number in sorted(numbers)]
+    return Paths([graph[number] for number in sorted(numbers)], int(nearest) if numbers else 0)
 
 
 Neighbors = Mapping[str, Sequence[tuple[str, int]]]

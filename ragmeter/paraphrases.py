@@ -92,13 +92,13 @@ def trained_texts(checkpoint: Checkpoint) -> list[str]:
     named = [*references_of(checkpoint), *(validation if isinstance(validation, list) else ())]
     results: list[str] = []
     for text in dict.fromkeys(named):
-        reference = DataReference.parse(text)
+        reference = DataReference.of_name(text)
         results += [question.text for question in load(reference, _options(checkpoint.config, reference.name)).questions]
     return results
 
 
 def _options(config: Mapping[str, Any], dataset: str) -> Mapping[str, Any]:
-    for key in ("data_options", "validation_options"):
+    for key in ("data_options", "graph_options", "validation_options"):
         options = config.get(key)
         if isinstance(options, Mapping) and isinstance(options.get(dataset), Mapping):
             return dict(options[dataset])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.sources import Record
+from benchmarks.sources import Record, data_path
 
 
 class QuestionIds:
@@ -42,6 +43,32 @@ class QuestionIds:
                 try_this="remove one of the records: scores are kept per question id",
             )
         self._positions[identifier] = position
+
+
+def listed_ids(named: str) -> frozenset[str]:
+    """Read question ids from a file.
+
+    Args:
+        named: A file with one id per line or a JSON list; `FILE#KEY` takes the list under a key of a JSON object.
+
+    Raises:
+        UserError: The file cannot be read, has no such key, or does not list ids.
+    """
+    file, mark, key = named.partition("#")
+    path, where = data_path(file), f"ids: {named}"
+    try:
+        text = path.read_text("utf-8-sig")
+        value: Any = json.loads(text) if mark or path.suffix == ".json" else [line.strip() for line in text.splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise UserError(f"the file of ids cannot be read: {error}", code="unreadable-ids", where=where, try_this="correct ids") from None
+    if mark:
+        if not isinstance(value, dict) or key not in value:
+            known = ", ".join(value) if isinstance(value, dict) else "none: the file is no JSON object"
+            raise UserError(f"{path.name} has no key {key!r}", code="unknown-ids-key", where=where, try_this=f"its keys: {known}")
+        value = value[key]
+    if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
+        raise UserError("this is no list of question ids", code="no-ids", where=where, try_this="a list of strings, or FILE#KEY")
+    return frozenset(value)
 
 
 def said(counts: Mapping[str, int], sentences: Mapping[str, str], *before: str) -> dict[str, Any]:

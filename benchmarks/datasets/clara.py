@@ -38,6 +38,7 @@ class RowsConfig(DatasetConfig):
     """Options of the loaders of training rows."""
 
     first: int | None = Field(None, ge=1, description="read no more than so many rows")
+    after: int = Field(0, ge=0, description="leave out so many rows at the beginning; `first` counts from there")
     shuffle: bool = Field(True, description="put candidates whose positives the authors list first into an order drawn from the row's id")
 
 
@@ -93,7 +94,7 @@ def stream_rows(
                 skipped=skipped,
             )
 
-    return islice(each(), config.first)
+    return islice(each(), config.after, None if config.first is None else config.after + config.first)
 
 
 def _ordinal(record: Record) -> int:

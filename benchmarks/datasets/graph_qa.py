@@ -22,7 +22,7 @@ from benchmarks.core.files import CACHE_VARIABLE, cache_home
 from benchmarks.core.fingerprint import file_sha256, fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
-from benchmarks.datasets import QuestionIds, said
+from benchmarks.datasets import QuestionIds, listed_ids, said
 from benchmarks.graphs import Graphs, GraphWriter, TripleCorpus, made_once, shortest_paths
 from benchmarks.io.files import archive_of, open_bytes
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord
@@ -385,7 +385,7 @@ NOTES = {
 WITHOUT_GRAPHS = ("closed_book",)
 """The settings that are left where a layout has no graphs."""
 
-_VERSION = 3
+_VERSION = 4
 _QUESTIONS, _CARD = "questions.jsonl", "card.json"
 
 
@@ -395,6 +395,21 @@ class GraphConfig(DatasetConfig):
     layout: str | None = Field(
         None, description="how the file is written: rog, official, nsm or tog; detected from its content when absent"
     )
+    ids: str | None = Field(
+        None,
+        description="read only these questions and their graphs: a file with one id per line or a JSON list; FILE#KEY takes the list "
+        "under a key of a JSON object",
+    )
+
+    hops: int | None = Field(
+        None, ge=1, description="ask only questions whose nearest answer is so many triples from a topic entity; their graphs all count"
+    )
+
+    @property
+    def variant(self) -> str:
+        """Return which of the questions are asked; empty if all are."""
+        ids = None if self.ids is None else self.ids.rpartition("#")[2] if "#" in self.ids else Path(self.ids).stem
+        return ",".join(f"{name}={value}" for name, value in (("ids", ids), ("hops", self.hops)) if value is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,7 +437,8 @@ def assemble(reference: DataReference, version: int, card: DatasetCard, config: 
     """Find a split's files, read them in their layout, and bring questions and graphs together.
 
     `Question.candidates` are the ids of the question's triples, as a view (`graphs.TripleIds`), and `Question.evidence`
-    those on shortest paths between a topic entity and an answer (`graphs.shortest_paths`). The corpus holds every triple
+    those on shortest paths between a topic entity and an answer (`graphs.shortest_paths`); `Question.type` is the length of
+    these paths (`2hop`) unless the record names a type. The corpus holds every triple
     of the split (`graphs.TripleCorpus`), and `extra["graphs"]` the graphs by question id (`graphs.Graphs`). Layouts
     without graphs give questions alone. `extra["layout"]` names the layout.
 
@@ -441,18 +457,41 @@ def assemble(reference: DataReference, version: int, card: DatasetCard, config: 
         questions, graphs, corpus = _compiled(reader, paths, (source.name, version, name), counts)
     else:
         questions = [query.question for query in _counted(reader.read(paths), counts)]
+    if config.hops is not None:
+        questions = _so_far(questions, config.hops, layout, graphs)
     counts["questions_without_gold"] = sum(not question.answers for question in questions)
     counts["questions_without_topic"] = sum(not question.topic_entities for question in questions)
     expected = layout.sizes.get(reference.split or "", card.splits[reference.split or ""])
     notes = []
-    if expected is not None and len(questions) != expected:
+    if expected is not None and len(questions) != expected and not config.variant:
         notes.append(f"{len(questions):,} questions were read; in {layout.title} the split has {expected:,}")
     extra: dict[str, Any] = {**said(counts, NOTES, *notes), "layout": name, "expected": expected}
+    if config.variant:
+        extra["variant"] = config.variant
     if graphs is not None:
         extra["graphs"] = graphs
     else:
         card = card.model_copy(update={"settings": WITHOUT_GRAPHS})
     return Benchmark(reference, version, card, questions, corpus, tuple(skipped), extra)
+
+
+def _so_far(questions: Sequence[Question], hops: int, layout: Layout, graphs: Graphs | None) -> list[Question]:
+    """Return the questions whose answer is so many triples away.
+
+    Raises:
+        UserError: The layout has no graphs, or there is no such question.
+    """
+    where = f"hops: {hops}"
+    if graphs is None:
+        raise UserError(
+            f"{layout.title} has no graphs, so hops are unknown", code="hops-without-graphs", where=where, try_this="layout: rog or nsm"
+        )
+    kind = f"{hops}hop"
+    results = [question for question in questions if question.type == kind]
+    if not results:
+        known = ", ".join(sorted({question.type for question in questions} - {""})) or "none has a path to an answer"
+        raise UserError(f"no question is of {kind}", code="no-such-hops", where=where, try_this=f"the questions are of: {known}")
+    return results
 
 
 def _files(reference: DataReference, card: DatasetCard, config: GraphConfig, source: Source) -> tuple[Path, ...]:
@@ -498,6 +537,8 @@ class _Reader:
 
     def __init__(self, reference: DataReference, config: GraphConfig, source: Source, layout: Layout, skipped: list[SkippedRecord]) -> None:
         self.split = reference.split or ""
+        self._ids = config.ids
+        self.only = None if config.ids is None else listed_ids(config.ids)
         self.skip_bad = config.skip_bad
         self.layout = layout
         self.skipped = skipped
@@ -515,7 +556,15 @@ class _Reader:
         each = read_records(paths, lambda record: self._each(record, parse), skip_bad=self.skip_bad, skipped=self.skipped, whole=whole)
         for query in (query for several in each for query in several):
             ids.add(query.question.id, query.record)
-            yield query
+            if self.only is None or query.question.id in self.only:
+                yield query
+        if missing := [name for name in self.only or () if name not in ids]:
+            raise UserError(
+                f"{len(missing):,} of {len(self.only or ()):,} ids are not in the data, the first is {missing[0]!r}",
+                code="ids-not-in-data",
+                where=f"ids: {self._ids}",
+                try_this=f"a file of ids of {paths[0]}",
+            )
         if not ids:
             raise UserError("the file holds no question that can be read", code="no-question-in-file", where=str(paths[0]))
 
@@ -561,7 +610,8 @@ def _compiled(
     hashes = [file_sha256(archive_of(path)[0] if archive_of(path) else path) for path in paths]  # type: ignore[index]
     beside = [file_sha256(path) for path in reader.layout.alongside(paths[0])]
     members = [str(archive_of(path)[1]) if archive_of(path) else "" for path in paths]  # type: ignore[index]
-    key = fingerprint(_VERSION, identity, reader.split, reader.skip_bad, hashes, members, beside)
+    chosen = [] if reader.only is None else [sorted(reader.only)]
+    key = fingerprint(_VERSION, identity, reader.split, reader.skip_bad, hashes, members, beside, *chosen)
     folder = cache_folder() / f"{identity[0]}-{reader.split}-{key}"
     _compile(reader, paths, folder)
     card = json.loads((folder / _CARD).read_text("utf-8"))
@@ -598,9 +648,10 @@ def _fill(position: Path, read: Iterable[GraphRow], skipped: Sequence[SkippedRec
             Draws("graph", query.question.id).shuffle(graph)
             counts.update(_met(query, graph))
             writer.add(graph)
-            reference = shortest_paths(graph, query.question.topic_entities, query.question.wanted)
-            counts["questions_without_path"] += bool(query.question.answers) and not reference
-            row = {**_row(query.question), "evidence": [triple_id(triple) for triple in reference]}
+            paths = shortest_paths(graph, query.question.topic_entities, query.question.wanted)
+            counts["questions_without_path"] += bool(query.question.answers) and not paths.hops
+            kind = query.question.type or (f"{paths.hops}hop" if paths.hops else "")
+            row = {**_row(query.question), "type": kind, "evidence": [triple_id(triple) for triple in paths.triples]}
             kept.write(json.dumps(row, ensure_ascii=False) + "\n")
     left_out = [[skip.where, skip.reason] for skip in skipped]
     (position / _CARD).write_text(json.dumps({"counts": dict(counts), "skipped": left_out}), "utf-8")
@@ -637,6 +688,7 @@ def _question(row: Mapping[str, Any], graphs: Graphs) -> Question:
         text=row["text"],
         answers=tuple(row["answers"]),
         answer_set=True,
+        type=row["type"],
         evidence=tuple(row["evidence"]),
         candidates=graphs[row["id"]].ids,
         topic_entities=tuple(row["topics"]),

@@ -9,8 +9,9 @@ from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.registry import resolve
+from benchmarks.sources import data_path
 from methods.gpr.loss import LossConfig
-from methods.gpr.questions import PROMPT, QuestionsConfig
+from methods.gpr.questions import FROM_FILE, PROMPT, QuestionsConfig
 from methods.gpr.sampling import SamplingConfig
 from methods.graphs.triples import LinearizeConfig
 from methods.models.encoder import EncoderConfig
@@ -107,8 +108,13 @@ class GprTrainingConfig(TrainingConfig):
         if questions.active_llm is not None:
             check_llm(questions.active_llm)
             PROMPT.load(questions.prompt)
-        if questions.generator == "cache" and not Path(questions.path or "").expanduser().is_file():
-            raise UserError("file of questions does not exist", code="missing-file", where=f"questions.path: {questions.path}")
+        if questions.generator in FROM_FILE and not data_path(questions.path or "").is_file():
+            raise UserError(
+                "file of questions does not exist",
+                code="missing-file",
+                where=f"questions.path: {questions.path}",
+                try_this=f"correct the path, which is relative to {Path.cwd()} or RAGMETER_DATA",
+            )
         others = [item for item in self.graph if resolve(item)[0].name != "worlds"]
         if questions.generator == "worlds" and others:
             raise UserError(

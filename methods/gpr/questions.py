@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +20,10 @@ from pydantic import Field, model_validator
 from benchmarks.core.errors import UserError, require_writable
 from benchmarks.core.files import Lines, mend
 from benchmarks.core.fingerprint import file_sha256, fingerprint
+from benchmarks.graphs import TripleCorpus
+from benchmarks.registry import Benchmark
 from benchmarks.schema import Triple, triple_id
+from benchmarks.sources import data_path
 from benchmarks.worlds.world import Relation, relations
 from methods.api import Services
 from methods.flow import form_of, in_flight, in_order, one
@@ -227,32 +230,135 @@ def line_of(written: Written) -> str:
     return json.dumps(dict(zip(FIELDS, values, strict=True)), ensure_ascii=False) + "\n"
 
 
-class CachedQuestions:
-    """Questions that were written before, by whatever generators; the last one of a triple and side counts.
+class WrittenQuestions:
+    """Questions that were written before; no other triple is asked about.
 
     Args:
-        path: The file.
+        name: Says in every row who wrote them.
+        questions: By triple and hidden end.
+        where: Where they come from.
 
     Attributes:
-        triples: Ids of the triples that it has questions about; no other triple is asked about.
+        triples: Ids of the triples that have a question.
 
     Raises:
-        UserError: It cannot be read, or holds no question.
+        UserError: There is no question.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._questions = {(question.masked.id, question.masked.side): question.question for question in read_questions(path)}
-        if not self._questions:
-            raise UserError(
-                "the file holds no question", code="no-question-in-file", where=str(path), try_this="another file, or generator"
-            )
-        self.triples = frozenset(triple for triple, _ in self._questions)
+    def __init__(self, name: str, questions: Mapping[Key, str], where: str) -> None:
+        if not questions:
+            raise UserError(f"{name} holds no question", code="no-question-in-file", where=where, try_this="another file, or generator")
+        self._questions = questions
+        self.triples = frozenset(triple for triple, _ in questions)
         self.counts: Counter[str] = Counter()
-        self.name = f"cache({file_sha256(path)[:8]})"
+        self.name = name
+
+    @classmethod
+    def cached(cls, path: Path) -> Self:
+        """Read questions as training keeps them, by whatever generators; the last one of a triple and side counts.
+
+        Raises:
+            UserError: The file cannot be read, or holds no question.
+        """
+        questions = {(question.masked.id, question.masked.side): question.question for question in read_questions(path)}
+        return cls(f"cache({file_sha256(path)[:8]})", questions, str(path))
+
+    @classmethod
+    def recorded(cls, path: Path) -> Self:
+        """Read questions that a language model wrote, from a table with the columns `RECORDED`, separated by tabs.
+
+        Raises:
+            UserError: The file cannot be read, lacks a column, or a line is no question; the message names the line.
+        """
+        return cls(f"recorded({file_sha256(path)[:8]})", dict(_read_recorded(path)), str(path))
+
+    def __contains__(self, masked: MaskedTriple) -> bool:
+        return (masked.id, masked.side) in self._questions
 
     def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
-        """The question of each, or None where the file has none that can be used."""
+        """Return the question of each; None if there is none that can be used."""
         return [checked(self._questions.get((item.id, item.side)), item, self.counts, "not in the file") for item in batch]
+
+
+RECORDED = ("hidden", "head", "relation", "tail", "question")
+"""Columns of a file of recorded questions that are read; `hidden` is head or tail."""
+
+
+def _read_recorded(path: Path) -> Iterator[tuple[Key, str]]:
+    try:
+        lines = path.read_text("utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the file of questions cannot be read: {error}", code="unreadable-questions", where=str(path)) from None
+    heads = lines[0].rstrip("\r").split("\t")
+    if lacking := [name for name in RECORDED if name not in heads]:
+        raise UserError(
+            f"the first line has no column {', '.join(lacking)}",
+            code="missing-question-column",
+            where=f"{path}:1",
+            try_this=f"a table separated by tabs with the columns {', '.join(RECORDED)}",
+        )
+    first: dict[Key, int] = {}
+    for number, line in enumerate(lines[1:], 2):
+        if not line.strip():
+            continue
+        where, cells = f"{path}:{number}", line.rstrip("\r").split("\t")
+        if len(cells) != len(heads):
+            raise UserError(
+                f"this line has {len(cells)} columns, the first line {len(heads)}",
+                code="bad-question-columns",
+                where=where,
+                try_this="write a tab or line break inside a cell as a space",
+            )
+        row = dict(zip(heads, cells, strict=True))
+        if empty := next((name for name in RECORDED if not row[name].strip()), None):
+            raise UserError(f"{empty} is empty", code="question-empty", where=where, try_this="remove the line")
+        if (side := next((side for side in SIDES if side == row["hidden"]), None)) is None:
+            raise UserError(
+                f"hidden must be head or tail, and is {row['hidden']!r}",
+                code="bad-side",
+                where=where,
+                try_this="name the end that is asked for",
+            )
+        key: Key = (triple_id((row["head"], row["relation"], row["tail"])), side)
+        if key in first:
+            raise UserError(
+                f"line {first[key]} asks about the same triple and hidden end",
+                code="duplicate-question",
+                where=where,
+                try_this="remove one of the lines",
+            )
+        first[key] = number
+        yield key, row["question"].strip()
+
+
+MOST_EVIDENCE = 4
+"""Evidence triples of a question that the generator evidence asks about; a list of all stations of a city has hundreds."""
+
+
+def evidence_questions(benchmarks: Iterable[Benchmark]) -> WrittenQuestions:
+    """Return the questions of benchmarks as questions about their evidence triples: a control that sees what is tested.
+
+    A triple that is the evidence of several questions is asked about by the first. The hidden end is the tail, or the head
+    if the question names the tail.
+
+    Raises:
+        UserError: No question has an evidence triple.
+    """
+    questions: dict[Key, str] = {}
+    taken: set[str] = set()
+    sources = list(benchmarks)
+    for benchmark in sources:
+        corpus = benchmark.corpus
+        assert isinstance(corpus, TripleCorpus)
+        for question in benchmark.questions:
+            own = [name for name in question.evidence if name not in taken][:MOST_EVIDENCE]
+            for triple in corpus.triples.take(corpus.rows_of(own)) if own else ():
+                side = next((side for side in reversed(SIDES) if not names(question.text, MaskedTriple(triple, side).hidden)), None)
+                if side is not None:
+                    questions[triple_id(triple), side] = question.text
+            taken.update(own)
+    where = ", ".join(str(benchmark.reference) for benchmark in sources)
+    return WrittenQuestions(f"evidence({fingerprint(sorted(questions.items()))[:8]})", questions, where)
 
 
 TRIES = 3
@@ -485,6 +591,9 @@ def _known() -> dict[str, Relation]:
     return {relation.id: relation for relation in relations()}
 
 
+FROM_FILE = ("cache", "recorded")
+"""Generators that read `path`."""
+
 BATCH = 2048
 """Masked triples that a generator without a model is given at a time."""
 
@@ -494,16 +603,19 @@ class QuestionsConfig(MayAskConfig):
 
     choice: ClassVar[str] = "generator"
 
-    generator: Literal["llm", "cache", "template", "worlds"] = Field(
+    generator: Literal["llm", "cache", "recorded", "evidence", "template", "worlds"] = Field(
         default="worlds",
-        description="llm: a language model (paper); cache: read `path`; template: words of the relation, for dry runs; "
-        "worlds: wordings of worlds' relations",
+        description="llm: a language model (paper); cache: read `path`; recorded: read a table of questions from `path`; evidence: the "
+        "data's own questions about their evidence, a control; template: words of the relation, for dry runs; worlds: wordings of "
+        "worlds' relations",
     )
     llm: Annotated[LLM, defaults(max_tokens=96, temperature=0.7)] | None = Field(
         default=None, description="the model of generator llm; paper: Llama-3.1-8B-Instruct. Above temperature 0 a second try differs"
     )
     prompt: str | None = Field(default=None, description="a template file of one's own; null: the one that ships")
-    path: str | None = Field(default=None, description="the file of generator cache, as training writes it (questions.jsonl)")
+    path: str | None = Field(
+        default=None, description="the file of generator cache, as training writes it (questions.jsonl), or of recorded (TSV)"
+    )
     phrasings: tuple[Phrasing, ...] = Field(
         default=("statements",),
         min_length=1,
@@ -515,8 +627,8 @@ class QuestionsConfig(MayAskConfig):
 
     @model_validator(mode="after")
     def _has_its_source(self) -> Self:
-        if self.generator == "cache" and self.path is None:
-            raise ValueError("generator cache needs path: a file of questions")
+        if self.generator in FROM_FILE and self.path is None:
+            raise ValueError(f"generator {self.generator} needs path: a file of questions")
         if len(set(self.sides)) < len(self.sides):
             raise ValueError("a side stands twice in sides")
         return self
@@ -532,7 +644,8 @@ class QuestionSet:
         texts: The questions.
         generator: Who wrote them.
         counts: `triples` asked about, `unnamed` that were passed over, `kept` questions taken from the file; and
-            what the generator counted: `accepted`, `retried`, `dropped: ` with a reason.
+            what the generator counted: `accepted`, `retried`, `dropped: ` with a reason. Of written questions also
+            `unmatched`: triples that have a question and are not in the graph.
     """
 
     triples: NDArray[np.int64]
@@ -545,8 +658,13 @@ class QuestionSet:
         return len(self.texts)
 
 
-def generator_of(config: QuestionsConfig, services: Services) -> QuestionGenerator:
+def generator_of(config: QuestionsConfig, services: Services, own: Callable[[], Iterable[Benchmark]] = tuple) -> QuestionGenerator:
     """The generator that options name.
+
+    Args:
+        config: The options.
+        services: What a language model needs.
+        own: Loads the benchmarks whose questions the generator evidence takes.
 
     Raises:
         UserError: Its file, prompt or key cannot be used.
@@ -554,8 +672,11 @@ def generator_of(config: QuestionsConfig, services: Services) -> QuestionGenerat
     if (llm := config.active_llm) is not None:
         model = open_llm(llm, services, role="masked triples")
         return LLMQuestions(model, config.prompt)
-    if config.generator == "cache" and config.path is not None:
-        return CachedQuestions(Path(config.path).expanduser())
+    if config.generator == "evidence":
+        return evidence_questions(own())
+    if config.path is not None and config.generator in FROM_FILE:
+        path = data_path(config.path)
+        return WrittenQuestions.cached(path) if config.generator == "cache" else WrittenQuestions.recorded(path)
     if config.generator == "template":
         return TemplateQuestions()
     return WorldsQuestions(config.phrasings)
@@ -598,9 +719,9 @@ def questions_of(
     texts: list[str] = []
     taken = 0
     progress.begin("questions", len(rows) * len(config.sides))
-    made = _made(generator, (item for _, item in _masked(graph, rows, config.sides) if (item.id, item.side) not in kept))
+    made = _made(generator, (item for _, item in _items(graph, rows, config, generator) if (item.id, item.side) not in kept))
     with Lines(path, WHAT) if path is not None else nullcontext() as file:
-        for row, item in _masked(graph, rows, config.sides):
+        for row, item in _items(graph, rows, config, generator):
             question = kept.get((item.id, item.side))
             taken += question is not None
             if question is None and asks and (question := next(made)) is not None and file is not None:
@@ -612,6 +733,8 @@ def questions_of(
             progress.advance()
     counted = dict(sorted((Counter(generator.counts) - before).items()))
     counts = {"triples": len(rows), "unnamed": int((~graph.nameable).sum()), "kept": taken, **counted}
+    if isinstance(generator, WrittenQuestions) and (unmatched := len(generator.triples - set(graph.triples.ids(np.arange(len(graph)))))):
+        counts["unmatched"] = unmatched
     if not texts:
         raise _nothing(graph, generator.name, counts)
     return QuestionSet(np.array(triples, np.int64), np.array(sides, np.int8), texts, generator.name, counts)
@@ -628,11 +751,20 @@ def _made(generator: Any, missing: Iterator[MaskedTriple]) -> Iterator[str | Non
 def _asked(graph: PretrainingGraph, config: QuestionsConfig, generator: QuestionGenerator, seed: int) -> NDArray[np.int64]:
     """Rows of the triples that are asked about; of a file those that it holds, so that a file serves every seed."""
     rows = np.flatnonzero(graph.nameable)
-    if isinstance(generator, CachedQuestions):
-        rows = np.array([row for row, item in _masked(graph, rows, ("head",)) if item.id in generator.triples], np.int64)
+    if isinstance(generator, WrittenQuestions):
+        ids = graph.triples.ids(np.arange(len(graph)))
+        rows = np.array([row for row, name in enumerate(ids) if name in generator.triples], np.int64)
     if config.triples is None or len(rows) <= config.triples:
         return rows
     return np.sort(np.random.default_rng(seed).choice(rows, config.triples, replace=False))
+
+
+def _items(
+    graph: PretrainingGraph, rows: NDArray[np.int64], config: QuestionsConfig, generator: QuestionGenerator
+) -> Iterator[tuple[int, MaskedTriple]]:
+    """Yield the masked triples that are asked about; of written questions those that there are."""
+    items = _masked(graph, rows, config.sides)
+    return ((row, item) for row, item in items if item in generator) if isinstance(generator, WrittenQuestions) else items
 
 
 def _masked(graph: PretrainingGraph, rows: NDArray[np.int64], sides: tuple[Side, ...]) -> Iterator[tuple[int, MaskedTriple]]:

@@ -17,10 +17,11 @@ from benchmarks.graphs import TripleCorpus
 from benchmarks.read_questions import note
 from benchmarks.registry import Benchmark, load, resolve
 from benchmarks.schema import Question
+from benchmarks.sources import data_path
 from methods.gpr.config import PRESETS, GprTrainingConfig
 from methods.gpr.data import Material, Rows, Texts
 from methods.gpr.loss import Cosines, cosines, row_losses
-from methods.gpr.questions import PROMPT, TRIES, QuestionGenerator, QuestionSet, generator_of, questions_of
+from methods.gpr.questions import FROM_FILE, PROMPT, TRIES, QuestionGenerator, QuestionSet, generator_of, questions_of
 from methods.graphs.triples import PretrainingGraph, linearize, linearized, load_graph
 from methods.models.encoder import EncoderConfig, Vectors, sentence_transformer
 from methods.models.weights import device_of
@@ -360,8 +361,8 @@ class GprTraining(OneStageTraining):
 
     def inputs(self, data: PretrainingGraph) -> Sequence[str]:
         questions = self.config.questions
-        named = [questions.path if questions.generator == "cache" else None, questions.prompt]
-        return [file_sha256(Path(item).expanduser()) for item in named if item is not None]
+        named = [questions.path if questions.generator in FROM_FILE else None, questions.prompt]
+        return [file_sha256(data_path(item)) for item in named if item is not None]
 
     def begin(self, data: PretrainingGraph, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
         config = self.config
@@ -383,8 +384,13 @@ class GprTraining(OneStageTraining):
             "questions": float(len(questions)),
             "rows": float(len(material)),
             "questions_without_neighbor": float(material.dropped),
+            **({"questions_unmatched": float(unmatched)} if (unmatched := questions.counts.get("unmatched")) else {}),
         }
         return PreparedRun(trainer.loop, save, figures)
+
+    def _benchmarks(self) -> list[Benchmark]:
+        """Return the benchmarks of the graph, with their questions."""
+        return [load(item, self.config.graph_options.get(resolve(item)[0].name, {})) for item in self.config.graph]
 
     def _questions(self, graph: PretrainingGraph, context: TrainingContext, identity: str) -> QuestionSet:
         """Return the questions of this training: other processes and later executions train on the same ones.
@@ -396,7 +402,7 @@ class GprTraining(OneStageTraining):
         result = questions_of(
             graph,
             self.config.questions,
-            self._generator or generator_of(self.config.questions, context.services),
+            self._generator or generator_of(self.config.questions, context.services, self._benchmarks),
             context.work / "questions.jsonl",
             seed=self.config.seed,
             progress=context.progress,

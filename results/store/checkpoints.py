@@ -566,11 +566,17 @@ def trained_on(run: RunRow, cards: Cards, known: Checkpoints) -> dict[str, str]:
 
 
 def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
-    """Training data that cover what a run is asked, one sentence each; references and fingerprints are compared."""
+    """Training data that cover what a run is asked, one sentence each; references and fingerprints are compared.
+
+    Two parts of one split have the same reference, so if there is a record of the questions that were read, it decides.
+    """
+    in_record = {
+        reference for item in _lineage(run, known) if item.read is not None for reference in references_of(item) if f"({PART}" in reference
+    }
     results = [
         f"{reference} was trained on" + (f" by {who}" if who else "")
         for reference, who in trained_on(run, cards, known).items()
-        if covers_run(reference, run.styled.same_questions, run.styled.base != run.dataset)
+        if reference not in in_record and covers_run(reference, run.styled.same_questions, run.styled.base != run.dataset)
     ]
     if results:
         return results
@@ -662,12 +668,23 @@ def _of_stage(lists: Mapping[str, Any], stage: str) -> list[Any]:
     return list(own) if isinstance(own, list | tuple) else [text for item in every for text in item]
 
 
+PART = "ids="
+"""Begins the variant of a reference that stands for a part of a split, which a file of ids chooses."""
+
+
+def _own(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    own = options.get(name)
+    return own if isinstance(own, Mapping) else {}
+
+
 def _named(text: Any, options: Mapping[str, Any]) -> str | None:
     """A reference as a benchmark's name; None for what is none."""
     try:
         reference = DataReference.parse(text) if isinstance(text, str) else None
     except UserError:
         return None
+    if reference is not None and (ids := _own(options, reference.name).get("ids")):
+        return f"{reference}({PART}{ids})"
     if reference is None or reference.name != STYLED:
         return None if reference is None else str(reference)
     value = options.get(STYLED)

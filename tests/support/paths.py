@@ -21,6 +21,14 @@ def paths(graph: Sequence[Triple], question: Question) -> list[Triple]:
     return [triple for triple in graph if (triple[0], triple[2]) in steps]
 
 
+def hops(graph: Sequence[Triple], question: Question) -> int:
+    """Return the length of the shortest path between a topic entity and an answer in one direction; 0 if there is none."""
+    directed = nx.DiGraph((head, tail) for head, _, tail in graph)
+    pairs = [(topic, answer) for topic in question.topic_entities for answer in question.answers if topic != answer]
+    lengths = [len(path) - 1 for one, other in pairs for ends in ((one, other), (other, one)) for path in _paths(directed, *ends)]
+    return min(lengths, default=0)
+
+
 def _paths(graph: nx.DiGraph, start: str, end: str) -> list[list[str]]:
     try:
         return list(nx.all_shortest_paths(graph, start, end))

@@ -1,10 +1,13 @@
 """Worlds written in every native format of questions over graphs, and read again with the same truth."""
 
+import json
+
 import pytest
 
 from benchmarks.core.errors import UserError
 from benchmarks.registry import load
 from tests.support.errors import raises
+from tests.support.paths import hops
 from tests.support.worlds_native import COMPOSITIONALITY, write_native
 
 FORMATS = {
@@ -49,6 +52,77 @@ def test_a_world_loads_through_a_native_format_with_the_same_truth(world, tmp_pa
         assert set(benchmark.corpus.triples) == everything
         assert benchmark.corpus.get(truth[0].candidates) == world.corpus.get(truth[0].candidates)
     assert not {"repeated_answers", "duplicate_triples", "questions_with_topics_outside"} & set(benchmark.extra["counts"])
+
+
+def ids_in(benchmark):
+    return [question.id for question in benchmark.questions]
+
+
+@pytest.fixture
+def rows(world, tmp_path):
+    """A file in RoG's layout and the ids of its questions."""
+    return {"path": str(tmp_path / "rows.jsonl")}, write_native(world, "rog", tmp_path / "rows.jsonl")
+
+
+def test_type_is_the_number_of_hops_and_hops_chooses_by_it(rows):
+    config, _ = rows
+    whole = load("webqsp:test", config)
+    graphs = whole.extra["graphs"]
+    steps = [hops(graphs[question.id], question) for question in whole.questions]
+    assert {1, 2} <= set(steps)
+    assert [question.type for question in whole.questions] == [f"{number}hop" if number else "" for number in steps]
+    some = load("webqsp:test", {**config, "hops": 2})
+    assert ids_in(some) == [question.id for question in whole.questions if question.type == "2hop"]
+    assert some.name == "webqsp:test(hops=2)"
+    assert some.corpus.fingerprint == whole.corpus.fingerprint
+    with raises("no-such-hops", where="hops: 9"):
+        load("webqsp:test", {**config, "hops": 9})
+
+
+def test_hops_needs_graphs(world, tmp_path):
+    write_native(world, "tog_webqsp", tmp_path / "rows.json")
+    with raises("hops-without-graphs", where="hops: 1"):
+        load("webqsp:test", {"path": str(tmp_path / "rows.json"), "hops": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [("ids.txt", "\n".join), ("ids.json", json.dumps), ("ids.json#a", lambda ids: json.dumps({"a": ids}))]
+)
+def test_ids_choose_questions_with_their_graphs(rows, tmp_path, name, form):
+    config, ids = rows
+    whole = load("webqsp:test", config)
+    (tmp_path / name.partition("#")[0]).write_text(form([ids[3], ids[1]]), "utf-8")
+    some = load("webqsp:test", {**config, "ids": str(tmp_path / name)})
+    assert ids_in(some) == [ids[1], ids[3]]
+    assert some.name == f"webqsp:test(ids={'a' if '#' in name else 'ids'})"
+    assert set(some.corpus.triples) == {triple for item in (ids[1], ids[3]) for triple in whole.extra["graphs"][item]}
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "code"),
+    [
+        (None, "ids.txt", "unreadable-ids"),
+        ("{", "ids.json", "unreadable-ids"),
+        ('{"a": ["x"]}', "ids.json#b", "unknown-ids-key"),
+        ('["x"]', "ids.json#b", "unknown-ids-key"),
+        ('{"a": ["x"]}', "ids.json", "no-ids"),
+        ("[1]", "ids.json", "no-ids"),
+        ("", "ids.txt", "no-ids"),
+        ("x", "ids.txt", "ids-not-in-data"),
+    ],
+)
+def test_ids_that_cannot_be_used_are_refused(rows, tmp_path, text, name, code):
+    config, _ = rows
+    if text is not None:
+        (tmp_path / name.partition("#")[0]).write_text(text, "utf-8")
+    named = str(tmp_path / name)
+    with raises(code, where=f"ids: {named}"):
+        load("webqsp:test", {**config, "ids": named})
+
+
+def test_relative_path_is_looked_for_in_the_data_folder(rows, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
+    assert ids_in(load("webqsp:test", {"path": "rows.jsonl"})) == list(rows[1])
 
 
 def test_only_worlds_with_graphs_are_written_and_no_file_is_overwritten(world, tmp_path):

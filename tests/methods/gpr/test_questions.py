@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from benchmarks.core.files import Lines
 from benchmarks.graphs import TripleCorpus
-from benchmarks.schema import Triple, triple_id
+from benchmarks.registry import Benchmark, DataReference, resolve
+from benchmarks.schema import Question, Triple, triple_id
 from methods.api import Services
 from methods.gpr.questions import (
     PROMPT,
@@ -355,3 +356,61 @@ def test_relations_of_other_graphs_are_left_to_other_generators() -> None:
     config = QuestionsConfig()
     with raises("no-question-written"):
         questions_of(graph, config, generator_of(config, services()))
+
+
+HEADS = "id\thidden\thead\trelation\ttail\tquestion"
+
+
+def recorded(path: Path, *lines: str) -> Any:
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    config = QuestionsConfig(generator="recorded", path=str(path))
+    return questions_of(graph_of(GRAPH), config, generator_of(config, services()))
+
+
+def test_recorded_questions_are_read_from_a_table_and_triples_outside_the_graph_are_counted(tmp_path: Path) -> None:
+    result = recorded(
+        tmp_path / "table.tsv",
+        HEADS,
+        "0\ttail\t" + "\t".join(ADHD) + '\twhat treats "adhd" then',
+        "1\thead\t" + "\t".join(ADHD) + "\twhat does modafinil treat",
+        "2\ttail\tX\tr\tY\twhat is x to it",
+    )
+    assert result.texts == ["what does modafinil treat", 'what treats "adhd" then']
+    assert result.sides.tolist() == [0, 1]
+    assert result.counts == {"triples": 1, "unnamed": 1, "kept": 0, "accepted": 2, "unmatched": 1}
+
+
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        ("2\ttail\tX\tr\tY", "bad-question-columns"),
+        ("2\ttail\tX\tr\tY\t ", "question-empty"),
+        ("2\trelation\tX\tr\tY\twhat is it", "bad-side"),
+        ("2\ttail\tA\tr\tB\twhat is it", "duplicate-question"),
+    ],
+)
+def test_a_bad_line_of_recorded_questions_is_named(tmp_path: Path, bad: str, code: str) -> None:
+    with raises(code, where=f"{tmp_path / 'table.tsv'}:3"):
+        recorded(tmp_path / "table.tsv", HEADS, "1\ttail\tA\tr\tB\twhat is it", bad)
+
+
+def test_recorded_questions_need_their_columns_and_a_line(tmp_path: Path) -> None:
+    with raises("missing-question-column", where=f"{tmp_path / 'table.tsv'}:1"):
+        recorded(tmp_path / "table.tsv", "id\thidden", "1\ttail")
+    with raises("no-question-in-file"):
+        recorded(tmp_path / "table.tsv", HEADS)
+
+
+def test_evidence_generator_asks_the_questions_of_the_data_about_their_evidence() -> None:
+    corpus = TripleCorpus.of_triples(GRAPH)
+    known = [
+        Question("a", "what helps with adhd", ("Modafinil",), evidence=(triple_id(ADHD),)),
+        Question("b", "who takes modafinil", ("x",), evidence=(triple_id(ADHD), triple_id(GRAPH[2]))),
+    ]
+    reference = DataReference("webqsp", split="test")
+    benchmark = Benchmark(reference, 1, resolve(reference)[1].card, known, corpus)
+    config = QuestionsConfig(generator="evidence")
+    result = questions_of(graph_of(GRAPH), config, generator_of(config, services(), lambda: [benchmark]))
+    # The first question keeps the triple that both have; a triple without a name belongs to the evidence too.
+    assert result.texts == ["what helps with adhd", "who takes modafinil"]
+    assert result.triples.tolist() == [0, 2]

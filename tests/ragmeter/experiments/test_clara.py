@@ -10,6 +10,7 @@ import pytest
 
 from ragmeter import experiment
 from ragmeter.experiment import Experiment
+from results.boards.names import base_name
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = sorted(name for name in experiment.shipped() if name.startswith("clara/"))
@@ -51,7 +52,7 @@ def test_every_file_and_profile_is_valid_and_uses_each_of_its_trainings(name: st
     for profile in profiles(name.removeprefix("clara/")):
         loaded = experiment.load(name, profile=profile)
         assert loaded.name == name.replace("/", "-")
-        assert loaded.reference in {method.name for method in loaded.methods}
+        assert loaded.reference in {base_name(method.name) for method in loaded.methods}
         used = {plan.name for method in loaded.methods for plan in method.needs}
         below = {plan.name for training in loaded.trainings for plan in training.needs}
         assert used | below == {training.name for training in loaded.trainings}

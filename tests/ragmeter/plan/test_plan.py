@@ -30,6 +30,8 @@ from results.store.store import Store
 
 MADE_SLOWLY = {"gpr/worlds", "gpr/ablations", "sark/ablations"}
 """Experiments on many different worlds, of which a few questions each are made."""
+MADE_FIRST = {"clara/real": ["./real-base"]}
+"""Bases that a tool makes; their size is unknown before."""
 NOT_HERE = {"ark/table2", "ark/table7", "clara/table3", "clara/table6", "sark/table1", "gpr/table1"}
 
 
@@ -82,8 +84,8 @@ def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: 
         assert row.key["questions"] > 0
         assert row.origin in ("sampled", "stated", "counted")
         assert row.work.bytes > 0
-    assert [model.model for model in result.models if not model.known] == []
-    assert not [reason for reason in result.totals["all"].unknown if "unknown" in reason or "states no" in reason]
+    assert [model.model for model in result.models if not model.known] == MADE_FIRST.get(name, [])
+    assert name in MADE_FIRST or not [reason for reason in result.totals["all"].unknown if "unknown" in reason or "states no" in reason]
     models = [item.what for item in result.missing if item.kind == "model"]
     if name in NOT_HERE:
         assert "data" in {item.kind for item in result.missing}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +14,7 @@ from results.boards.systems import contaminated_by, systems
 from results.store import checkpoints
 from results.store.checkpoints import Checkpoint, declared, known_checkpoints, references_of, trained_on
 from results.store.queries import RunRow
+from results.store.read_questions import Record, Touched
 from results.store.store import Store
 from results.store.variants import style_of_name
 
@@ -94,6 +95,23 @@ def test_equal_data_under_another_name_contaminate() -> None:
     )
 
 
+class Read:
+    """A record of read questions in which so many are those of any benchmark."""
+
+    def __init__(self, count: int) -> None:
+        self._ids = frozenset(map(str, range(count)))
+
+    def touched(self, dataset: str, who: str) -> Touched:
+        return Touched(self._ids, (who,))
+
+
+@pytest.mark.parametrize(("read", "contaminated"), [(None, True), (Read(0), False), (Read(1), True)])
+def test_part_of_a_split_contaminates_only_if_its_questions_were_read_or_nobody_knows(read: Read | None, contaminated: bool) -> None:
+    config = {"graph": ["webqsp:test"], "graph_options": {"webqsp": {"ids": "s.json#a"}}}
+    known = {A: replace(checkpoint(A, config), read=cast(Record | None, read))}
+    assert bool(contaminated_by(run("webqsp:test(ids=b)"), CARDS, known)) is contaminated
+
+
 def test_generated_training_worlds_are_not_those_that_are_asked() -> None:
     known = {A: checkpoint(A, {"data": ["worlds:train"], "validation": ["worlds:validation"]})}
     for dataset in ("worlds/multihop:test(mix=single:1)", "styled:validation(worlds/multihop,formal=1,seed=0)"):
@@ -106,6 +124,7 @@ def test_generated_training_worlds_are_not_those_that_are_asked() -> None:
     [
         ({"data": ["nq:train", "nq:train", 3, "no reference!"]}, "reranker", ("nq:train",)),
         ({"graph": ["webqsp:train+validation"]}, "towers", ("webqsp:train+validation",)),
+        ({"graph": ["webqsp:test"], "graph_options": {"webqsp": {"ids": "s.json#a"}}}, "towers", ("webqsp:test(ids=s.json#a)",)),
         ({"data": {"scp": ["a:x"], "instruction": ["b:x"], "joint": ["c:x"], "options": {"d": []}}}, "instruction", ("b:x",)),
         ({"data": {"scp": ["a:x"], "instruction": ["b:x"], "joint": ["c:x"]}}, "supervised", ("c:x",)),
         ({"data": {"first": ["a:x"], "second": ["b:x"]}}, "whole", ("a:x", "b:x")),

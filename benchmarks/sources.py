@@ -42,6 +42,15 @@ def data_folder() -> Path | None:
     return Path(named).expanduser() if named else None
 
 
+def data_path(named: str) -> Path:
+    """Return the path that an option names; a relative one that the working folder does not have is looked for in RAGMETER_DATA."""
+    path = Path(named).expanduser()
+    root = data_folder()
+    if root is None or path.is_absolute() or path.exists():
+        return path
+    return root / path if (root / path).exists() else path
+
+
 class NotThere(UserError):
     """A split that no local file holds."""
 
@@ -776,7 +785,7 @@ def own_path(reference: DataReference, config: DatasetConfig) -> Path:
     """
     if config.path is None:
         raise OwnFile(reference)
-    path = Path(config.path).expanduser()
+    path = data_path(config.path)
     if archive_of(path) is None and not path.exists():
         raise no_such_path(reference, path)
     return path

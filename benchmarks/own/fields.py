@@ -36,7 +36,7 @@ ROLES: Mapping[str, str] = {
 
 ROW = "#"
 """In place of a field: a document's row in its file, from 0."""
-DOCUMENT_ROLES: Mapping[str, str] = {"text": "the text", "id": "the document's id; \"#\": its row in the file, from 0", "title": "its title"}
+DOCUMENT_ROLES: Mapping[str, str] = {"text": "the text", "id": 'the document\'s id; "#": its row in the file, from 0', "title": "its title"}
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "question": ("question", "query", "user_input", "question_text", "questions", "prompt", "input", "q", "text"),

@@ -214,7 +214,9 @@ class Preparation:
                     f"none of the {without:,} questions has augmented queries",
                     code="no-augmented-queries",
                     where="queries" if self.config.makes_graphs else f"queries.path: {self.config.queries.path}",
-                    try_this="mine.source: question, if the graph gives no queries" if self.config.makes_graphs else "the file of these questions",
+                    try_this="mine.source: question, if the graph gives no queries"
+                    if self.config.makes_graphs
+                    else "the file of these questions",
                 )
             manifest.counts["questions_without_queries"] = without
         manifest.save()
@@ -468,14 +470,15 @@ class ArkTraining:
         source = (self._source or query_source(config, context.work, services)) if config.augments else None
         preparation = Preparation(config, material, context.work, terms, source, context.progress)
         options = config.model_dump(mode="json")
+        # A file that takes another's place is another input.
+        fingerprints = (*material.fingerprints, *(f"{option}: {file_sha256(data_path(name))}" for option, name in config.files.items()))
         with process.main_process_first():
-            read = [file_sha256(data_path(name)) for name in config.files.values()]
-            preparation.run(Manifest.open(context.work, fingerprint(options, material.fingerprints, *read), options))
+            preparation.run(Manifest.open(context.work, fingerprint(options, fingerprints), options))
         parents = [config.encoder]
         for name in config.stages_of(STAGES):
             begin = partial(self._begin, name, tuple(parents), preparation, context, process)
             base = (parents[-1].model, parents[-1].revision)
-            yield from train_stage(name, config, base, material.fingerprints, context, process, begin)
+            yield from train_stage(name, config, base, fingerprints, context, process, begin)
             # The card is in the folder before anyone hashes it.
             process.wait_for_everyone()
             update = {"model": str(context.checkpoints / name), "revision": None, "pooling": None}

@@ -344,7 +344,9 @@ def _add_file(loading: _Loading, path: Path) -> None:
         name = str(row) if numbered else re.sub(r"^(-?\d+)\.0$", r"\1", one("id")) or title or record.position
         loading.library.add(name, title, text, record.where)
 
-    for _ in read_records(source.paths, parse, skip_bad=loading.config.skip_bad, skipped=loading.skipped, read=source.read):
+    # A row that is left out would shift the numbers of those behind it.
+    skip_bad = loading.config.skip_bad and not numbered
+    for _ in read_records(source.paths, parse, skip_bad=skip_bad, skipped=loading.skipped, read=source.read):
         pass
 
 

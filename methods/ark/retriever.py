@@ -72,7 +72,7 @@ class ArkFoldsConfig(MethodConfig):
     @property
     def parts(self) -> list[ArkConfig]:
         """Return the options of the retriever of each fold."""
-        return [ArkConfig(model=model) for model in self.models]
+        return [ArkConfig.model_validate({"model": model}) for model in self.models]
 
     def checkpoint_hash(self) -> str:
         """Return a hash of all weights, in order."""

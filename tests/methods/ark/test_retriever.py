@@ -55,7 +55,7 @@ def test_a_checkpoint_that_may_have_read_its_fold_is_refused(tmp_path: Path, mon
         folders.append(str(folder))
     one, two, every = folders
     ArkFoldsConfig(models=(one, two)).preflight()
-    assert ArkConfig(model=every).model == every
+    assert ArkConfig.model_validate({"model": every}).model == every
     for models, place in (((two, one), "models.0"), ((one, every), "models.1"), ((one, one), "models.1")):
         with raises("checkpoint-of-other-fold", place):
             ArkFoldsConfig(models=models).preflight()

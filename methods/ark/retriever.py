@@ -68,11 +68,12 @@ class ArkFoldsConfig(MethodConfig):
     models: tuple[str, ...] = Field(
         min_length=2, description="folders of checkpoints of N trainings; the K-th was trained with `fold: -K/N` of its data"
     )
+    max_length: int | None = Field(None, ge=8, description="longest text in the models' tokens; null: the models' own")
 
     @property
     def parts(self) -> list[ArkConfig]:
         """Return the options of the retriever of each fold."""
-        return [ArkConfig.model_validate({"model": model}) for model in self.models]
+        return [ArkConfig.model_validate({"model": model, "max_length": self.max_length}) for model in self.models]
 
     def checkpoint_hash(self) -> str:
         """Return a hash of all weights, in order."""

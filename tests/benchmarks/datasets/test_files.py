@@ -274,8 +274,8 @@ def test_folds_divide_the_questions_and_the_rest_shares_no_gold_with_a_fold(tmp_
     assert sorted(q.id for fold in inside for q in fold.questions) == sorted(f"q{n}" for n in range(40))
     for part, fold in enumerate(inside, 1):
         rest = read(questions, **options, fold=f"-{part}/3")
-        asked, trained = ({name for q in benchmark.questions for name in q.evidence} for benchmark in (fold, rest))
-        assert asked.isdisjoint(trained)
+        inside_gold, rest_gold = ({name for q in benchmark.questions for name in q.evidence} for benchmark in (fold, rest))
+        assert inside_gold.isdisjoint(rest_gold)
         others = {q.id for other in inside if other is not fold for q in other.questions}
         assert {q.id for q in rest.questions} < others
         counts = rest.extra["counts"]

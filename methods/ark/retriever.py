@@ -114,6 +114,8 @@ def _folds_work(config: ArkFoldsConfig, lengths: Lengths) -> Work:
 class ArkFolds:
     """Retriever of several checkpoints, one for each fold of the questions.
 
+    Folds follow from the words of a question, so questions must be those of the data: a rewritten one may fall into another fold.
+
     Args:
         config: The checkpoints.
         services: As for `Dense`.

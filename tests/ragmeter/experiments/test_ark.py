@@ -62,7 +62,7 @@ def test_stages_have_the_papers_proportions_of_rates_steps_and_negatives(name: s
         assert options.loss.in_batch == ("positives", "none", "none")
 
 
-@pytest.mark.parametrize("profile", [None, "tiny"])
+@pytest.mark.parametrize("profile", [None, "template", "tiny"])
 def test_each_fold_is_asked_of_the_training_without_it(profile: str | None, tmp_path: Path) -> None:
     loaded = experiment.load("ark/real-kg", profile=profile, store=tmp_path)
     folds: dict[str, str | None] = {}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import content_id
 from benchmarks.sources import Record, data_path
 
 
@@ -69,6 +71,27 @@ def listed_ids(named: str) -> frozenset[str]:
     if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
         raise UserError("this is no list of question ids", code="no-ids", where=where, try_this="a list of strings, or FILE#KEY")
     return frozenset(value)
+
+
+_FOLD = re.compile(r"(-?)(\d{1,3})/(\d{1,3})")
+
+
+def parse_fold(fold: str) -> tuple[int, int, bool]:
+    """Read `K/N` or `-K/N`: the part, from 1; the number of parts; whether the other parts are meant.
+
+    Raises:
+        ValueError: It is neither, or there is no such part.
+    """
+    match = _FOLD.fullmatch(fold)
+    part, parts = (int(match[2]), int(match[3])) if match else (0, 0)
+    if match is None or not 1 <= part <= parts or parts < 2:
+        raise ValueError(f"a fold is K/N or -K/N with K from 1 to N and N of at least 2, not {fold!r}")
+    return part, parts, match[1] == "-"
+
+
+def fold_of(text: str, parts: int) -> int:
+    """Return the part of a question, from 1, by its text without regard to letter case and white space."""
+    return 1 + int(content_id("f", " ".join(text.casefold().split()))[1:], 16) % parts
 
 
 def said(counts: Mapping[str, int], sentences: Mapping[str, str], *before: str) -> dict[str, Any]:

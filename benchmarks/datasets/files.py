@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,17 @@ from pydantic import Field, ValidationInfo, field_validator
 from benchmarks.core.errors import UserError, counted
 from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus
-from benchmarks.datasets import QuestionIds, said
+from benchmarks.datasets import QuestionIds, fold_of, parse_fold, said
 from benchmarks.io import hub
 from benchmarks.own.chunks import Chunker, Kind
 from benchmarks.own.documents import DOCUMENTS, Document, converter_version, read_folder
-from benchmarks.own.fields import Fields, document_fields, question_fields
+from benchmarks.own.fields import ROW, Fields, document_fields, question_fields
 from benchmarks.own.library import Library, Span
 from benchmarks.own.questions import Asked, Reader, Stated
 from benchmarks.own.records import Source, hub_patterns, open_source
 from benchmarks.registry import CAVEATS, IDENTITY, MAPPING, Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import SPANS, PassageIds, Question
-from benchmarks.sources import BadRecord, Record, only_asked, own_path, read_records
+from benchmarks.sources import BadRecord, Record, data_path, only_asked, own_path, read_records
 
 VERSION = 1
 
@@ -61,6 +62,8 @@ NOTES = {
     "numeric_answers": "{n} answers are numbers: 1.0 may also be answered as 1",
     "questions_without_gold": "{n} questions name no gold evidence: retrieval metrics leave them out",
     "documents_repeated": "{n} documents are there twice, with the same id and text",
+    "questions_of_other_folds": "{n} questions are not of this fold",
+    "questions_sharing_evidence": "{n} questions share gold evidence with the part that is left out, and are left out too",
     "questions_with_generated_ids": "{n} questions have no id: it was made from their text",
 }
 """What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
@@ -87,6 +90,11 @@ class FilesConfig(DatasetConfig):
     chunk_size: int = Field(256, ge=1, description="words (or tokens) of a passage, at most")
     chunk_overlap: int = Field(0, ge=0, description="words (or tokens) that a passage repeats of the one before it")
     tokenizer: str | None = Field(None, description="for chunker: tokens: a tokenizer.json, or its folder")
+    fold: str | None = Field(
+        None,
+        description="K/N: only the questions of part K of N, from 1; -K/N: those of the other parts, without questions that share gold "
+        "evidence with one of part K. The part follows from the question's text",
+    )
     name: str | None = Field(None, pattern=r"[\w.-]+", description="what tables call it (default: by its files)")
 
     @field_validator("chunk_overlap")
@@ -95,6 +103,13 @@ class FilesConfig(DatasetConfig):
         if overlap >= info.data.get("chunk_size", overlap + 1):
             raise ValueError("must be less than chunk_size")
         return overlap
+
+    @field_validator("fold")
+    @classmethod
+    def _is_a_part(cls, fold: str | None) -> str | None:
+        if fold is not None:
+            parse_fold(fold)
+        return fold
 
     @property
     def cutting(self) -> Chunker:
@@ -142,7 +157,7 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
     first = source.first()
     fields = question_fields(first, config.fields, where) if first else Fields({"question": ("question",)}, frozenset(), ())
     if config.documents is not None:
-        _add_documents(loading, Path(config.documents).expanduser())
+        _add_documents(loading, data_path(config.documents))
     fields = _usable(fields, loading, where)
     loading.mapping = "; ".join((*source.layout, fields.in_words()))
     loading.notes.insert(0, loading.mapping)
@@ -173,6 +188,8 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
         except BadRecord as error:
             loading.refuse(error)
     _check_gold(loading, where, "evidence" in fields.guessed)
+    if config.fold is not None:
+        questions, kept = _of_fold(questions, kept, loading)
     if "answers" in fields and not any(question.answers or question.evidence for question in questions):
         raise UserError(
             f"no question has an answer: {' + '.join(fields.paths['answers'])} is empty in all records",
@@ -181,6 +198,27 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
             try_this="name the field (fields: {answers: NAME}), or state that there are none: fields: {answers: null}",
         )
     return _benchmark(loading, questions, kept)
+
+
+def _of_fold(questions: Sequence[Question], kept: Sequence[Asked], loading: _Loading) -> tuple[list[Question], list[Asked]]:
+    """Return the questions of a fold, or those outside it that share no gold evidence with one in it.
+
+    Raises:
+        UserError: There is none.
+    """
+    named = loading.config.fold or ""
+    part, parts, outside = parse_fold(named)
+    inside = {question.id for question in questions if fold_of(question.text, parts) == part}
+    evidence = {name for question in questions if question.id in inside for name in question.evidence}
+    rest = [question.id for question in questions if question.id not in inside]
+    alone = {question.id for question in questions if question.id not in inside and evidence.isdisjoint(question.evidence)}
+    chosen = alone if outside else inside
+    if not chosen:
+        raise UserError("no question is left", code="empty-fold", where=f"fold: {named}", try_this="fewer parts, or more questions")
+    loading.counts["questions_of_other_folds"] = len(inside) if outside else len(rest)
+    loading.counts["questions_sharing_evidence"] = len(rest) - len(alone) if outside else 0
+    pairs = [(question, item) for question, item in zip(questions, kept, strict=True) if question.id in chosen]
+    return [question for question, _ in pairs], [item for _, item in pairs]
 
 
 def _made(text: str, ids: QuestionIds) -> str:
@@ -289,20 +327,26 @@ def _add_file(loading: _Loading, path: Path) -> None:
     loading.notes.append(f"documents of {path.name}: {fields.in_words()}")
     loading.identity.append(fields.paths)
 
+    numbered, rows = fields.paths.get("id") == (ROW,), count()
+
     def parse(record: Record) -> None:
+        row = next(rows)
+
         def one(role: str) -> str:
             held = fields.of(record.fields, role) if role in fields else []
             return str(held[0]) if held else ""
 
         for role in ("text", "id"):
-            record.require(*(path for path in fields.paths.get(role, ()) if not path.endswith("?") and "[" not in path))
+            record.require(*(path for path in fields.paths.get(role, ()) if path != ROW and not path.endswith("?") and "[" not in path))
         title, text = one("title"), one("text")
         if not text.strip():
             raise record.problem("the document holds no text", fields.paths["text"][0])
-        name = re.sub(r"^(-?\d+)\.0$", r"\1", one("id")) or title or record.position
+        name = str(row) if numbered else re.sub(r"^(-?\d+)\.0$", r"\1", one("id")) or title or record.position
         loading.library.add(name, title, text, record.where)
 
-    for _ in read_records(source.paths, parse, skip_bad=loading.config.skip_bad, skipped=loading.skipped, read=source.read):
+    # A row that is left out would shift the numbers of those behind it.
+    skip_bad = loading.config.skip_bad and not numbered
+    for _ in read_records(source.paths, parse, skip_bad=skip_bad, skipped=loading.skipped, read=source.read):
         pass
 
 
@@ -457,6 +501,8 @@ def _card(questions: Sequence[Question], corpus: Corpus, loading: _Loading, by_r
 
 def _variant(loading: _Loading) -> str:
     config = loading.config
+    if config.fold is not None:
+        return f"{_variant(replace(loading, config=config.model_copy(update={'fold': None})))},fold={config.fold}"
     if config.name is not None:
         return config.name
     base = Path(config.path).name if config.path else str(config.hub) + (f".{config.config}" if config.config else "")

@@ -34,7 +34,9 @@ ROLES: Mapping[str, str] = {
 }
 """What a question's fields can be, as `fields` of the dataset `files` names them."""
 
-DOCUMENT_ROLES: Mapping[str, str] = {"text": "the text", "id": "the document's id", "title": "its title"}
+ROW = "#"
+"""In place of a field: a document's row in its file, from 0."""
+DOCUMENT_ROLES: Mapping[str, str] = {"text": "the text", "id": 'the document\'s id; "#": its row in the file, from 0', "title": "its title"}
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "question": ("question", "query", "user_input", "question_text", "questions", "prompt", "input", "q", "text"),
@@ -219,7 +221,7 @@ def _mapping(
     keys = _keys(records)
     for role, named_paths in paths.items():
         for path in named_paths:
-            if not path.endswith("?") and path not in keys and top(path) not in keys:
+            if path != ROW and not path.endswith("?") and path not in keys and top(path) not in keys:
                 error = unknown_name("field", path, keys, where=f"{where}, {role}: {path}")
                 error.also_try(f"the first records have {', '.join(keys)}; a field that only later records have ends in ?: {path}?")
                 raise error

@@ -15,6 +15,7 @@ from methods.graphs.chunking import CHUNKS, ChunkConfig
 from methods.graphs.extraction import GraphConfig
 from methods.graphs.neighborhood import PRESETS as NEIGHBORHOODS
 from methods.graphs.neighborhood import NeighborhoodConfig
+from methods.graphs.recorded import check_file
 from methods.models.encoder import EncoderConfig
 from methods.models.endpoint import ChatConfig
 from methods.models.llm import LLMConfig, check_llm, reach_llm
@@ -245,6 +246,18 @@ class ArkTrainingConfig(TrainingConfig):
         return self.mine.source == "graph" and bool({"stage2", "stage3"} & set(self.train.stages))
 
     @property
+    def makes_graphs(self) -> bool:
+        """Return whether graphs are made; recorded queries need none."""
+        return self.augments and self.queries.generator != "recorded"
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Return the files that are read besides the data, by option."""
+        graphs = {"kg.file": self.kg.file} if self.makes_graphs and self.kg.extractor == "file" else {}
+        queries = {"queries.path": self.queries.path} if self.augments and not self.makes_graphs else {}
+        return {option: name for option, name in (graphs | queries).items() if name is not None}
+
+    @property
     def scores(self) -> bool:
         """Return whether chunks are scored; evidence named by the data needs no scorer."""
         return self.score.choose == "scores"
@@ -258,7 +271,7 @@ class ArkTrainingConfig(TrainingConfig):
     @property
     def llms(self) -> list[LLMConfig]:
         """The language models that are asked."""
-        parts = (self.kg, self.neighborhood.seeds, self.queries) if self.augments else ()
+        parts = (self.kg, self.neighborhood.seeds, self.queries) if self.makes_graphs else ()
         return [part.active_llm for part in parts if part.active_llm is not None]
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
@@ -279,7 +292,9 @@ class ArkTrainingConfig(TrainingConfig):
                 try_this="a base with one model",
             )
         others = [item for item in self.data if resolve(item)[0].name != "worlds"]
-        if self.augments and self.kg.extractor == "worlds" and others:
+        for option, name in self.files.items():
+            check_file(name, option)
+        if self.makes_graphs and self.kg.extractor == "worlds" and others:
             raise UserError(
                 f"the extractor worlds reads worlds alone, not {others[0]}",
                 code="extractor-worlds-only",
@@ -288,7 +303,7 @@ class ArkTrainingConfig(TrainingConfig):
             )
         for llm in self.llms:
             check_llm(llm)
-        if self.augments and self.kg.similarity.enabled:
+        if self.makes_graphs and self.kg.similarity.enabled:
             check_models(self.kg.similarity.encoder)
         if not self.scores:
             return

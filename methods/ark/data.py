@@ -203,6 +203,10 @@ def load_material(config: ArkTrainingConfig) -> Material:
     return Material(tuple(documents.values()), tuple(benchmark.fingerprint for benchmark in benchmarks))
 
 
+WHOLE = 5_000
+"""Passages of a corpus that is still taken for one document."""
+
+
 def documents_of(benchmark: Benchmark, chunks: ChunkConfig | str) -> list[Document]:
     """The documents of a benchmark with their questions, in the order of the first question about each.
 
@@ -226,21 +230,21 @@ def documents_of(benchmark: Benchmark, chunks: ChunkConfig | str) -> list[Docume
 
 
 def pool(question: Question, corpus: Corpus, where: str) -> tuple[str, tuple[str, ...]]:
-    """The id of the document that a question is asked about, and the ids of its passages.
+    """The id of the document that a question is asked about, and the ids of its passages; a small corpus counts as one document.
 
     Raises:
-        UserError: It is asked about no document.
+        UserError: It is asked about no document, and the corpus is too large.
     """
     if question.document_id is not None:
         return question.document_id, corpus.by_document[question.document_id]
-    if question.candidates:
-        members = tuple(question.candidates)
+    members = tuple(question.candidates if question.candidates is not None else corpus.ids if len(corpus) <= WHOLE else ())
+    if members:
         return content_id("d", *members), members
     raise UserError(
-        f"question {question.id} is asked about a whole corpus, and ARK needs the document it is about",
+        f"question {question.id} is asked about a whole corpus of {len(corpus):,} passages, which is too large to be one document",
         code="question-without-document",
         where=where,
-        try_this="data of long documents (ultradomain, longbench, worlds/long), or with candidates",
+        try_this=f"data of long documents (ultradomain, longbench, worlds/long), with candidates, or of at most {WHOLE:,} passages",
     )
 
 

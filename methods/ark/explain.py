@@ -15,7 +15,7 @@ from methods.api import Services
 from methods.ark.alignment import AlignmentRow, Terms, aligned, kept_out, positives
 from methods.ark.config import ArkTrainingConfig, encoder_config
 from methods.ark.data import Document, Piece, pieces_of, pool
-from methods.ark.negatives import GraphQueries, mine
+from methods.ark.negatives import GraphQueries, mine, query_source
 from methods.ark.retriever import trained_by_ark
 from methods.ark.train import SIZES
 from methods.flow import run
@@ -75,7 +75,8 @@ def explain(question: Question, corpus: Corpus, config: ArkExplainConfig, servic
         source = GraphQueries(options, services.folder("explain", "ark") or Path(kept), services)
         graph = run(source.graph(document))
         around = run(source.around(graph)(question))
-        augmented = run(source.queries(document, [question]))[question.id]
+        writer = query_source(options, Path(kept), services) if options.queries.generator == "recorded" else source
+        augmented = run(writer.queries(document, [question]))[question.id]
     rows = _scores(document, question, options, services)
     gold = {question.id: positives(rows, options.score.positives)}
     out = {question.id: kept_out(rows, question.evidence, options)}

@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 
 from benchmarks.core.random import Draws
 from benchmarks.schema import Question
+from benchmarks.sources import data_path
 from methods.api import Services
 from methods.ark.config import ArkTrainingConfig, MineConfig
 from methods.ark.data import Document, Piece, TrainRow
 from methods.flow import in_worker, together
-from methods.graphs.augmented_queries import Neighborhoods, generator_of, graph_of, queries_of
-from methods.graphs.chunking import chunk
+from methods.graphs.augmented_queries import Neighborhoods, QueryGenerator, generator_of, graph_of, queries_of
+from methods.graphs.chunking import Chunk, chunk
 from methods.graphs.extraction import extractor_of
 from methods.graphs.knowledge_graph import KnowledgeGraph
 from methods.graphs.neighborhood import GraphNamer, LLMNamer, Namer
+from methods.graphs.recorded import recorded_queries
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.llm import open_llm
 
@@ -75,7 +77,7 @@ class GraphQueries:
     def __init__(self, config: ArkTrainingConfig, work: Path, services: Services) -> None:
         self._config, self._work = config, work
         self._extractor = extractor_of(config.kg, services)
-        self._generator = generator_of(config.queries, services)
+        self._services = services
         seeds = config.neighborhood.seeds
         self._namer: Namer = GraphNamer()
         if (llm := seeds.active_llm) is not None:
@@ -83,9 +85,16 @@ class GraphQueries:
             self._namer = LLMNamer(model, seeds.prompt)
         self._encoder = LazyEncoder(config.kg.similarity.encoder, services)
 
+    @cached_property
+    def _generator(self) -> QueryGenerator:
+        return generator_of(self._config.queries, self._services)
+
     async def graph(self, document: Document) -> KnowledgeGraph:
         """The graph of a document."""
-        chunks = await in_worker(partial(chunk, document.text, self._config.kg.chunk))
+        if self._config.kg.extractor == "file":
+            chunks = [Chunk(index, passage.full_text, 0, 0) for index, passage in enumerate(document.passages)]
+        else:
+            chunks = await in_worker(partial(chunk, document.text, self._config.kg.chunk))
         return await graph_of(document.id, chunks, self._extractor, self._work, self._config.kg.similarity, self._encoder)
 
     def around(self, graph: KnowledgeGraph) -> Neighborhoods:
@@ -102,6 +111,30 @@ class GraphQueries:
             return Augmented(question.id, *(made[size].queries if size in made else () for size in ("large", "small")))
 
         return {item.question_id: item for item in await together(*map(augmented, questions))}
+
+
+class RecordedQueries:
+    """Takes the queries that a language model wrote earlier, from a file; no graph is made.
+
+    Args:
+        path: The file.
+        most: Queries per question and size.
+    """
+
+    def __init__(self, path: Path, most: int) -> None:
+        self._recorded, self._most = recorded_queries(path), most
+
+    async def queries(self, document: Document, questions: Sequence[Question]) -> Mapping[str, Augmented]:
+        """Return the queries of questions by question id; a question that the file does not have gets none."""
+        kept = {question.id: self._recorded.get(question.id, {}) for question in questions}
+        return {name: Augmented(name, *(sizes.get(size, ())[: self._most] for size in ("large", "small"))) for name, sizes in kept.items()}
+
+
+def query_source(config: ArkTrainingConfig, work: Path, services: Services) -> QuerySource:
+    """Return where augmented queries come from by the options."""
+    if config.queries.generator == "recorded":
+        return RecordedQueries(data_path(config.queries.path or ""), config.queries.most)
+    return GraphQueries(config, work, services)
 
 
 class Embedder(Protocol):

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
 from pydantic import Field
 
 from benchmarks.core.errors import UserError
-from methods.registry import register
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.corpus import Corpus
+from benchmarks.datasets import fold_of
+from benchmarks.schema import Query
+from methods.api import Index, Ranking, Services
+from methods.registry import MethodConfig, register
 from methods.retrieval.dense import Dense, DenseConfig, dense_work
 from methods.training.stages import card_of
+from methods.work import Lengths, Needs, Work, needs_of, total
 
 
 def trained_by_ark(model: str) -> bool:
@@ -48,3 +58,105 @@ class Ark(Dense):
         config: The checkpoint, and how to search.
         services: As for `Dense`.
     """
+
+
+class ArkFoldsConfig(MethodConfig):
+    """Options of cross-validation: a checkpoint for each fold of the questions."""
+
+    default_extra = "models"
+
+    models: tuple[str, ...] = Field(
+        min_length=2, description="folders of checkpoints of N trainings; the K-th was trained with `fold: -K/N` of its data"
+    )
+    max_length: int | None = Field(None, ge=8, description="longest text in the models' tokens; null: the models' own")
+
+    @property
+    def parts(self) -> list[ArkConfig]:
+        """Return the options of the retriever of each fold."""
+        return [ArkConfig.model_validate({"model": model, "max_length": self.max_length}) for model in self.models]
+
+    def checkpoint_hash(self) -> str:
+        """Return a hash of all weights, in order."""
+        return fingerprint(*(part.checkpoint_hash() for part in self.parts))
+
+    def needed_models(self) -> Needs | None:
+        """Return the checkpoints that must be there."""
+        return needs_of(*self.parts)
+
+    def preflight(self) -> None:
+        """Check that each model is a checkpoint of ARK that was trained without its fold."""
+        for number, part in enumerate(self.parts, 1):
+            part.preflight()
+            expected = f"-{number}/{len(self.models)}"
+            card = card_of(part.model) or {}
+            options = [options.get("fold") for options in card.get("config", {}).get("data_options", {}).values()]
+            if not options or any(fold != expected for fold in options):
+                raise UserError(
+                    f"checkpoint {number} was not trained with fold {expected}, so it may have read what it is asked",
+                    code="checkpoint-of-other-fold",
+                    where=f"ark_folds, models.{number - 1}: {part.model}",
+                    try_this=f"a training whose data_options have fold: {expected}",
+                )
+
+
+def _folds_work(config: ArkFoldsConfig, lengths: Lengths) -> Work:
+    return total(dense_work(part, lengths) for part in config.parts)
+
+
+@register(
+    "ark_folds",
+    kind="retriever",
+    summary="ARK by cross-validation: the checkpoint that was trained without a question's fold answers it",
+    config=ArkFoldsConfig,
+    paper="ARK: answer-centric retriever tuning with a knowledge-graph curriculum (2025)",
+    work=_folds_work,
+)
+class ArkFolds:
+    """Retriever of several checkpoints, one for each fold of the questions.
+
+    Folds follow from the words of a question, so questions must be those of the data: a rewritten one may fall into another fold.
+
+    Args:
+        config: The checkpoints.
+        services: As for `Dense`.
+    """
+
+    def __init__(self, config: ArkFoldsConfig, services: Services) -> None:
+        self._parts = [Ark(part, services) for part in config.parts]
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+        """Build or open the index of each checkpoint."""
+        folders = [None if folder is None else folder / f"fold{number}" for number in range(1, len(self._parts) + 1)]
+        return FoldsIndex([part.index(corpus, place) for part, place in zip(self._parts, folders, strict=True)])
+
+
+class FoldsIndex:
+    """The indexes of the folds, in order.
+
+    Args:
+        parts: The indexes.
+    """
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self._parts = parts
+        self.notes: Mapping[str, Any] = parts[0].notes
+
+    def _own(self, queries: Sequence[Query]) -> dict[int, list[int]]:
+        """Return the positions of the queries of each fold, from 1."""
+        results: dict[int, list[int]] = {}
+        for position, query in enumerate(queries):
+            results.setdefault(fold_of(query.text, len(self._parts)), []).append(position)
+        return results
+
+    def build_for(self, queries: Sequence[Query]) -> None:
+        """Divide the queries of each fold into batches."""
+        for fold, positions in self._own(queries).items():
+            self._parts[fold - 1].build_for([queries[position] for position in positions])
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        """Rank passages for each query with the checkpoint that was trained without its fold."""
+        results: dict[int, Ranking] = {}
+        for fold, positions in self._own(queries).items():
+            rankings = self._parts[fold - 1].retrieve([queries[position] for position in positions], k)
+            results |= dict(zip(positions, rankings, strict=True))
+        return [results[position] for position in range(len(queries))]

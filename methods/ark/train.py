@@ -12,11 +12,12 @@ import numpy as np
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import file_sha256, fingerprint
+from benchmarks.sources import data_path
 from methods.ark.alignment import AlignmentRow, Terms, aligned, kept_out, positives, row_of
 from methods.ark.config import PRESETS, STAGES, ArkTrainingConfig
 from methods.ark.data import Document, Material, TrainRow, check_rows, documents_of, load_benchmarks, load_material, plan, write_rows
 from methods.ark.loss import batch_of
-from methods.ark.negatives import Augmented, Embedder, GraphQueries, Mined, QuerySource, mine, random_pool, rows_of
+from methods.ark.negatives import Augmented, Embedder, Mined, QuerySource, mine, query_source, random_pool, rows_of
 from methods.ark.tower import Prompts, Tower, load_tower, prompts_of
 from methods.flow import in_order
 from methods.graphs.chunking import ChunkConfig
@@ -57,6 +58,8 @@ def write_card(folder: Path, stage: str, config: ArkTrainingConfig, figures: Map
         "positives": "the data's evidence",
         **figures,
     }
+    if config.augments and not config.makes_graphs:
+        facts["augmented queries"] = "written by a large language model (recorded)"
     if config.scores:
         weights = ", ".join(f"{part.weight:g}" for part in (config.score.f, config.score.b, config.score.v))
         facts |= {"positives": f"{config.score.positives} per question", "scorer": f"`{config.score.scorer}`"}
@@ -216,6 +219,15 @@ class Preparation:
         manifest.counts |= {"documents": len(self.material.documents), "chunks": len(self.material.texts), "questions": len(self.positives)}
         if self.source is not None:
             without = sum(not (item.large or item.small) for item in self.augmented.values())
+            if self.augmented and without == len(self.augmented):
+                raise UserError(
+                    f"none of the {without:,} questions has augmented queries",
+                    code="no-augmented-queries",
+                    where="queries" if self.config.makes_graphs else f"queries.path: {self.config.queries.path}",
+                    try_this="mine.source: question, if the graph gives no queries"
+                    if self.config.makes_graphs
+                    else "the file of these questions",
+                )
             manifest.counts["questions_without_queries"] = without
         manifest.save()
 
@@ -351,7 +363,7 @@ def _needs(config: ArkTrainingConfig) -> Needs:
         config.encoder,
         (config.score.causal.served or config.score.causal) if config.scores and (config.score.f.weight or config.score.b.weight) else None,
         config.vector_encoder if config.scores and config.score.v.weight else None,
-        similarity.encoder if config.augments and similarity.enabled else None,
+        similarity.encoder if config.makes_graphs and similarity.enabled else None,
         *config.llms,
     )
 
@@ -360,7 +372,7 @@ def _work(config: ArkTrainingConfig, of: LengthsOf) -> list[StageWork]:
     """Chunks are scored, graphs and queries written; then questions with their positives and negatives, stage by stage."""
     data = known_data(config, of)
     prepared = total(_scored(config, lengths) for lengths in data) if config.scores else Work()
-    if config.augments:
+    if config.makes_graphs:
         key = fingerprint(
             "ark", config.data, *(part.model_dump(mode="json") for part in (config.kg, config.neighborhood.seeds, config.queries))
         )
@@ -478,10 +490,12 @@ class ArkTraining:
         process = accelerator(config.train.precision, services.device)
         material = load_material(config)
         terms = Terms(config, str(process.device), services.folder("alignment"), services.folder("embeddings"), services)
-        source = (self._source or GraphQueries(config, context.work, services)) if config.augments else None
+        source = (self._source or query_source(config, context.work, services)) if config.augments else None
         preparation = Preparation(config, material, context.work, terms, source, context.progress)
         options = config.model_dump(mode="json")
-        manifest = Manifest.open(context.work, fingerprint(options, material.fingerprints), options)
+        # A file that takes another's place is another input.
+        fingerprints = (*material.fingerprints, *(f"{option}: {file_sha256(data_path(name))}" for option, name in config.files.items()))
+        manifest = Manifest.open(context.work, fingerprint(options, fingerprints), options)
         preparation.score(process)
         wait(process)
         with first(process):
@@ -490,7 +504,7 @@ class ArkTraining:
         for name in config.stages_of(STAGES):
             begin = partial(self._begin, name, tuple(parents), preparation, context, process)
             base = (parents[-1].model, parents[-1].revision)
-            yield from train_stage(name, config, base, material.fingerprints, context, process, begin)
+            yield from train_stage(name, config, base, fingerprints, context, process, begin)
             # The card is in the folder before anyone hashes it.
             wait(process)
             update = {"model": str(context.checkpoints / name), "revision": None, "pooling": None}

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import cycle, islice, zip_longest
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.core.fingerprint import content_hash, fingerprint
@@ -38,14 +38,27 @@ class QueriesConfig(MayAskConfig):
 
     choice: ClassVar[str] = "generator"
 
-    generator: Literal["template", "llm"] = Field(
-        "template", description="llm: ask a language model; template: fill sentence patterns, without a model"
+    generator: Literal["template", "llm", "recorded"] = Field(
+        "template",
+        description="llm: ask a language model; template: fill sentence patterns, without a model; recorded: read those that a "
+        "language model wrote earlier from `path`, without a graph",
+    )
+    path: str | None = Field(
+        None,
+        description="the file of generator recorded, JSON Lines: id of the question, size (large, small), queries",
+        exclude_if=lambda value: value is None,
     )
     most: int = Field(MOST, ge=1, le=50, description="queries per question and size")
     llm: Annotated[LLM, defaults(max_tokens=2048, temperature=0.7)] | None = Field(
         None, description="the model of generator llm; paper: Gemini-2.5-Pro"
     )
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
+
+    @model_validator(mode="after")
+    def _has_a_file(self) -> Self:
+        if self.generator == "recorded" and self.path is None:
+            raise ValueError("generator recorded needs path: a file of queries")
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.sources import data_path
 from methods.api import Services, Usage
 from methods.flow import together
 from methods.graphs.chunking import Chunk, ChunkConfig
@@ -33,6 +34,7 @@ from methods.graphs.knowledge_graph import (
     parse,
 )
 from methods.graphs.noun_phrases import NounPhrases
+from methods.graphs.recorded import FileTriples
 from methods.graphs.synthetic import WorldsExtractor
 from methods.models.bounded import mended
 from methods.models.chat import ChatModel, Reply
@@ -52,13 +54,26 @@ class GraphConfig(MayAskConfig):
 
     choice: ClassVar[str] = "extractor"
 
-    extractor: Literal["llm", "worlds", "noun_phrases"] = Field(
-        "worlds", description="llm: ask a language model; worlds: read worlds' sentences; noun_phrases: names by rule, related where near"
+    extractor: Literal["llm", "worlds", "noun_phrases", "file"] = Field(
+        "worlds",
+        description="llm: ask a language model; worlds: read worlds' sentences; noun_phrases: names by rule, related where near; "
+        "file: read the triples of each passage from `file`",
+    )
+    file: str | None = Field(
+        None,
+        description="the file of extractor file, JSON Lines: title and text of a passage, triples",
+        exclude_if=lambda value: value is None,
     )
     llm: Annotated[LLM, defaults(max_tokens=4096)] | None = Field(None, description="the model of extractor llm; paper: Gemini-2.5-Flash")
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
     chunk: ChunkConfig = Field(ChunkConfig.model_validate({}), description="the pieces that are read one by one")
     similarity: SimilarityConfig = SimilarityConfig.model_validate({})
+
+    @model_validator(mode="after")
+    def _has_a_file(self) -> Self:
+        if self.extractor == "file" and self.file is None:
+            raise ValueError("extractor file needs file: passages with their triples")
+        return self
 
 
 class Extractor(Protocol):
@@ -257,8 +272,10 @@ def triple_records(reply: str, malformed: Counter[str] | None = None) -> Records
     return Records((), tuple(relations), lost, Counter({"triples": 1}) if read.repaired else Counter())
 
 
-def extractor_of(config: GraphConfig, services: Services) -> WorldsExtractor | NounPhrases | LLMExtractor:
+def extractor_of(config: GraphConfig, services: Services) -> WorldsExtractor | NounPhrases | LLMExtractor | FileTriples:
     """The extractor that options name."""
+    if config.extractor == "file":
+        return FileTriples(data_path(config.file or ""))
     if (llm := config.active_llm) is None:
         return NounPhrases() if config.extractor == "noun_phrases" else WorldsExtractor()
     model = open_llm(llm, services, role="knowledge graph")

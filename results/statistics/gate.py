@@ -61,9 +61,11 @@ def clusters_needed(pilot: Tested, effect: float, *, power: float = POWER, level
         raise ValueError(f"power and level lie between 0 and 1, got {power} and {level}")
 
     def shown(count: int) -> bool:
-        seen = float(pilot.scaled(count / clusters / ratio).detectable(power, level)[0])
-        return math.isnan(seen) or seen <= abs(effect)
+        # NaN: of so few clusters nothing is known.
+        return float(pilot.scaled(count / clusters / ratio).detectable(power, level)[0]) <= abs(effect)
 
+    if math.isnan(float(pilot.detectable(power, level)[0])):
+        return math.ceil(2 * max(ratio, 1.0))
     return _smallest(shown, math.ceil(2 * max(ratio, 1.0)))
 
 

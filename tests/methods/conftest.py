@@ -363,6 +363,7 @@ def offline_options(
         "splade": {"model": tiny_splade},
         "colbert": {"model": tiny_colbert},
         "ark": {"model": tiny_encoder},
+        "ark_folds": {"models": [tiny_encoder, tiny_encoder]},
         **{name: {**graph, "extractor": "noun_phrases"} for name in ("hipporag", "hipporag2", "lightrag", "graphrag")},
         "linear_rag": graph,
         "memorag": {**graph, "llm": llm},

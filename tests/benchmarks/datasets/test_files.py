@@ -254,6 +254,38 @@ def test_two_documents_with_one_id_are_refused_or_skipped(tmp_path: Path) -> Non
     assert (len(benchmark.corpus), len(benchmark.skipped)) == (1, 1)
 
 
+def test_documents_without_ids_are_named_by_their_row(tmp_path: Path) -> None:
+    documents = write(tmp_path / "d.jsonl", '{"title": "A", "text": "one"}\n{"title": "A", "text": "two"}\n')
+    questions = write(tmp_path / "q.jsonl", '{"question": "Which?", "supporting": [1]}\n')
+    options = {"documents": str(documents), "document_fields": {"id": "#"}, "fields": {"evidence": "supporting"}, "chunker": "whole"}
+    benchmark = read(questions, **options)
+    assert [passage.text for passage in benchmark.corpus.get(benchmark.questions[0].evidence)] == ["two"]
+    write(documents, '{"title": "A"}\n{"title": "A", "text": "two"}\n')
+    with raises("bad-record", "line 1"):
+        read(questions, **options, skip_bad=True)
+
+
+def test_folds_divide_the_questions_and_the_rest_shares_no_gold_with_a_fold(tmp_path: Path) -> None:
+    documents = write(tmp_path / "d.jsonl", "".join(f'{{"id": {n}, "text": "document {n}"}}\n' for n in range(20)))
+    rows = [f'{{"id": "q{n}", "question": "Question {n}?", "gold": ["{n % 20}"]}}\n' for n in range(40)]
+    options = {"documents": str(documents), "fields": {"evidence": "gold", "answers": None}}
+    questions = write(tmp_path / "q.jsonl", "".join(rows))
+    inside = [read(questions, **options, fold=f"{part}/3") for part in (1, 2, 3)]
+    assert sorted(q.id for fold in inside for q in fold.questions) == sorted(f"q{n}" for n in range(40))
+    for part, fold in enumerate(inside, 1):
+        rest = read(questions, **options, fold=f"-{part}/3")
+        inside_gold, rest_gold = ({name for q in benchmark.questions for name in q.evidence} for benchmark in (fold, rest))
+        assert inside_gold.isdisjoint(rest_gold)
+        others = {q.id for other in inside if other is not fold for q in other.questions}
+        assert {q.id for q in rest.questions} < others
+        counts = rest.extra["counts"]
+        assert len(rest.questions) + counts["questions_sharing_evidence"] == len(others)
+        assert rest.extra["variant"] != fold.extra["variant"]
+    for wrong in ("0/3", "4/3", "1/1", "one"):
+        with raises("bad-option"):
+            read(questions, **options, fold=wrong)
+
+
 def test_gold_that_matches_nothing_is_refused_and_a_part_of_it_reported(tmp_path: Path, docs: Path) -> None:
     with raises("gold-matches-nothing", "q.csv"):
         read(write(tmp_path / "q.csv", "question,source\nWho?,handbook.pdf\n"), documents=str(docs))

@@ -73,10 +73,11 @@ def test_every_step_is_shown(question_and_corpus: tuple[Question, Corpus], train
 
 
 def test_what_cannot_be_explained_is_refused(
-    question_and_corpus: tuple[Question, Corpus], training: dict[str, Any], tmp_path: Path
+    question_and_corpus: tuple[Question, Corpus], training: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question, corpus = question_and_corpus
     config = ArkExplainConfig(training=training)
+    monkeypatch.setattr("methods.ark.data.WHOLE", len(corpus) - 1)
     with raises("question-without-gold"):
         explain(replace(question, answers=()), corpus, config, Services(device="cpu"))
     with raises("question-without-document"):

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from benchmarks.schema import Passage, Question, passage_id
 from methods.ark.config import MineConfig
 from methods.ark.data import Document, Piece, TrainRow, check_rows, document_text, pieces_of, write_rows
-from methods.ark.negatives import eligible, mine, random_pool, rows_of, union
+from methods.ark.negatives import Augmented, RecordedQueries, eligible, mine, random_pool, rows_of, union
+from methods.flow import run
 from methods.graphs.chunking import ChunkConfig
 from tests.support.errors import raises
 
@@ -143,3 +144,10 @@ def test_a_document_is_cut_anew_or_taken_by_its_passages() -> None:
     cut = pieces_of("d", passages, ChunkConfig(unit="word", size=4, overlap=1))
     assert [piece.text for piece in cut] == ["One two three. Four", "Four five six.\nSeven", "Seven eight."]
     assert len({piece.id for piece in cut}) == 3
+
+
+def test_recorded_queries_are_cut_and_a_question_without_any_gets_none(tmp_path: Path) -> None:
+    path = tmp_path / "queries.jsonl"
+    path.write_text(json.dumps({"id": "q0", "size": "small", "queries": ["a", "b", "c"]}) + "\n")
+    source = RecordedQueries(path, most=2)
+    assert run(source.queries(document(), document().questions)) == {"q0": Augmented("q0", (), ("a", "b")), "q1": Augmented("q1", (), ())}

@@ -25,7 +25,7 @@ def published(table: str) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if row["table"] == table]
 
 
-@pytest.mark.parametrize("name", [*TABLES, "worlds", "gain", "near", "ablations"])
+@pytest.mark.parametrize("name", [*TABLES, "worlds", "gain", "near", "ablations", "real-kg"])
 def test_every_file_is_valid_and_says_what_is_left_to_published_figures(name: str) -> None:
     loaded = experiment.load(f"ark/{name}")
     assert loaded.reference in {method.name for method in loaded.methods}
@@ -50,6 +50,30 @@ def test_on_real_text_what_is_asked_about_is_not_trained_on(profile: str | None)
     names = [item.partition(":")[0] for item in training.config.data]  # type: ignore[attr-defined]
     assert {*names, benchmark.reference.name} == {"hotpotqa", "2wikimultihopqa", "musique"}
     assert not training.config.scores  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("name", "profile"), [("real-kg", None), ("near", "paper")])
+def test_stages_have_the_papers_proportions_of_rates_steps_and_negatives(name: str, profile: str | None) -> None:
+    for plan in experiment.load(f"ark/{name}", profile=profile).trainings:
+        options: Any = plan.config
+        first, *later = (epochs * rate for epochs, rate in zip(options.train.epochs, options.train.learning_rate, strict=True))
+        assert sum(later) / first == pytest.approx(7 / 3)
+        assert options.mine.sample == options.mine.top_k == 20
+        assert options.loss.in_batch == ("positives", "none", "none")
+
+
+@pytest.mark.parametrize("profile", [None, "template", "tiny"])
+def test_each_fold_is_asked_of_the_training_without_it(profile: str | None, tmp_path: Path) -> None:
+    loaded = experiment.load("ark/real-kg", profile=profile, store=tmp_path)
+    folds: dict[str, str | None] = {}
+    for plan in loaded.trainings:
+        options: Any = plan.config
+        folds[str(plan.folder(tmp_path))] = options.data_options["files"].get("fold")
+        recorded = plan.name.startswith(("recorded", "control"))
+        assert options.queries.generator == ("recorded" if recorded else "template")
+    for method in loaded.methods:
+        models = getattr(method.composition.method.config, "models", ())
+        assert [folds[str(Path(model).parent)] for model in models] == [f"-{k}/{len(models)}" for k in range(1, len(models) + 1)]
 
 
 def test_the_released_protocol_is_a_profile_of_table_2() -> None:

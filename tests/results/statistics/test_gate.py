@@ -202,6 +202,14 @@ def test_as_many_clusters_as_needed_make_the_effect_detectable() -> None:
     assert reach() == pytest.approx(stats.norm.ppf(0.975) + stats.norm.ppf(0.8))
 
 
+def test_a_pilot_whose_first_clusters_are_alike_does_not_need_two_clusters() -> None:
+    candidate, reference = np.random.default_rng(0).choice([0, 0.5, 1], (2, 98))
+    candidate[:2] = reference[:2] = 1
+    needed = clusters_needed(paired(candidate, reference), 0.02)
+    assert needed is not None
+    assert needed > 1_000
+
+
 def test_questions_that_share_a_cluster_are_worth_less() -> None:
     rng = np.random.default_rng(5)
     delta = np.repeat(rng.normal(0, 0.3, 20), 10) + rng.normal(0, 0.05, 200)

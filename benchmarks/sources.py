@@ -42,6 +42,15 @@ def data_folder() -> Path | None:
     return Path(named).expanduser() if named else None
 
 
+def data_path(named: str) -> Path:
+    """Return the path that an option names; a relative one that the working folder does not have is looked for in RAGMETER_DATA."""
+    path = Path(named).expanduser()
+    root = data_folder()
+    if root is None or path.is_absolute() or path.exists():
+        return path
+    return root / path if (root / path).exists() else path
+
+
 class NotThere(UserError):
     """A split that no local file holds."""
 
@@ -52,7 +61,7 @@ def no_such_path(reference: DataReference, path: Path) -> UserError:
         f"the file or folder for {reference} does not exist",
         code="missing-file",
         where=str(path),
-        try_this=f"correct the option path (in an experiment config: {{path: FILE}}, relative to {Path.cwd()}); "
+        try_this=f"correct the option path (in an experiment config: {{path: FILE}}, relative to {Path.cwd()} or RAGMETER_DATA); "
         f"`ragmeter list datasets {reference.name}` says where else it is looked for",
     )
 
@@ -84,7 +93,7 @@ def found_locally(
     """
     wanted = key(reference)
     if config.path is not None:
-        path = Path(config.path).expanduser()
+        path = data_path(config.path)
         position = archive_of(path)
         if position is not None or (path.is_file() and not is_zip(path)):
             _check_name(path, reference, wanted, patterns)

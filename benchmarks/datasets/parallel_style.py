@@ -12,6 +12,7 @@ from collections import Counter
 from pydantic import Field
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.random import Draws
 from benchmarks.corpus import CorpusBuilder
 from benchmarks.datasets import said
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
@@ -66,6 +67,7 @@ class ParallelConfig(DatasetConfig):
     )
     id: str | None = Field("id", description="field of a record's id; null: its number in the file")
     title: str | None = Field(None, description="field of the title that all texts of a record share")
+    per_record: int | None = Field(None, ge=1, description="at most this many questions per record, drawn by its id; null: all")
 
 
 @register("parallel_style", card=CARD, version=VERSION, config=ParallelConfig, subsets=("bible", "own"), default_split="test")
@@ -90,13 +92,20 @@ def load(reference: DataReference, config: ParallelConfig) -> Benchmark:
             )
         positions[record.id] = record.id
         builder.add(passage for passage in record.formal if passage.text.strip())
-        questions += _questions(record, query, counts)
+        questions += _drawn(_questions(record, query, counts), record, config.per_record)
         for rewriting in record.rewritings("people"):
             if rewriting.style != "query":
                 known = pairs.setdefault((rewriting.formal.id, rewriting.style), rewriting)
                 counts["shared_texts"] += known.styled != rewriting.styled
     extra = {**said(counts, NOTES), "pairs": tuple(pairs.values())}
     return Benchmark(reference, VERSION, CARD, questions, builder.build(), tuple(skipped), extra)
+
+
+def _drawn(questions: list[Question], record: Parallel, most: int | None) -> list[Question]:
+    if most is None or len(questions) <= most:
+        return questions
+    places = Draws("parallel questions", record.id).sample(range(len(questions)), most)
+    return [questions[place] for place in sorted(places)]
 
 
 def _questions(record: Parallel, query: str, counts: Counter[str]) -> list[Question]:

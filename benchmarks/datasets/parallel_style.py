@@ -104,8 +104,8 @@ def load(reference: DataReference, config: ParallelConfig) -> Benchmark:
 def _drawn(questions: list[Question], record: Parallel, most: int | None) -> list[Question]:
     if most is None or len(questions) <= most:
         return questions
-    places = Draws("parallel questions", record.id).sample(range(len(questions)), most)
-    return [questions[place] for place in sorted(places)]
+    chosen = Draws("parallel questions", record.id).sample(range(len(questions)), most)
+    return [questions[position] for position in sorted(chosen)]
 
 
 def _questions(record: Parallel, query: str, counts: Counter[str]) -> list[Question]:

@@ -26,7 +26,7 @@ from benchmarks.styles.pairs import ANY, Rewriting, restyled
 from benchmarks.text import tokens
 
 VERSION = 1
-STYLE, BY = "informal", "recorded"
+STYLE, BY = "informal", "llm-recorded"
 """The style of the rewrites, and the name of their writer in style pairs."""
 STATED = "rewrites written by a large language model (recorded)"
 
@@ -125,7 +125,7 @@ def _rewriting(record: Record, reference: DataReference, source: _Source) -> Rew
     if record.text("title") != passage.title:
         raise record.problem(f"the title is {record.text('title')!r}, and that of the passage {passage.title!r}", "title")
     if record.field("gold", bool) != evidence:
-        raise record.problem(f"gold is {not evidence}, and the source says {evidence}".lower(), "gold")
+        raise record.problem(f"gold is {str(not evidence).lower()}, but the source says {str(evidence).lower()}", "gold")
     return Rewriting(ANY, passage, STYLE, restyled(passage, record.worded("informal", None)), BY)
 
 
@@ -180,8 +180,8 @@ def _contexts(reference: DataReference, config: RewrittenConfig) -> _Source:
         titled = [item for item in candidates if item.title == record.text("title")]
         at = int(position)
         passage = candidates[at] if at < len(candidates) else None
-        if passage not in titled:
-            passage = titled[0] if len(titled) == 1 else passage
+        if len(titled) == 1:
+            (passage,) = titled
         if passage is None:
             raise record.problem(f"question {identifier} has no passage {position}", "id", f"less than {len(candidates)}")
         return passage, passage.id in question.evidence
@@ -225,16 +225,16 @@ class _Nearest:
 
     def candidates(self, question: Question, size: int) -> tuple[str, ...]:
         """Return the ids of the evidence and of the best other passages, the best first."""
-        asked = sorted(set(tokens(question.text)))
-        scores = {name: self._score(asked, place) for place, name in enumerate(self._ids)}
+        query_words = sorted(set(tokens(question.text)))
+        scores = {name: self._score(query_words, place) for place, name in enumerate(self._ids)}
         others = sorted((name for name in self._ids if name not in question.evidence), key=lambda name: -scores[name])
         chosen = (*question.evidence, *others[: max(0, size - len(question.evidence))])
         return tuple(sorted(chosen, key=lambda name: (-scores[name], name)))
 
-    def _score(self, asked: Sequence[str], place: int) -> float:
+    def _score(self, query_words: Sequence[str], place: int) -> float:
         words, length = self._words[place], self._lengths[place]
         norm = self.K1 * (1 - self.B + self.B * length / self._mean)
-        return sum(self._weight(word) * words[word] * (self.K1 + 1) / (words[word] + norm) for word in asked if word in words)
+        return sum(self._weight(word) * words[word] * (self.K1 + 1) / (words[word] + norm) for word in query_words if word in words)
 
     def _weight(self, word: str) -> float:
         held = self._holding[word]

@@ -71,14 +71,15 @@ def test_the_bases_own_versions_can_be_mixed(native, tmp_path: Path):
         assert question.evidence[0] in question.candidates
 
 
-def test_per_record_draws_questions_and_keeps_their_candidates(tmp_path: Path, native):
-    path = str(tmp_path / "bible.jsonl")
-    Path(path).write_text("".join(json.dumps(row) + "\n" for row in native[:8]), "utf-8")
-    every, drawn = (load("parallel_style", {"path": path, **more}) for more in ({}, {"per_record": 2}))
-    assert Counter(question.metadata["record"] for question in drawn.questions) == {row["id"]: 2 for row in native[:8]}
+def test_hardest_asks_for_the_texts_that_are_most_like_another(tmp_path: Path):
+    path = tmp_path / "parallel.jsonl"
+    formal = ["The sons of Ham were four.", "It rained.", "The sons of Shem were five.", "They went out."]
+    path.write_text(json.dumps({"id": "a", "formal": formal, "informal": ["one", "two", "three", "four"]}) + "\n", "utf-8")
+    every, hard = (load("parallel_style/own", {"path": str(path), **more}) for more in ({}, {"hardest": 2}))
+    assert [question.text for question in hard.questions] == ["one", "three"]
     known = {question.id: question for question in every.questions}
-    assert all(known[question.id] == question for question in drawn.questions)
-    assert drawn.corpus.fingerprint == every.corpus.fingerprint
+    assert all(known[question.id] == question for question in hard.questions)
+    assert hard.corpus.fingerprint == every.corpus.fingerprint
 
 
 def test_any_records_with_paired_fields_load(tmp_path: Path):

@@ -235,7 +235,7 @@ def test_without_the_data_the_error_says_which(monkeypatch: pytest.MonkeyPatch, 
         tasks_of(experiment.load("sark/table2"))
 
 
-REAL = {None: "musique", "hotpotqa": "hotpotqa", "2wiki": "2wikimultihopqa", "pilot": "musique", "tiny": "musique"}
+REAL = {None: "musique", "hotpotqa": "hotpotqa", "2wiki": "2wikimultihopqa", "tiny": "musique"}
 
 
 @pytest.mark.parametrize("profile", REAL)

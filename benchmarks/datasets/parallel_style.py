@@ -8,6 +8,7 @@ records of parallel texts (`styles.parallel`).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from pydantic import Field
 
@@ -15,10 +16,11 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import CorpusBuilder
 from benchmarks.datasets import said
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
-from benchmarks.schema import Question
+from benchmarks.schema import Passage, Question
 from benchmarks.sources import find_file
 from benchmarks.styles.pairs import Fields, Parallel, Rewriting, read_parallel
 from benchmarks.styles.rules import FORMAL
+from benchmarks.text import tokens
 
 VERSION = 1
 
@@ -66,6 +68,9 @@ class ParallelConfig(DatasetConfig):
     )
     id: str | None = Field("id", description="field of a record's id; null: its number in the file")
     title: str | None = Field(None, description="field of the title that all texts of a record share")
+    hardest: int | None = Field(
+        None, ge=1, description="this many questions per record: those whose texts share most words with another text of it; null: all"
+    )
 
 
 @register("parallel_style", card=CARD, version=VERSION, config=ParallelConfig, subsets=("bible", "own"), default_split="test")
@@ -90,13 +95,28 @@ def load(reference: DataReference, config: ParallelConfig) -> Benchmark:
             )
         positions[record.id] = record.id
         builder.add(passage for passage in record.formal if passage.text.strip())
-        questions += _questions(record, query, counts)
+        questions += _hardest(_questions(record, query, counts), record.formal, config.hardest)
         for rewriting in record.rewritings("people"):
             if rewriting.style != "query":
                 known = pairs.setdefault((rewriting.formal.id, rewriting.style), rewriting)
                 counts["shared_texts"] += known.styled != rewriting.styled
     extra = {**said(counts, NOTES), "pairs": tuple(pairs.values())}
     return Benchmark(reference, VERSION, CARD, questions, builder.build(), tuple(skipped), extra)
+
+
+def _hardest(questions: list[Question], formal: Sequence[Passage], most: int | None) -> list[Question]:
+    """Return the questions whose evidence is most similar to another formal text, by the Jaccard index of their words."""
+    if most is None or len(questions) <= most:
+        return questions
+    words = {passage.id: frozenset(tokens(passage.text)) for passage in formal}
+
+    def nearest(question: Question) -> float:
+        (own,) = question.evidence
+        similar = (len(words[own] & words[other]) / max(1, len(words[own] | words[other])) for other in words if other != own)
+        return max(similar, default=0.0)
+
+    kept = sorted(range(len(questions)), key=lambda position: -nearest(questions[position]))[:most]
+    return [questions[position] for position in sorted(kept)]
 
 
 def _questions(record: Parallel, query: str, counts: Counter[str]) -> list[Question]:

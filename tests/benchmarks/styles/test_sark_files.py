@@ -71,6 +71,17 @@ def test_the_bases_own_versions_can_be_mixed(native, tmp_path: Path):
         assert question.evidence[0] in question.candidates
 
 
+def test_hardest_asks_for_the_texts_that_are_most_like_another(tmp_path: Path):
+    path = tmp_path / "parallel.jsonl"
+    formal = ["The sons of Ham were four.", "It rained.", "The sons of Shem were five.", "They went out."]
+    path.write_text(json.dumps({"id": "a", "formal": formal, "informal": ["one", "two", "three", "four"]}) + "\n", "utf-8")
+    every, hard = (load("parallel_style/own", {"path": str(path), **more}) for more in ({}, {"hardest": 2}))
+    assert [question.text for question in hard.questions] == ["one", "three"]
+    known = {question.id: question for question in every.questions}
+    assert all(known[question.id] == question for question in hard.questions)
+    assert hard.corpus.fingerprint == every.corpus.fingerprint
+
+
 def test_any_records_with_paired_fields_load(tmp_path: Path):
     path = tmp_path / "parallel.jsonl"
     path.write_text(

@@ -233,3 +233,35 @@ def test_without_the_data_the_error_says_which(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with raises("no-data-found"):
         tasks_of(experiment.load("sark/table2"))
+
+
+REAL = {None: "musique", "hotpotqa": "hotpotqa", "2wiki": "2wikimultihopqa", "tiny": "musique"}
+
+
+@pytest.mark.parametrize("profile", REAL)
+def test_real_is_trained_on_the_sets_that_are_not_asked_except_by_the_control(profile: str | None) -> None:
+    loaded = experiment.load("sark/real", profile=profile)
+    base = f"rewritten/{REAL[profile]}"
+    assert {plan.config.model_dump()["base"] for plan in loaded.benchmarks} == {base}
+    data = {plan.name: plan.config.model_dump()["data"] for plan in loaded.trainings}
+    sets = {f"rewritten/{name}" for name in ("musique", "hotpotqa", "2wikimultihopqa")}
+    for name, references in data.items():
+        wanted = {base} if name == "control" else sets - {base}
+        assert {reference.partition(":")[0] for reference in references} == wanted
+
+
+@pytest.mark.parametrize("profile", [None, "hotpotqa", "2wiki", "bible"])
+def test_real_asks_both_mirrors_and_trains_three_seeds_that_differ_in_style_alone(profile: str | None) -> None:
+    loaded = experiment.load("sark/real", profile=profile)
+    assert [plan.config.model_dump()["restyled"] for plan in loaded.benchmarks] == ["evidence", "distractors"]
+    with_sat, without = ([plan.config.model_dump() for plan in loaded.trainings if plan.name == name] for name in ("SARK", "without SAT"))
+    assert [config["seed"] for config in with_sat] == [config["seed"] for config in without] == [0, 1, 2]
+    for one, other in zip(with_sat, without, strict=True):
+        assert {key for key in one if one[key] != other[key]} == {"loss"}
+        assert {key for key in one["loss"] if one["loss"][key] != other["loss"][key]} == {"styles"}
+
+
+def test_real_data_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
+    with raises("no-data-found", where="recorded"):
+        tasks_of(experiment.load("sark/real"))

@@ -6,7 +6,7 @@ If a card states the number of questions, the card's number counts. Measured on 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.datasets import longbench
@@ -66,7 +66,7 @@ _PLAIN: Mapping[str, Typical] = {
 
 def typical(reference: DataReference) -> Typical | None:
     """Return what a dataset typically looks like; None if nothing is known of it."""
-    makers = {"longbench": _longbench, "ultradomain": _ultradomain, "clara_stages": _clara}
+    makers = {"longbench": _longbench, "ultradomain": _ultradomain, "clara_stages": _clara, "rewritten": _rewritten}
     maker = makers.get(reference.name)
     if maker is not None:
         return maker(reference.subset or "")
@@ -87,6 +87,11 @@ def _ultradomain(subset: str) -> Typical:
     shared = {"legal": 4.7, "fin": 4.7, "mix": 2.1}.get(subset, 9.0)
     reading = {**longbench.reading("qasper"), "max_new_tokens": 512}
     return Typical(30, max(1, -(-length // CHUNK_TOKENS)), CHUNK_TOKENS, shared, 85, reading=reading)
+
+
+def _rewritten(subset: str) -> Typical:
+    # Questions whose evidence was rewritten, of the samples that the rewrites were recorded for.
+    return replace(_PLAIN[subset], candidates=20, questions={"musique": 100, "hotpotqa": 50, "2wikimultihopqa": 40}[subset])
 
 
 def _clara(subset: str) -> Typical:

@@ -89,7 +89,8 @@ def stated(
     base = base_of(reference, config)
     source = reference if base is None else base[0]
     usual, questions = typical(source), stated_questions(source)
-    questions = getattr(config, "documents", None) or questions
+    documents = getattr(config, "documents", None)
+    questions = documents if isinstance(documents, int) else questions
     if questions is not None and limit is not None:
         questions = min(questions, limit)
     if usual is None:

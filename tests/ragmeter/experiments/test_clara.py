@@ -44,7 +44,7 @@ def subsets(loaded: Experiment) -> set[str]:
 def test_every_table_and_figure_that_is_an_experiment_is_there() -> None:
     tables = {f"clara/table{number}" for number in (2, 3, 4, 5, 6, 7, 8, 12, 13, 14, 15, 17, 18, "18-compression", 20, 21)}
     figures = {f"clara/figure{number}" for number in (4, 5, 6, 7, 8)}
-    assert set(NAMES) == {*tables, *figures, "clara/released", "clara/worlds", "clara/worlds-long"}
+    assert set(NAMES) == {*tables, *figures, "clara/real", "clara/released", "clara/worlds", "clara/worlds-long"}
 
 
 @pytest.mark.parametrize("name", NAMES)

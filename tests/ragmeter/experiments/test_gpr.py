@@ -212,8 +212,8 @@ def test_without_the_data_the_error_says_which(monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize("profile", [None, "tiny"])
 def test_real_data_are_asked_by_hops_and_only_the_control_trains_on_what_is_asked(tmp_path: Path, profile: str | None) -> None:
     loaded = load("real", tmp_path, profile)
-    asked = [(plan.reference.name, plan.config.model_dump()["hops"]) for plan in loaded.benchmarks]
-    assert asked == [(name, hops) for name in ("webqsp", "cwq") for hops in (1, 2)]
+    wanted = [(plan.reference.name, plan.config.model_dump()["hops"]) for plan in loaded.benchmarks]
+    assert wanted == [(name, hops) for name in ("webqsp", "cwq") for hops in (1, 2)]
     assert {str(plan.setting) for plan in loaded.benchmarks} == {f"graph(scope={'question' if profile else 'split'})"}
     read = {plan.name: plan.config.model_dump()["graph_options"]["webqsp"]["ids"] for plan in loaded.trainings}
     tested = loaded.benchmarks[0].config.model_dump()["ids"]
@@ -225,6 +225,6 @@ def test_real_data_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytes
     loaded = load("real", tmp_path)
     with raises("missing-file", where="questions.path: recorded/gpr_questions.tsv"):
         loaded.trainings[0].config.preflight()
-    asked = loaded.benchmarks[0]
+    wanted = loaded.benchmarks[0]
     with raises("missing-file", where="extra/webqsp_half.jsonl"):
-        registry.load(asked.reference, asked.config)
+        registry.load(wanted.reference, wanted.config)

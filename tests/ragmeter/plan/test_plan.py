@@ -32,6 +32,8 @@ MADE_SLOWLY = {"gpr/worlds", "gpr/ablations", "sark/ablations"}
 """Experiments on many different worlds, of which a few questions each are made."""
 MADE_FIRST = {"clara/real": ["./real-base"]}
 """Bases that a tool makes; their size is unknown before."""
+COUNTED_LATER = {"ark/real-kg"}
+"""Experiments on files of questions, which are counted once the files are there."""
 NOT_HERE = {"ark/table2", "ark/table7", "clara/table3", "clara/table6", "sark/table1", "gpr/table1"}
 
 
@@ -80,12 +82,14 @@ def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: 
     assert {row.key["training"] for row in result.stages} == {plan.name for plan in loaded.trainings}
     assert not store.exists()
     # Nothing is silently nothing: a row without questions or lengths says so, and all models have a known size.
-    for row in result.tasks:
+    for row in result.tasks if name not in COUNTED_LATER else ():
         assert row.key["questions"] > 0
         assert row.origin in ("sampled", "stated", "counted")
         assert row.work.bytes > 0
     assert [model.model for model in result.models if not model.known] == MADE_FIRST.get(name, [])
-    assert name in MADE_FIRST or not [reason for reason in result.totals["all"].unknown if "unknown" in reason or "states no" in reason]
+    assert name in (*MADE_FIRST, *COUNTED_LATER) or not [
+        reason for reason in result.totals["all"].unknown if "unknown" in reason or "states no" in reason
+    ]
     models = [item.what for item in result.missing if item.kind == "model"]
     if name in NOT_HERE:
         assert "data" in {item.kind for item in result.missing}

@@ -65,6 +65,7 @@ def test_every_kind_is_listed_as_text_and_as_json(tmp_path: Path) -> None:
         json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_listing_and_scoring_need_no_model_package() -> None:
     code = (
         "import sys\n"
@@ -86,6 +87,7 @@ def test_listing_and_scoring_need_no_model_package() -> None:
     assert "em(rules=squad)#v1" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_users_mistake_is_an_error_with_place_and_remedy_and_exit_code_two(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text("name: x\nbenchmarks: [{id: worlds/multihop}]\nmethods:\n  - {id: bm52}\n")

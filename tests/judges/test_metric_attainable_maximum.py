@@ -218,6 +218,8 @@ def test_every_split_that_the_samples_folder_holds_is_tried_or_has_no_gold(data_
     for position in (availability(split) for entry in DATASETS for split in splits(entry)):
         if position.state != LOCAL or position.reference in tried:
             continue
+        if position.reference.name == "rewritten":  # its questions and gold are those of three others, which are tried
+            continue
         files = {path.name for path in position.paths}
         named = {Path(name).name for name in SAMPLES}
         # Several splits may read one file: HotpotQA's train by both settings, NQ-open's dev as DPR's test.

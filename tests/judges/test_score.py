@@ -155,6 +155,7 @@ outcomes = st.sampled_from(["answered", "answered", "failed", "missing"])
 runs = st.lists(st.tuples(called_a_model, answers, st.lists(passages, max_size=5), outcomes), max_size=6)
 
 
+@pytest.mark.slow
 @given(runs)
 def test_no_run_breaks_an_invariant(rows):
     queries = [row[0] for row in rows]

@@ -80,6 +80,7 @@ def whole(subset: str) -> dict[str, np.ndarray]:
     return scored(subset, list(range(SIZE + len(ODD))), every_metric())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subset", WORLDS)
 @given(rows=st.lists(st.integers(0, SIZE + len(ODD) - 1), min_size=1, max_size=24))
 @settings(max_examples=6, deadline=None)

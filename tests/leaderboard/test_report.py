@@ -268,6 +268,7 @@ def test_a_report_says_where_each_runs_numbers_come_from(html: str, filled: Path
     assert "machine none" in response
 
 
+@pytest.mark.slow
 def test_the_report_has_the_matrix_with_every_cell_and_a_table_for_every_judge_and_style(several: Path) -> None:
     store = Store(several)
     name = queries.experiments(store)[0].name

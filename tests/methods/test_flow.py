@@ -64,6 +64,7 @@ def test_what_no_question_can_survive_is_not_tried_one_by_one() -> None:
     assert calls == [8]
 
 
+@pytest.mark.slow
 def test_a_slow_question_holds_up_no_other_and_no_more_than_asked_for_are_under_way() -> None:
     under_way, most = set[int](), 0
 

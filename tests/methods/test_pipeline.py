@@ -130,6 +130,7 @@ def test_questions_are_taken_as_there_is_room_and_batched_by_the_roles_sizes() -
     assert sum(retriever.batches) == 20
 
 
+@pytest.mark.slow
 def test_seconds_of_a_batch_are_shared_and_waiting_stands_apart() -> None:
     class Slow(Echo):
         def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:

@@ -481,6 +481,7 @@ def test_clara_makes_the_published_vectors_of_documents_and_questions(golden: Pa
     record("clara", NUMBERS, len(data["documents"]), len(data["documents"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["Base", "Instruct", "E2E", "E2E-legacy-false"])
 def test_claras_reader_asks_as_published(golden: Path, stage: str, tmp_path: Path) -> None:
     folder = golden / "released" / "clara"
@@ -532,6 +533,7 @@ class CLaRa:
 """
 
 
+@pytest.mark.slow
 def test_a_prompt_of_the_checkpoint_itself_wins_and_ours_and_a_file_can_be_chosen(golden: Path, tmp_path: Path) -> None:
     folder = golden / "released" / "clara"
     shutil.copytree(folder / "Base" / "checkpoint", tmp_path / "source")
@@ -625,6 +627,7 @@ def test_bge_m3_computes_the_published_vectors_and_scores(golden: Path) -> None:
     record("bge_m3", NUMBERS, len(vectors), len(vectors))
 
 
+@pytest.mark.slow
 def test_qwen3_embedding_computes_the_published_vectors(golden: Path) -> None:
     folder = golden / "released" / "qwen3-embedding"
     data, expected = read(folder / "expected.json"), load_file(folder / "expected.safetensors")["vectors"]
@@ -754,6 +757,7 @@ def test_self_rag_reads_the_published_ids(golden: Path) -> None:
     record("self_rag", IDS, len(data["cases"]), len(data["cases"]))
 
 
+@pytest.mark.slow
 def test_self_rag_scores_and_decides_as_published(golden: Path) -> None:
     folder = golden / "released" / "self-rag"
     data = read(folder / "expected.json")

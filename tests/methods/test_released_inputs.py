@@ -227,6 +227,7 @@ AUTHORS = {
 """Hashes, by system."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_odd_inputs_are_read_as_the_authors_code_reads_them(golden: Path, name: str, data_folder: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))

@@ -14,6 +14,7 @@ from ragmeter.plan.gpus import GPUS, memory, seconds
 from ragmeter.runner.sizes import ModelSize
 
 
+@pytest.mark.slow
 def test_each_training_takes_steps_of_its_paper_preset(tmp_path: Path) -> None:
     bench, sizes = Bench("gpu_real", quick=True), Sizes.tiny()
     report = Report(bench, GPUS[1])

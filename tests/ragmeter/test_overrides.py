@@ -71,6 +71,7 @@ def test_a_path_that_means_nothing_is_refused(setting: str, code: str) -> None:
         parsed(setting)
 
 
+@pytest.mark.slow
 def test_a_run_continues_with_the_values_that_it_was_begun_with(tmp_path: Path, call: Callable[..., Any]) -> None:
     (tmp_path / "x.yaml").write_text(FILE)
     store = ("--store", str(tmp_path / "store"))

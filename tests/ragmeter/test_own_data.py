@@ -27,6 +27,7 @@ def test_every_quote_stands_in_a_document(options: dict[str, object]) -> None:
         assert max(end for _, end in span[1].values()) == span[0]
 
 
+@pytest.mark.slow
 def test_the_experiment_compares_both_sizes_of_passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("bm25s")
     monkeypatch.chdir(EXAMPLE)

@@ -154,6 +154,7 @@ def test_it_says_unknown_where_the_world_does_not_answer(truth: WorldTruth) -> N
     assert ask(truth, "Who wrote a question that nobody asked?") == UNKNOWN
 
 
+@pytest.mark.slow
 def test_distractors_alone_never_prove_most_questions(truth: WorldTruth) -> None:
     """The proof looks for names; that must not make insufficient passages sufficient, nor miss the real ones."""
     corpus = truth.benchmarks[0].corpus
@@ -213,6 +214,7 @@ def test_what_is_corrupted_depends_on_the_prompt_alone(truth: WorldTruth) -> Non
         WorldTruth(truth.benchmarks, corruption=20)
 
 
+@pytest.mark.slow
 def test_a_script_is_asked_without_a_server_and_its_rows_say_so(tmp_path: Path) -> None:
     def answered(**options: Any) -> list[Prediction]:
         llm = {"scripted": REFERENCE, **options}

@@ -23,6 +23,7 @@ def read(name: str) -> Any:
     return yaml.safe_load((EXAMPLE / name).read_text())
 
 
+@pytest.mark.slow
 def test_the_experiment_runs_at_a_server_with_the_options_of_the_example(tmp_path: Path) -> None:
     options = read("vllm.yaml")
     server = VLLM(options["served-model-name"], max_model_len=options["max-model-len"])

@@ -148,6 +148,7 @@ def test_malformed_records_of_rows_are_refused(fields: dict[str, object], code: 
     assert detail in finding.positions[0].detail
 
 
+@pytest.mark.slow
 def test_store_keeps_the_record_and_judges_read_the_contexts(store: Store, tmp_path: Path) -> None:
     turns = turns_of([{"role": "user", "text": "Hello"}, {"role": "assistant", "text": "Yes?"}])
     questions = [Question("q1", "And which city?", ("Lyon",), evidence=("p1",), turns=turns), Question("q2", "?", ("x",))]

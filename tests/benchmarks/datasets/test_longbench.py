@@ -139,6 +139,7 @@ def test_answers_that_normalize_to_nothing_are_counted(tmp_path):
     assert benchmark.extra["counts"] == {"questions_with_empty_normal_form": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subset", SIZES)
 def test_every_set_is_read_as_its_authors_do(tmp_path, subset):
     a_set, record = set_of(subset), of_set(subset)

@@ -47,6 +47,7 @@ def test_a_hub_that_does_not_recover_is_given_up(server, fault, says):
     assert caught.value.exit_code == 1
 
 
+@pytest.mark.slow
 def test_a_transfer_that_breaks_off_is_taken_up_where_it_broke(server, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 100_000)
     server.faults.cuts, server.faults.cut_after = 2, 300_000
@@ -54,6 +55,7 @@ def test_a_transfer_that_breaks_off_is_taken_up_where_it_broke(server, monkeypat
     assert [value for value in server.ranges if value] == ["bytes=300000-", "bytes=600000-"]
 
 
+@pytest.mark.slow
 def test_a_server_that_forgets_ranges_does_not_spoil_the_file(server):
     server.faults.cuts, server.faults.cut_after, server.faults.forgets_ranges = 1, 300_000, True
     assert fetch(NAME, ["big.bin"]).paths[0].read_bytes() == BIG

@@ -62,6 +62,7 @@ def test_converting_needs_its_package(folder: Path, monkeypatch: pytest.MonkeyPa
     documents._converter.cache_clear()
 
 
+@pytest.mark.slow
 def test_web_pages_are_converted_in_the_encoding_that_they_state(folder: Path) -> None:
     pytest.importorskip("markitdown")
     page = '<html><head><meta charset="iso-8859-1"><script>x()</script></head><body><h1>Café</h1><p>Open at 8.</p></body></html>'

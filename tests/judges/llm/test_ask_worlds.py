@@ -112,6 +112,7 @@ def test_style_and_content_are_judged_rightly_on_worlds(llm: ModuleType) -> None
     assert [calls[0].key for calls in content[60:62]] == [None, None]
 
 
+@pytest.mark.slow
 def test_an_answer_is_held_against_its_passages(llm: ModuleType) -> None:
     with WorldTruth.of("worlds/style:test").server().running() as url:
         judge = llm.build("content", url)

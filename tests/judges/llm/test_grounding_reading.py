@@ -76,6 +76,7 @@ def said(parts: Mapping[str, Mapping[str, Any]], repetition: int = 0) -> list[Ju
     return [JudgeCall(part, repetition, "k", Parsed(value)) for part, value in parts.items()]
 
 
+@pytest.mark.slow
 def test_an_answer_that_says_nothing_scores_nothing_and_costs_nothing() -> None:
     made = unreachable()
     blank, failed = one_item(" \n", "9 m"), one_item("9 m", "9 m")

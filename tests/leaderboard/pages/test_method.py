@@ -78,6 +78,7 @@ def test_values_of_every_board_are_those_of_the_boards(filled: Path, synthetic: 
         assert result.cost == expected[result.run.run].cost
 
 
+@pytest.mark.slow
 def test_results_have_the_boards_intervals(tmp_path: Path, large: ModuleType) -> None:
     store = large.fill_large(tmp_path / "store", methods=2, datasets=3, questions=40)
     results = provenance.results_of(store, provenance.runs_of(store, "method-001"), [large.METRIC])

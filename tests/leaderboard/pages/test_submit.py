@@ -50,6 +50,7 @@ def test_a_server_accepts_nothing_unless_it_is_configured_to(app: Start, sent: A
         hand_over(Draft(sent.predictions, sent.card), sent.folder, keep=True)
 
 
+@pytest.mark.slow
 def test_the_page_itself_says_that_the_server_is_read_only(sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     testing = pytest.importorskip("streamlit.testing.v1")
     monkeypatch.delenv(server.VARIABLE, raising=False)
@@ -248,6 +249,7 @@ def test_a_check_that_breaks_off_says_nothing_of_the_machine(
     assert "/secret/path" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_check_is_ended_when_its_time_is_over_and_only_one_goes_on_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "TIME_S", 0.3)
     monkeypatch.setenv(server.VARIABLE, fake("import time; time.sleep(60)"))

@@ -144,6 +144,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_from_documents_to_a_checkpoint_that_sentence_transformers_loads(
     data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path
 ) -> None:

@@ -128,6 +128,7 @@ class Counting(TemplateQuestions):
         return super().generate(batch)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_two_plain_sentence_transformers_that_the_retriever_uses(toy: ModuleType, base: str, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 

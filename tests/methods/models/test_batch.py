@@ -73,6 +73,7 @@ def records(tmp_path: Path) -> list[Path]:
     return files
 
 
+@pytest.mark.slow
 def test_calls_go_in_one_batch_and_their_replies_into_the_cache(ask: Any, server: Batches, tmp_path: Path) -> None:
     replies = ask()
     assert texts(replies) == ["ONE", "TWO", "THREE"]
@@ -185,6 +186,7 @@ ordered(model.ask, [[{"role": "user", "content": text}] for text in ("one", "two
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_submits_nothing_twice(ask: Any, server: Batches, tmp_path: Path) -> None:
     server.held.set()
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, server.url, str(tmp_path / "cache.sqlite")], env=dict(os.environ))

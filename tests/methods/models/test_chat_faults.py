@@ -31,6 +31,7 @@ def _answered(weather: Weather, url: str, **more: Any) -> tuple[list[Any], float
         return loop.run_until_complete(all_of()), loop.time(), model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_one_percent_costs_its_own_time_only(fault: str) -> None:
     weather = Weather(str.upper, _latency, fault, SHARE)
@@ -48,6 +49,7 @@ def test_a_fault_of_one_percent_costs_its_own_time_only(fault: str) -> None:
     assert sum(reply.calls for reply in replies) == sum(weather.tries.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["reset", "503", "429"])
 def test_an_endpoint_that_recovers_is_soon_used_fully_again(fault: str) -> None:
     """It refuses everything from the second second on, for thirty seconds."""

@@ -86,6 +86,7 @@ def test_calls_through_a_faulty_server_end_like_through_a_clean_one(tmp_path: Pa
     assert len(seen["clean"]) == calls - len(refused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PASSING)
 def test_every_passing_fault_is_survived_alone(kind: str) -> None:
     faults = Faults(passing=1.0, kinds=[kind], most_in_a_row=2)
@@ -95,6 +96,7 @@ def test_every_passing_fault_is_survived_alone(kind: str) -> None:
     assert faults.played == {kind: 4}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PASSING)
 def test_a_fault_that_never_passes_ends_with_its_reason(kind: str) -> None:
     reasons = {

@@ -55,6 +55,7 @@ def corpus(*texts: str) -> Corpus:
     return Corpus.of(Passage(passage_id("", text), "", text) for text in texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tensor", "row"), [("word_embeddings.weight", 29000), ("layer.3.output.dense.weight", 7)])
 def test_nan_in_one_row_of_minilm_is_refused_before_anything_is_cached(tensor: str, row: int, tmp_path: Path) -> None:
     folder = damaged(tmp_path / "model", tensor, row)

@@ -100,6 +100,7 @@ def test_without_faiss_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         ApproximateSearch.build(np.ones((3, 4), dtype=np.float32), tmp_path / "i", "hnsw")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "recall"), [("hnsw", 0.95), ("ivfpq", 0.8)])
 def test_sharded_index_finds_most_of_the_best_and_continues_after_a_cut(
     kind: str, recall: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

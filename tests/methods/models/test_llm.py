@@ -40,6 +40,7 @@ def test_an_option_is_an_endpoint_or_local_and_a_mistake_in_it_is_named_without_
     assert isinstance(TypeAdapter(LLM).validate_python({"local": "a", "adapter": "b"}), LocalConfig)
 
 
+@pytest.mark.slow
 def test_local_weights_say_what_the_model_says_alone_whatever_the_company(tiny_llama: str) -> None:
     model = opened(LocalConfig(local=tiny_llama, max_tokens=12, batch_size=2))
     plain = CausalModel(CausalConfig(model=tiny_llama, max_new_tokens=12, batch_size=1), "cpu")

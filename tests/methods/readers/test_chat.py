@@ -148,6 +148,7 @@ def test_replies_come_in_the_order_asked_with_their_cost(server: Server) -> None
     }
 
 
+@pytest.mark.slow
 def test_no_more_calls_are_in_flight_than_allowed(server: Server) -> None:
     server.delay = 0.02
     ask(server, *(f"say {number}" for number in range(20)), concurrency=3)
@@ -327,6 +328,7 @@ def test_the_prompt_holds_question_and_numbered_passages(server: Server) -> None
     assert "assage" not in closed[0] + closed[1]
 
 
+@pytest.mark.slow
 def test_reading_alone_or_in_a_batch_is_the_same(server: Server) -> None:
     queries = [Query(f"q{number}", f"What is number{number}?") for number in range(9)]
     server.faults = lambda prompt, attempt: error(500) if attempt == 1 and "number3" in prompt else None

@@ -49,6 +49,7 @@ def test_candidates_keep_their_scores_and_order(dense: Any, ground: Any) -> None
     assert within.scores == tuple(scores[identifier] for identifier in within.ids)
 
 
+@pytest.mark.slow
 def test_queries_of_a_run_rank_the_same_to_the_bit_in_any_company(dense: Any, ground: Any) -> None:
     queries = [Query(question.query_id, question.text) for question in ground.questions[:6]]
     index, other = dense.index(ground.corpus), dense.index(ground.corpus)

@@ -29,6 +29,7 @@ def ark() -> Any:
     return load_ark(TRAININGS.get("ark").validate({**options, "data_options": SMALL, "validation_options": SMALL}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("read", "expected", "others"),
     [

@@ -123,6 +123,7 @@ class Stopping(Silent):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_resumes_with_the_same_weights(tmp_path: Path) -> None:
     options = config(train={"steps": 3, "batch_size": 2, "micro_batch": 2, "save_every": 1})
     factory = TRAININGS.get("reader").factory

@@ -91,6 +91,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[experiments.Experimen
     return experiment, store
 
 
+@pytest.mark.slow
 def test_a_gain_is_the_boards_difference_to_its_base_and_to_the_best_row_that_is_neither_trained_nor_a_control(
     ran: tuple[experiments.Experiment, Store],
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_gain_is_the_boards_difference_to_its_base_and_to_the_best_row_that_is
     assert gain.to_json()["strongest"]["method"] == gain.strongest.name
 
 
+@pytest.mark.slow
 def test_lines_and_table_fit_two_screens_and_say_where_a_gain_is_not_warranted(
     ran: tuple[experiments.Experiment, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -149,6 +149,7 @@ def test_a_run_against_itself_exits_with_2_and_no_report_shows_a_pass(store: str
     assert "the same run" in allowed.err
 
 
+@pytest.mark.slow
 def test_another_execution_of_the_same_task_is_tested(store: str, ragmeter: Command, gate: Command) -> None:
     assert ragmeter("results", "tag", "first", path("random", "other")).code == 0
     assert ragmeter("run", str(Path(store).with_name("other.yaml")), "-q").code == 0
@@ -175,6 +176,7 @@ def test_warnings_are_in_every_report(gate: Command, tmp_path: Path) -> None:
     assert warning in " ".join(gate(path("random"), path("bm25"), "--metric", "recall@5", "--margin", "1pp").err.split())
 
 
+@pytest.mark.slow
 def test_a_method_is_gated_on_all_benchmarks_of_its_experiment(ragmeter: Command, gate: Command, tmp_path: Path) -> None:
     options = ("--metric", "recall@5", "--metric", "recall@20", "--margin", "5pp", "--margin", "recall@5=2pp", "--json")
     done = gate("several/bm25", "several/drawn", *options, "--comment", str(tmp_path / "gate.md"))
@@ -469,6 +471,7 @@ def test_did_my_checkpoint_regress(tmp_path: Path, call: Command, monkeypatch: p
     assert "config.json" in tampered.err
 
 
+@pytest.mark.slow
 def test_a_gate_counts_the_loss_since_the_anchor_in_every_report(ragmeter: Command, gate: Command, tmp_path: Path) -> None:
     assert ragmeter("results", "tag", "pinned", path("random")).code == 0
     options = ("--metric", "recall@5", "--margin", "1.0pp")

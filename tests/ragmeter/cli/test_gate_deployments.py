@@ -106,6 +106,7 @@ def test_a_known_revision_is_asked_again_when_it_changes_and_passes_when_it_does
     assert "one → two" in comment.read_text()
 
 
+@pytest.mark.slow
 def test_edited_code_of_a_plug_in_is_run_and_regresses(
     tmp_path: Path, plugin: Plugin, ragmeter: Callable[..., Any], gate: Callable[..., Any]
 ) -> None:

@@ -28,6 +28,7 @@ def validator() -> Any:
     return jsonschema.Draft202012Validator(value)
 
 
+@pytest.mark.slow
 def test_every_shipped_experiment_is_valid(validator: Any) -> None:
     for name, text in [*shipped().items(), *((str(path), path.read_text("utf-8")) for path in EXAMPLES)]:
         errors = list(validator.iter_errors(yaml.safe_load(text)))

@@ -54,6 +54,7 @@ def test_what_is_wrong_is_said_of_the_word_that_all_know(options: tuple[str, ...
     assert response in err
 
 
+@pytest.mark.slow
 def test_the_adapters_that_ship_explain_a_question(call: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "store"))
     query = load(DATA).questions[0].id

@@ -56,6 +56,7 @@ def test_try_shows_what_was_read_and_fails_if_nothing_was(ragmeter: Callable[...
     assert ragmeter("method", "try", "bm25", "Where?").code == 2
 
 
+@pytest.mark.slow
 def test_app_and_function_share_a_board_with_their_own_contexts(
     world: Benchmark, tmp_path: Path, ragmeter: Callable[..., Any], store_at: Callable[[], Store]
 ) -> None:

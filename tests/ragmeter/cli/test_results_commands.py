@@ -131,6 +131,7 @@ def test_other_data_are_compared_in_settings_and_not_in_numbers(ragmeter: Comman
     assert "numbers are not paired: the runs are about different data" in " ".join(shown.out.split())
 
 
+@pytest.mark.slow
 def test_settings_of_one_run_only_come_last_and_are_folded_unless_verbose(ragmeter: Command) -> None:
     words = ("results", "compare", path("bm25"), path("random"))
     settings = json.loads(ragmeter(*words, "--json").out)["settings"]
@@ -225,6 +226,7 @@ def test_a_store_without_runs_is_no_mistake_but_an_experiment_that_it_lacks_is(r
     assert "both formally and in another style" in done.err
 
 
+@pytest.mark.slow
 def test_a_run_and_one_of_its_questions_are_shown(ragmeter: Command) -> None:
     whole = json.loads(ragmeter("results", "show", path("bm25"), "--json").out)
     assert (whole["path"], whole["done"], whole["status"]) == (path("bm25"), 30, FINISHED)

@@ -196,6 +196,7 @@ def test_check_says_what_would_be_scored_and_a_server_asks_for_its_own_boards(su
     assert "this store has no board for worlds/multihop:validation" in done.stderr
 
 
+@pytest.mark.slow
 def test_submission_is_scored_with_the_metrics_of_the_experiment_that_it_joins(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     file = tmp_path / "ours.yaml"
     file.write_text(EXPERIMENT + "metrics: [hit@3, em]\n")
@@ -386,6 +387,7 @@ def test_untrusted_text_reaches_the_terminal_without_control_characters(submitte
     assert "[bold]x[/bold]" in done.stdout
 
 
+@pytest.mark.slow
 def test_bundle_of_a_run_made_here_declares_only_what_the_run_knows(ragmeter: Ragmeter, tmp_path: Path) -> None:
     file = tmp_path / "ours.yaml"
     file.write_text(EXPERIMENT)

@@ -68,6 +68,7 @@ def test_a_store_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_runs_of_another_seed_stay_as_repeats_of_their_rows_on_one_board(
     call: Call, store: Store, answered: Path, experiment_text: str
 ) -> None:

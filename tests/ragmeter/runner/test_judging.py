@@ -224,6 +224,7 @@ def test_only_what_has_no_value_is_judged_again_when_asked(small: ModuleType, st
     assert len(judgments.calls(store, run.run, str(match))) == len(after) == small.QUESTIONS
 
 
+@pytest.mark.slow
 def test_no_judgment_waits_for_the_slow_reply_to_another(small: ModuleType, store: Store) -> None:
     """One call in twenty hangs; what it does not belong to is in the store before it ends."""
     slow, begun, numbers = threading.Event(), threading.Event(), count()

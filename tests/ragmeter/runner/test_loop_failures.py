@@ -155,6 +155,7 @@ def mending(broken: set[str], texts: list[str]) -> None:
             return Prediction(query.id, "", notes={FAILED: "HTTP 500"}) if len(texts) == 25 else Prediction(query.id, "x")
 
 
+@pytest.mark.slow
 def test_what_our_code_failed_is_asked_again_until_it_is_accepted(tmp_path: Path, scratch: None) -> None:
     broken: set[str] = set()
     texts: list[str] = []
@@ -215,6 +216,7 @@ def test_run_of_a_method_that_ends_early_is_failed_and_keeps_its_answers(tmp_pat
     assert len(run.error or "") <= MESSAGE_CHARACTERS
 
 
+@pytest.mark.slow
 def test_remedy_for_raised_failures_is_a_plain_rerun(tmp_path: Path, scratch: None) -> None:
     @register("test_broken", kind="method", summary="raises always")
     class Broken:
@@ -237,6 +239,7 @@ def test_remedy_for_raised_failures_is_a_plain_rerun(tmp_path: Path, scratch: No
     assert all("--resume" in remedy and "--retry-failed" not in remedy for remedy in remedies)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [GeneratorExit, KeyboardInterrupt, CancelledError])
 def test_question_of_which_a_program_or_role_raises_anything_fails_alone(tmp_path: Path, scratch: None, error: type[BaseException]) -> None:
     broken: set[str] = set()
@@ -271,6 +274,7 @@ def test_question_of_which_a_program_or_role_raises_anything_fails_alone(tmp_pat
     assert [(run.status, run.done, run.failed) for run in queries.runs(store)] == [(INCOMPLETE, 8, 3)] * 2
 
 
+@pytest.mark.slow
 def test_answers_are_kept_and_not_scored_by_a_metric_that_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(METRICS, "_entries", dict(METRICS._entries))
     returned: list[Any] = []
@@ -304,6 +308,7 @@ def test_answers_are_kept_and_not_scored_by_a_metric_that_raises(tmp_path: Path,
     assert (run.status, sorted(store.scored(run.run).values())) == (FINISHED, [8, 8])
 
 
+@pytest.mark.slow
 def test_interruption_of_a_metric_keeps_the_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(METRICS, "_entries", dict(METRICS._entries))
     signals = [KeyboardInterrupt()]
@@ -326,6 +331,7 @@ def test_interruption_of_a_metric_keeps_the_answers(tmp_path: Path, monkeypatch:
     assert (run.status, sorted(store.scored(run.run).values())) == (FINISHED, [8, 8])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [GeneratorExit, SystemExit, OSError])
 def test_display_that_raises_costs_no_question(tmp_path: Path, error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*arguments: Any) -> None:

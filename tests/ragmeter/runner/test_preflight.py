@@ -166,6 +166,7 @@ def test_a_reply_that_was_cached_before_endpoints_were_kept_is_read() -> None:
             Completion.from_json(wrong)
 
 
+@pytest.mark.slow
 def test_health_lines_of_a_run_come_from_what_the_endpoint_did(tmp_path: Path, call: Callable[..., Any]) -> None:
     server, file = Changing(), tmp_path / "x.yaml"
     replies = {"one": lambda request: Written(request.prompt.strip()[-40:-20], 3, 1), "two": lambda request: Written("Ann", 3, 1)}

@@ -52,6 +52,7 @@ def run(plugin: Plugin, store: Store) -> Run:
     return answered
 
 
+@pytest.mark.slow
 def test_changed_code_is_asked_again_and_named(plugin: Plugin, run: Run, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 3
     assert run() == 0
@@ -72,6 +73,7 @@ def test_changed_code_is_asked_again_and_named(plugin: Plugin, run: Run, store: 
     assert run() == 0
 
 
+@pytest.mark.slow
 def test_code_versioned_by_hand_is_asked_again_at_its_next_version(plugin: Plugin, run: Run) -> None:
     plugin.write({"acme/app.py": METHOD.format(more=', identity="version"')})
     assert run() == 3

@@ -97,6 +97,7 @@ def answered(store: Store) -> int:
     return sum(row.done for row in queries.runs(store, "spent"))
 
 
+@pytest.mark.slow
 def test_calls_stop_at_their_limit_and_a_resume_asks_only_the_rest(run: Any, served: Served) -> None:
     (outcome,), store = run(limits=Limits(max_calls=4))  # one of them learns whether the endpoint answers
     assert outcome.status == INCOMPLETE
@@ -113,6 +114,7 @@ def test_calls_stop_at_their_limit_and_a_resume_asks_only_the_rest(run: Any, ser
     assert len(served.calls) == 1 + QUESTIONS
 
 
+@pytest.mark.slow
 def test_dollars_of_reader_and_judge_count_together(run: Any, served: Served) -> None:
     enough = (QUESTIONS + 3.5) * USD
     with pytest.raises(LimitReached) as caught:
@@ -121,6 +123,7 @@ def test_dollars_of_reader_and_judge_count_together(run: Any, served: Served) ->
     assert len(served.calls) <= QUESTIONS + 3
 
 
+@pytest.mark.slow
 def test_calls_in_flight_end_and_are_kept(run: Any, served: Served) -> None:
     served.delay = 0.05
     (outcome,), store = run(limits=Limits(max_calls=3))
@@ -137,6 +140,7 @@ def test_no_task_begins_after_the_last_hour(tmp_path: Path) -> None:
     assert answered(store) == 0
 
 
+@pytest.mark.slow
 def test_cached_replies_pass_a_limit_of_no_calls(run: Any, served: Served) -> None:
     run()
     made = len(served.calls)
@@ -174,6 +178,7 @@ def test_requests_to_an_app_count(tmp_path: Path) -> None:
     assert (len(requests), answered(store)) == (2, 2)
 
 
+@pytest.mark.slow
 def test_tasks_share_a_batch_and_so_do_judgings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "SETTLE_S", 0.05)
     monkeypatch.setattr(batch, "FIRST_PAUSE_S", 0.01)

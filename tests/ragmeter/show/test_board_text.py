@@ -24,6 +24,7 @@ def printed(board: Board, width: int, **options: bool) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
+@pytest.mark.slow
 def test_names_say_who_was_sent_in_and_who_learned_what_is_asked(tmp_path: Path, module_at: Callable[[Path], ModuleType]) -> None:
     made = module_at(Path(__file__).parents[2] / "leaderboard" / "matrix_store.py")
     every = boards(made.fill(tmp_path / "store"), "several")

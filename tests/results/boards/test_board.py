@@ -69,6 +69,7 @@ def test_a_cell_is_the_mean_over_scorable_questions(store: Store, fill: Fill) ->
         assert (row.cost.seconds, row.cost.prompt_tokens) == (0.5, 10)
 
 
+@pytest.mark.slow
 def test_methods_are_compared_with_the_reference_and_controls_are_not(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
     result = rows(store)

@@ -72,6 +72,7 @@ def test_a_sane_metric_is_not_flagged(store: Store, fill: Any, metric: str) -> N
     assert flagged(store, fill, metric) == []
 
 
+@pytest.mark.slow
 def test_a_metric_that_asks_only_for_the_gold_to_occur_cannot_tell_passages_from_answers(store: Store, fill: Any) -> None:
     assert flagged(store, fill, "cover_em") == ["cannot tell a whole passage from the gold answer"]
 
@@ -92,11 +93,13 @@ def test_a_metric_of_length_is_flagged_for_all_it_gets_wrong(store: Store, fill:
     ]
 
 
+@pytest.mark.slow
 def test_each_control_above_the_gold_is_named(store: Store, fill: Any, scratch: None) -> None:
     result = flagged(store, fill, made_up({"good": 0.5, "gold_answer": 0.8, "idk": 0.9, "whole_passage": 0.9}))
     assert {f"ranks {worthless} above the gold answer" for worthless in ("idk", "whole_passage")} <= {*result}
 
 
+@pytest.mark.slow
 def test_a_method_above_the_gold_answer_is_flagged(store: Store, fill: Any, scratch: None) -> None:
     by_answer = {"x": 3.0, "ann": 1.0, "bob": 1.0, "cyd": 1.0}
 

@@ -102,6 +102,7 @@ def test_only_a_number_after_the_mark_is_a_seed(name: str) -> None:
     assert base_name(seeded_name(name, 12)) == name
 
 
+@pytest.mark.slow
 def test_repeats_are_one_row_and_seeds_with_repeats_count_each_training_once(store: Store, fill: Any) -> None:
     names = ("tuned #0", "tuned #0 ~2", "tuned #1", "base", "base ~2")
     runs = fill(store, {name: ["a"] * 4 for name in names}, ["a"] * 4)

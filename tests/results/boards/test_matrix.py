@@ -369,6 +369,7 @@ def test_a_question_that_one_seed_has_not_answered_is_not_scored(tmp_path: Path,
     assert int(after.means.n[0]) < int(before.means.n[0])
 
 
+@pytest.mark.slow
 def test_a_benchmarks_own_board_ranks_and_tests_whom_the_matrix_does(store: Store) -> None:
     whole = built(store, reference="bm25")
     results = {board.dataset: board for board in boards(store, "several") if board.setting == "distractor"}

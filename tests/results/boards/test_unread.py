@@ -129,6 +129,7 @@ def many(fill: Any, store: Store, *names: str, questions: int = 40) -> dict[str,
     return fill(store, dict.fromkeys(names, ["x"] * questions), golds, metrics=(), reference=names[0])  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 def test_incomplete_cell_has_no_value_in_any_form(store: Store, fill: Any) -> None:
     runs = many(fill, store, "bm25", "dense")
     put(store, runs["bm25"], [1.0] * 10 + [0.0] * 30)
@@ -170,6 +171,7 @@ def test_few_missing_verdicts_are_shown_with_bounds(store: Store, fill: Any) -> 
         assert "[95.0, 100.0]" in text.replace("\\", "")
 
 
+@pytest.mark.slow
 def test_star_needs_both_ends(store: Store, fill: Any) -> None:
     """Of 19 questions every value is shown, but 9 open verdicts leave open who is ahead."""
     runs = many(fill, store, "bm25", "dense", questions=19)
@@ -186,6 +188,7 @@ def test_star_needs_both_ends(store: Store, fill: Any) -> None:
     assert all(band.low < band.high for band in bands.values())
 
 
+@pytest.mark.slow
 def test_experiment_sets_the_share_that_may_be_missing(store: Store, fill: Any) -> None:
     run = many(fill, store, "bm25")["bm25"]
     put(store, run, [1.0] * 30 + ["no verdict"] * 10)
@@ -205,6 +208,7 @@ def test_answer_that_claims_nothing_is_bounded_and_shown(store: Store, fill: Any
     assert (cell.estimate.value, cell.bounds.if_wrong, cell.incomplete) == (1.0, 0.75, "")
 
 
+@pytest.mark.slow
 def test_incomplete_cell_of_the_matrix_has_no_rank(store: Store, fill: Any) -> None:
     runs = many(fill, store, "bm25", "dense", "fused")
     put(store, runs["bm25"], [1.0] * 10 + [0.0] * 30)

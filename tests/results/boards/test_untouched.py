@@ -43,6 +43,7 @@ def trained(store: Store, folder: Path, read: int, *, parent: bool = False) -> n
     return scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parent", [False, True])
 def test_row_shows_its_value_without_the_questions_that_were_read(store: Store, tmp_path: Path, parent: bool) -> None:
     scores = trained(store, tmp_path, 40, parent=parent)
@@ -79,6 +80,7 @@ def test_row_of_which_every_question_was_read_has_no_value_without_them(store: S
     assert row.contaminated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("described", [{"id": "sark", "config": {"model": "x"}, "weights": "50e606e9af5cbfd4"}, None])
 def test_weights_without_a_record_are_unknown_and_a_record_that_says_nothing_is_not(
     store: Store, tmp_path: Path, described: dict[str, object] | None
@@ -105,6 +107,7 @@ def test_weights_without_a_record_are_unknown_and_a_record_that_says_nothing_is_
     assert states == {"bare": "unknown", "recorded": None, "child": "unknown"}
 
 
+@pytest.mark.slow
 def test_comparison_shows_values_and_difference_without_the_questions(store: Store, tmp_path: Path) -> None:
     trained(store, tmp_path, 40)
     first, second = (queries.find_run(store, f"{name}-fingerprint") for name in ("ours", "plain"))

@@ -364,6 +364,7 @@ def test_every_format_is_tried_here() -> None:
     assert FORMATS.keys() - {"jsonl", "trec", "squad", "dpr", "dpr-reader"} == {row[0] for row in FILES}
 
 
+@pytest.mark.slow
 def test_a_run_scores_pairs_once_all_are_answered(tmp_path: Path) -> None:
     """Answers are scored as they come, a pair's two not always together."""
     write_native(load("worlds/multihop:test", {"questions": 40}), "musique_full", tmp_path / "data.json")

@@ -469,6 +469,7 @@ def test_a_violation_of_half_a_run_is_not_one_of_the_whole(tmp_path: Path) -> No
     assert violations(store, ["r1"]) == {}
 
 
+@pytest.mark.slow
 def test_pruning_takes_what_was_said_of_a_run(judged: Judged, store: Store) -> None:
     judged(store)
     exchange.prune(store, ["r1"])

@@ -61,6 +61,7 @@ def mean(store: Store, metric: str) -> float:
     return float(value)
 
 
+@pytest.mark.slow
 def test_edited_scores_are_replaced_by_what_the_answers_are_worth(sent: Store, store: Store) -> None:
     edit(sent, F1)
     scores = exchange.merge(store, sent.folder).scores
@@ -70,6 +71,7 @@ def test_edited_scores_are_replaced_by_what_the_answers_are_worth(sent: Store, s
     assert exchange.merge(store, sent.folder).scores.to_json() == {"rescored": 0, "differing": [], "not_rescored": []}
 
 
+@pytest.mark.slow
 def test_scores_that_no_metric_here_gives_are_marked_wherever_they_are_shown(sent: Store, store: Store) -> None:
     edit(sent, JUDGED)
     left = exchange.merge(store, sent.folder).scores.left
@@ -98,6 +100,7 @@ def test_scores_without_what_they_are_computed_from_are_marked(sent: Store, stor
     assert len(set(left.values())) == 3
 
 
+@pytest.mark.slow
 def test_a_run_made_here_keeps_its_scores_and_gets_no_mark(sent: Store, tmp_path: Path) -> None:
     copy = Store(tmp_path / "copy")
     exchange.merge(copy, sent.folder)
@@ -133,6 +136,7 @@ def test_an_export_that_was_changed_is_refused_with_its_runs(sent: Store, store:
     assert not store.database.exists or queries.runs(store) == []
 
 
+@pytest.mark.slow
 def test_an_unchanged_export_is_taken_and_one_of_some_runs_too(sent: Store, store: Store, tmp_path: Path) -> None:
     exchange.export(sent, tmp_path / "some", ["two-fingerprint"])
     exchange.export(sent, tmp_path / "all")

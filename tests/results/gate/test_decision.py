@@ -252,6 +252,7 @@ def test_unknown_code_is_a_warning(store: Store) -> None:
     assert any("candidate: " in line and "`acme`" in line for line in ask(store, *runs, metrics=["f1"], margin=0.01).remarks)
 
 
+@pytest.mark.slow
 def test_an_older_candidate_and_equal_answers_are_warnings(store: Store) -> None:
     benchmark = questions(store, 20)
     runs = [run_of(store, benchmark, name, {F1: np.ones(20)}) for name in ("one", "two")]
@@ -268,6 +269,7 @@ def test_an_older_candidate_and_equal_answers_are_warnings(store: Store) -> None
     assert warned(*runs) == (False, False)
 
 
+@pytest.mark.slow
 def test_a_regression_comes_before_a_cell_that_is_not_tested_and_that_before_an_inconclusive_one(store: Store) -> None:
     benchmark = questions(store, 400)
     good, bad, few = (
@@ -491,6 +493,7 @@ def test_points_are_hundredths(points: float) -> None:
     assert parse_margin(f"{points:.4f}pp") == pytest.approx(parse_margin(f"{points / 100:.6f}"), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_repeats_and_seeds_of_a_run_are_one_side_as_on_the_board(tmp_path: Any) -> None:
     store, rng = Store(tmp_path), np.random.default_rng(1)
     benchmark = questions(store, 60)

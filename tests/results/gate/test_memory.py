@@ -40,6 +40,7 @@ def attempt(gate: Gate) -> int:
     return gate.verdicts[0].memory.attempt
 
 
+@pytest.mark.slow
 def test_each_new_set_of_answers_is_an_attempt_and_deciding_again_is_none(store: Store, main: RunRow) -> None:
     runs = [candidate(store, execution) for execution in ("", ".a", ".bb")]
     gates = [decide(store, main, run) for run in runs]
@@ -50,6 +51,7 @@ def test_each_new_set_of_answers_is_an_attempt_and_deciding_again_is_none(store:
     assert gates[2].verdicts[0].pass_level == pytest.approx(1 - 0.005 / 6)
 
 
+@pytest.mark.slow
 def test_a_later_attempt_is_decided_at_a_stricter_level(store: Store, main: RunRow) -> None:
     run = candidate(store)
     first = decide(store, main, run, keep=False)
@@ -69,6 +71,7 @@ def test_neither_another_seed_nor_another_name_is_another_candidate(store: Store
     assert identity(candidate(store, ".b", description={"method": {"id": "new", "code": "2"}})) != identity(run)
 
 
+@pytest.mark.slow
 def test_a_baseline_that_was_asked_afresh_is_another_attempt(store: Store, main: RunRow) -> None:
     run = candidate(store)
     again = run_of(store, questions(store, COUNT), "main", {F1: np.ones(COUNT)}, run="main-fingerprint.z")
@@ -87,6 +90,7 @@ def test_a_decision_in_between_is_noticed_when_the_next_is_stored(store: Store, 
     assert len(history.history(store)) == 1
 
 
+@pytest.mark.slow
 def test_small_losses_add_up_to_a_regression_since_the_anchor(store: Store, main: RunRow) -> None:
     assert set_anchors(store, "main", [main]) == [main]
     baseline, scores, outcomes = main, np.ones(COUNT), []
@@ -124,6 +128,7 @@ def test_only_finished_runs_become_anchors(store: Store) -> None:
         set_anchors(store, "main", [run])
 
 
+@pytest.mark.slow
 def test_missing_memory_is_a_remark_and_a_missing_anchor_run_an_error(store: Store, main: RunRow) -> None:
     run = candidate(store)
     remarks = decide(store, main, run).remarks
@@ -136,6 +141,7 @@ def test_missing_memory_is_a_remark_and_a_missing_anchor_run_an_error(store: Sto
         decide(store, main, run)
 
 
+@pytest.mark.slow
 def test_two_stores_merge_their_memories(store: Store, main: RunRow, tmp_path: Any) -> None:
     other = Store(tmp_path / "other")
     merge(other, store.folder)

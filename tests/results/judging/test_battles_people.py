@@ -65,6 +65,7 @@ def test_labels_take_off_what_the_judge_favors(store: Store, runs: dict[str, Any
     assert all(strength.logit.low < 0 < strength.logit.high for strength in strengths.values())
 
 
+@pytest.mark.slow
 def test_too_few_labels_are_shown_and_change_no_mark(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     label(store, runs, tmp_path, 20)
     before = [pairing.won for pairing in board_of(store, runs, "last").pairings]
@@ -74,6 +75,7 @@ def test_too_few_labels_are_shown_and_change_no_mark(store: Store, runs: dict[st
     assert board.corrected == frozenset()
 
 
+@pytest.mark.slow
 def test_other_tie_rules_are_not_corrected(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     label(store, runs, tmp_path, 3 * COUNT)
     assert all(pairing.people is None for pairing in board_of(store, runs, "last", ties="loss").pairings)

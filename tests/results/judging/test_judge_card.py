@@ -200,6 +200,7 @@ def fought(store: Store, runs: dict[str, RunRow], verdicts: Sequence[tuple[str |
     return match
 
 
+@pytest.mark.slow
 def test_the_habits_of_a_pair_judge_by_hand(store: Store, fill: Any) -> None:
     runs = fill(store, {"short": ["x"] * N, "long": ["a longer answer"] * N}, GOLDS, metrics=())
     item = min(runs.values(), key=lambda row: row.run)

@@ -131,6 +131,7 @@ def test_unscored_and_unscorable_are_counted_apart_on_boards_tables_and_in_json(
         assert kept.fetchall() == [(5, 2, 0.5, 2)]
 
 
+@pytest.mark.slow
 def test_judge_that_cannot_be_read_gives_no_number(store: Store, fill: Any) -> None:
     """Exact matches that were settled without a call say nothing of what the judge would have said."""
     run = fill(store, STATED, GOLDS, metrics=())["bm25"]

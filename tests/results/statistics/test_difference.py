@@ -94,6 +94,7 @@ def test_shares_have_the_exact_binomial_interval_and_wins_the_exact_sign_test() 
         assert p == pytest.approx(stats.binomtest(wins, wins + losses).pvalue)
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 10_000), st.integers(2, 5), st.integers(12, 60), st.booleans(), st.sampled_from([0.0, 0.2]), st.sampled_from([2, 5, 50])
 )
@@ -125,6 +126,7 @@ def numbers(item: Estimate | Difference) -> dict[str, float]:
     return {name: value for name, value in values.items() if not isinstance(value, str)} | {"alone_low": low, "alone_high": high}
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(2, 25), st.booleans())
 def test_many_columns_at_once_are_each_on_its_own(seed: int, columns: int, questions: int, clustered: bool) -> None:

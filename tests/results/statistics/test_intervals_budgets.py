@@ -33,6 +33,7 @@ def test_drops_by_style_and_what_is_lost_content() -> None:
     assert (romantic.gap_where_survived.n, romantic.gap_where_survived.value) == (3, pytest.approx(1 / 3))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1000), st.integers(1, 30), st.booleans())
 def test_the_parts_of_a_drop_sum_to_it(seed: int, n: int, clustered: bool) -> None:

@@ -56,6 +56,7 @@ def test_single_answers_plan_nothing_else() -> None:
     assert plans(Side.of(answers(1, 1)), Side.of(answers(1, 2))) == {}
 
 
+@pytest.mark.slow
 def test_more_trainings_need_fewer_questions_and_too_few_never_suffice() -> None:
     shift = np.array([-0.04, 0.0, 0.04])[:, None]
     result = plans(Side.of(answers(3, 1) + shift, trainings=(0, 1, 2)), Side.of(answers(1, 2)), 0.08)
@@ -67,6 +68,7 @@ def test_more_trainings_need_fewer_questions_and_too_few_never_suffice() -> None
     assert ten < five
 
 
+@pytest.mark.slow
 def test_seeds_and_repeats_are_planned_together() -> None:
     tuned = Side.of(answers(6, 1)[:, :100], trainings=(0, 0, 1, 1, 2, 2))
     result = plans(tuned, Side.of(answers(2, 2)[:, :100]), 0.5)
@@ -84,6 +86,7 @@ def test_equal_repeats_plan_the_same_for_every_number() -> None:
     assert set(plans(*sides).values()) == {clusters_needed(pilot(*sides), EFFECT)}
 
 
+@pytest.mark.slow
 def test_power_names_the_seeds_that_suffice_on_the_questions_of_the_pilot() -> None:
     shift = np.array([-0.1, 0.0, 0.1])[:, None]
     tuned, base = Side.of(answers(3, 1) + shift, trainings=(0, 1, 2)), Side.of(answers(1, 2))

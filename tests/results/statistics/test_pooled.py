@@ -87,6 +87,7 @@ def test_seeds_that_are_good_or_bad_on_all_benchmarks_do_not_average_out() -> No
     assert stars <= 100 * (0.05 + 3 * math.sqrt(0.05 / 100))
 
 
+@pytest.mark.slow
 def test_a_method_that_is_better_everywhere_is_found_and_equal_ones_are_not() -> None:
     sets = 400
     better, equal = (strata([[gain] * sets for _ in range(8)], seed=3) for gain in (0.1, 0.0))

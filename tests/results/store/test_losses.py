@@ -222,6 +222,7 @@ WRITER = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [OTHER_PROGRAM, WRITER])
 def test_waiting_for_the_store_names_the_process_in_time_and_in_the_error(
     store: Store, code: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -245,6 +246,7 @@ def test_waiting_for_the_store_names_the_process_in_time_and_in_the_error(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_wait_that_ends_is_no_error(store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     store.start(EARLIER)
     store.database.close()

@@ -62,6 +62,7 @@ questions = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(questions, min_size=1, max_size=4, unique_by=lambda question: question.id))
 def test_any_question_comes_back_with_all_of_its_gold(tmp_path_factory: pytest.TempPathFactory, requests: list[Question]) -> None:

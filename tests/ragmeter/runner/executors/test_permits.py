@@ -40,6 +40,7 @@ def vanish(worker: Permits) -> None:
         end.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.slow
 def test_calls_of_all_workers_in_flight_stay_within_the_limit_of_their_endpoint(server: PermitServer, place: Address) -> None:
     now = most = 0
 

@@ -116,7 +116,7 @@ def authors(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("name", RELEASED)
 def test_released_experiments_run_in_published_prompts_on_checkpoints_of_the_authors_classes(
     name: str, authors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any], data_folder: Path

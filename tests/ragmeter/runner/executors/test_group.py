@@ -66,7 +66,7 @@ def test_a_killed_process_ends_its_group() -> None:
         in_group(failing, ("killed",), 2, Silent())
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_ranks_meet_as_actors_of_a_ray_cluster(cluster: None, tmp_path: Path) -> None:
     variables = {"OMP_NUM_THREADS": "1"}
     assert in_ray_group(added, (2.0,), 2, 0.0, variables, tmp_path) == 6.0

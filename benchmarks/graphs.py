@@ -252,6 +252,24 @@ class TripleCorpus(Corpus):
         return cls(mapped(folder / CORPUS_FILE), triples, folder)
 
     @classmethod
+    def open(cls, path: Path) -> Corpus:
+        """Open what `save` or a `GraphWriter` wrote if it is a graph, else as `Corpus.open` does."""
+        if not (path / TRIPLES_FILE).exists():
+            return Corpus.open(path)
+        corpus = cls.mapped(path)
+        # Only a `GraphWriter` writes the index of ids.
+        return corpus if list(path.glob(f"{IDS_FILE}.*")) else cls(corpus._table, corpus.triples)
+
+    def save(self, path: Path) -> None:
+        """Write the corpus with its triples, row by row, as a folder; it appears whole or not at all."""
+        with made_once(path) as folder:
+            if folder is not None:
+                super().save(folder / CORPUS_FILE)
+                np.save(folder / TRIPLES_FILE, np.asarray(self.triples.table))
+                _keep(folder / ENTITIES_FILE, self.triples.entities.to_pylist())
+                _keep(folder / RELATIONS_FILE, self.triples.relations.to_pylist())
+
+    @classmethod
     def of_triples(cls, triples: Iterable[Triple]) -> TripleCorpus:
         """Collect triples in memory, in their order, each once."""
         once = list(dict.fromkeys(triples))

@@ -184,3 +184,13 @@ def test_the_union_with_passages_of_another_kind_is_a_plain_corpus(family):
 def test_shortest_paths_are_those_of_networkx(graph, topics, answers):
     question = Question("q", "?", tuple(answers), topic_entities=tuple(topics))
     assert shortest_paths(graph, topics, answers) == (paths(graph, question), hops(graph, question))
+
+
+def test_a_saved_corpus_of_triples_is_opened_with_its_triples_and_ids(tmp_path):
+    corpus = TripleCorpus.of_triples([("Ann", "born in", "Xa"), ("Xa", "lies in", "Ya")])
+    corpus.save(tmp_path / "graph")
+    opened = TripleCorpus.open(tmp_path / "graph")
+    assert list(opened.triples) == list(corpus.triples)
+    assert opened.ids == corpus.ids
+    assert list(opened.get(corpus.ids)) == list(corpus.get(corpus.ids))
+    assert opened.fingerprint == corpus.fingerprint

@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.core.errors import Broke, MissingPackage, UserError
 from benchmarks.corpus import Corpus
+from benchmarks.graphs import TripleCorpus
 from methods.api import Method, Services
 from methods.models.llm import chats
 from methods.registry import Component
@@ -204,7 +205,8 @@ class RayCluster:
                     refuse_nodes(*self._probed({str(path): None}, set(), ()))
                     self._seen.add(path)
                 return path
-            path = folder / "corpora" / f"{corpus.fingerprint}.arrow"
+            kind = "graph" if isinstance(corpus, TripleCorpus) else "arrow"
+            path = folder / "corpora" / f"{corpus.fingerprint}.{kind}"
             if not path.exists():
                 corpus.save(path)
             return path

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.corpus import Corpus
+from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query, Question
 from methods.api import Control, Indexed, Prediction, Services, Usage
 from methods.flow import IN_FLIGHT
@@ -127,7 +127,7 @@ class Worker:
         if work.questions is not None and isinstance(self._method, Control):
             self._method.prepare(work.questions)
         threading.Thread(target=self._answer, name="answers", daemon=True).start()
-        indexed = self._method.index(Corpus.open(work.corpus))
+        indexed = self._method.index(TripleCorpus.open(work.corpus))
         method: Any = self._method
         in_flight = int(getattr(method, "in_flight", IN_FLIGHT))
         return Ready(os.getpid(), os.uname().nodename, indexed, in_flight, bool(getattr(method, "waits", False)))

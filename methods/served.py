@@ -53,7 +53,7 @@ class ServedConfig(MethodConfig):
         return self
 
     probes: ClassVar[tuple[Literal["write", "score"], ...]] = ("write",)
-    """What the system asks of an endpoint: continuations, or scores of given texts."""
+    """Requests that a system sends: for continuations, or for scores of given texts."""
 
     @property
     def served(self) -> ChatConfig | None:
@@ -125,7 +125,7 @@ class ScorerConfig(ServedConfig, CausalConfig):
 
     @property
     def identity(self) -> str:
-        """What decides the scores: the weights, or the name of the model at the endpoint and the tokenizer's."""
+        """Identity of the scorer: the weights, or the names of the served model and of its tokenizer."""
         if self.endpoint is None:
             return fingerprint(weights_hash(self.model, self.revision), self.dtype)
         return fingerprint(self.model, self.revision, self.endpoint.model_dump(mode="json"))
@@ -145,7 +145,7 @@ class Written:
         logprobs: Of each of its tokens, in nats.
         last: The likeliest token ids in the place of its last token, with their log-probabilities; empty if the endpoint wrote
             beyond the text that ends a continuation.
-        usage: What the call cost.
+        usage: Tokens and calls.
         failed: Why nothing was written.
     """
 
@@ -162,7 +162,7 @@ class Scored:
 
     Attributes:
         logprobs: Of each of its tokens, in nats; () if the call failed.
-        usage: What the call cost.
+        usage: Tokens and calls.
         failed: Why the text was not scored.
     """
 
@@ -245,7 +245,7 @@ class ServedModel:
 
         Args:
             ids: The prompt, at least one token.
-            target: What follows it.
+            target: Text after it, which is scored.
             step: Which of its prompts a system asks.
 
         Raises:

@@ -74,7 +74,7 @@ class Charge:
     """A request that an account let through.
 
     Attributes:
-        usd: What it cost; set it before the block ends. None: it was not answered.
+        usd: Cost of the call; set it before the block ends. None: the call was not answered.
     """
 
     usd: float | None = None
@@ -196,7 +196,7 @@ class Account:
 
         Args:
             most: By the stated price; 0 if it is unknown.
-            place: What is asked: the endpoint and its model, or an app.
+            place: The endpoint and its model, or an app.
 
         Raises:
             LimitReached: It must not be sent.

@@ -155,10 +155,10 @@ class Use:
         encoded, trained: Read by forward passes alone; learned from.
         length: Of one text, for attention.
         batch: Texts at once.
-        causal: Whether a token sees only those before it.
-        adapted: Whether only adapters learn.
+        causal: True if a token sees only those before it.
+        adapted: True if only adapters learn.
         held: Tokens whose activations are held at once while learning.
-        checkpointed: Whether activations are computed again in the backward pass.
+        checkpointed: True if activations are recomputed in the backward pass.
         where: See `Where`.
     """
 
@@ -339,10 +339,10 @@ def learn(
         texts: How many.
         length: Tokens of one.
         precision: A type, or an option `precision` of trainings.
-        causal: Whether a token sees only those before it.
-        adapted: Whether only adapters learn.
+        causal: True if a token sees only those before it.
+        adapted: True if only adapters learn.
         held: Tokens whose activations are held at once.
-        checkpointed: Whether activations are computed again in the backward pass.
+        checkpointed: True if activations are recomputed in the backward pass.
     """
     work = _passes(config, "trained", texts, length, causal, precision, adapted)
     return replace(work, uses=tuple(replace(use, held=held, checkpointed=checkpointed) for use in work.uses))

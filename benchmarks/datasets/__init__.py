@@ -65,11 +65,11 @@ def listed_ids(named: str) -> frozenset[str]:
         raise UserError(f"the file of ids cannot be read: {error}", code="unreadable-ids", where=where, try_this="correct ids") from None
     if mark:
         if not isinstance(value, dict) or key not in value:
-            known = ", ".join(value) if isinstance(value, dict) else "none: the file is no JSON object"
+            known = ", ".join(value) if isinstance(value, dict) else "none: the file does not hold a JSON object"
             raise UserError(f"{path.name} has no key {key!r}", code="unknown-ids-key", where=where, try_this=f"its keys: {known}")
         value = value[key]
     if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
-        raise UserError("this is no list of question ids", code="no-ids", where=where, try_this="a list of strings, or FILE#KEY")
+        raise UserError("the file does not list question ids", code="no-ids", where=where, try_this="a list of strings, or FILE#KEY")
     return frozenset(value)
 
 
@@ -80,7 +80,7 @@ def parse_fold(fold: str) -> tuple[int, int, bool]:
     """Read `K/N` or `-K/N`: the part, from 1; the number of parts; whether the other parts are meant.
 
     Raises:
-        ValueError: It is neither, or there is no such part.
+        ValueError: The text has another form, or the part does not exist.
     """
     match = _FOLD.fullmatch(fold)
     part, parts = (int(match[2]), int(match[3])) if match else (0, 0)

@@ -479,7 +479,7 @@ def _so_far(questions: Sequence[Question], hops: int, layout: Layout, graphs: Gr
     """Return the questions whose answer is so many triples away.
 
     Raises:
-        UserError: The layout has no graphs, or there is no such question.
+        UserError: The layout has no graphs, or the question does not exist.
     """
     where = f"hops: {hops}"
     if graphs is None:

@@ -233,7 +233,7 @@ def pool(question: Question, corpus: Corpus, where: str) -> tuple[str, tuple[str
     """The id of the document that a question is asked about, and the ids of its passages; a small corpus counts as one document.
 
     Raises:
-        UserError: It is asked about no document, and the corpus is too large.
+        UserError: A question names no document, and the corpus is too large.
     """
     if question.document_id is not None:
         return question.document_id, corpus.by_document[question.document_id]

@@ -1,4 +1,4 @@
-"""What systems that tune their own model share: questions with passages, roll-outs and rewards; and their control, a tuned reader.
+"""Share questions with passages, roll-outs and rewards among systems that tune their own model; train their control, a tuned reader.
 
 A roll-out is a draw of the model, behind the prompt that the system writes when it is used. Whether it is right is what
 `methods/training/verdicts.py` says of it: exact match, else `Services.judge`, which `ragmeter/` provides.
@@ -63,7 +63,7 @@ def examples(config: TuningConfig, benchmarks: Sequence[Benchmark], context: Tra
     """Return the questions that have an answer and passages, with what the retriever finds for them.
 
     Raises:
-        UserError: There are none.
+        UserError: The data have no question with passages.
     """
     results = []
     for benchmark in benchmarks:
@@ -128,7 +128,7 @@ def once(
     Args:
         path: The file.
         items: Questions with their passages.
-        made_of: Hash of what decides the values, beside the questions.
+        made_of: Hash of everything except the questions that determines the values.
         compute: From some of them to their values.
         progress: Reports them.
         what: Name of the work, for people who watch.
@@ -201,7 +201,7 @@ class TunedTraining(ABC):
 
 @dataclass(frozen=True)
 class StageCost:
-    """What a stage takes, per question.
+    """Cost of a stage, per question.
 
     Attributes:
         stage: Its name.
@@ -210,7 +210,7 @@ class StageCost:
         rows: Rows of a question, as steps count them.
         reads: Texts that a row reads.
         calls, shown: Roll-outs of a question, and the passages that each is shown.
-        encoder: What learns, in place of an adapter of the base.
+        encoder: Model that is trained in place of an adapter of the base.
     """
 
     stage: str
@@ -248,7 +248,7 @@ def tuned_needs(config: TuningConfig, *more: tuple[str, str | None]) -> Needs:
 
 
 def made_of(config: TuningConfig, *more: Any) -> str:
-    """Return a hash of what decides roll-outs beside the questions: base, prompts and further values."""
+    """Return a hash of everything except the questions that determines roll-outs: base, prompts and further values."""
     return fingerprint(
         weights_hash(config.base, config.revision), config.reader, config.k, config.max_new_tokens, *(config.wanted_judge or ()), *more
     )

@@ -242,7 +242,7 @@ class WrittenQuestions:
         triples: Ids of the triples that have a question.
 
     Raises:
-        UserError: There is no question.
+        UserError: The file holds no question.
     """
 
     def __init__(self, name: str, questions: Mapping[Key, str], where: str) -> None:
@@ -268,7 +268,7 @@ class WrittenQuestions:
         """Read questions that a language model wrote, from a table with the columns `RECORDED`, separated by tabs.
 
         Raises:
-            UserError: The file cannot be read, lacks a column, or a line is no question; the message names the line.
+            UserError: The file cannot be read, lacks a column, or has a line without a question; the message names the line.
         """
         return cls(f"recorded({file_sha256(path)[:8]})", dict(_read_recorded(path)), str(path))
 

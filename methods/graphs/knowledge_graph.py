@@ -88,7 +88,7 @@ def parse(reply: str, quoted: bool = False) -> Records:
 
     Args:
         reply: A model's.
-        quoted: Whether quotes around a description or keywords are taken off.
+        quoted: Remove quotes around a description or keywords.
     """
     entities: list[EntityRecord] = []
     relations: list[RelationRecord] = []

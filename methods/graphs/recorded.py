@@ -33,11 +33,11 @@ def check_file(named: str, option: str) -> None:
     """Check that the file that an option names exists.
 
     Raises:
-        UserError: It does not.
+        UserError: The file does not exist.
     """
     if not data_path(named).is_file():
         raise UserError(
-            "there is no such file",
+            "the file does not exist",
             code="missing-file",
             where=f"{option}: {named}",
             try_this=f"correct {option}; a relative path is relative to the working folder or to RAGMETER_DATA",

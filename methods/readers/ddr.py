@@ -71,7 +71,7 @@ class DdrPrompt:
         self._prompts = {shown: TEMPLATE.load(config.chosen_prompt, shown=(PASSAGES,) if shown else ()) for shown in (False, True)}
 
     def __call__(self, question: str, evidence: str | None) -> Messages:
-        """Return the conversation; `evidence` holds a passage a line, and is None if there is no passage."""
+        """Return the conversation; `evidence` holds one passage per line, None for no passage."""
         return self._prompts[evidence is not None].messages(question=question, passages=evidence)
 
 

@@ -112,7 +112,7 @@ class Prepared(Exception):
 
     Args:
         stage: The stage whose first step comes next.
-        figures: What is known of it: rows, questions, what was left out.
+        figures: Numbers of rows, of questions, and of what was left out.
     """
 
     def __init__(self, stage: str, figures: Mapping[str, float]) -> None:

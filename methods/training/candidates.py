@@ -23,7 +23,7 @@ class Search:
         n: Most passages of a question.
         services: Device, folder of indexes.
         keep: Whether the index stays in memory between two calls; else it is opened for each.
-        own: Whether a question that brings candidates is asked among these only.
+        own: Search only the candidates of a question that brings some.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ class MicroBatch:
         """Read less from now on.
 
         Raises:
-            Broke: What did not fit cannot be divided.
+            Broke: A single item does not fit into memory.
         """
         smaller = min(self.size, error.largest) // 2
         if error.single or smaller < 1:
@@ -121,7 +121,7 @@ def in_parts(parts: Sequence[T], loss: Callable[[T], Tensor], key: Sequence[Any]
     Args:
         parts: Of the step.
         loss: From a part to its summand.
-        key: What dropout is drawn from, with the part's number.
+        key: Seed of dropout, together with the part's number.
         process: Of `accelerate`; None: no mixed precision.
         device: Of the model.
 

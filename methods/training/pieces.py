@@ -29,7 +29,7 @@ def recompute_activations(model: Any, on: bool = True, **options: Any) -> None:
 
     Args:
         model: A model of `transformers`.
-        on: Whether it does.
+        on: True to recompute, False to keep activations.
         options: Of `torch.utils.checkpoint`.
     """
     # Newer versions of transformers call it activation checkpointing.

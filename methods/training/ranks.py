@@ -59,7 +59,7 @@ def timeout() -> timedelta | None:
     """Return the group's time-out from the environment; None: the backend's own.
 
     Raises:
-        UserError: It is not a number of seconds above 0.
+        UserError: The variable is not a number of seconds above 0.
     """
     stated = os.environ.get(TIMEOUT)
     if not stated:

@@ -183,7 +183,7 @@ class Tuned:
         names: Adapters.
 
     Raises:
-        UserError: The base is no causal language model, or cannot be loaded.
+        UserError: The base is not a causal language model, or cannot be loaded.
     """
 
     def __init__(self, config: TuningConfig, device: str | None, names: Sequence[str] = (TUNED,)) -> None:
@@ -330,7 +330,7 @@ def tuning(
         process: Of `accelerate`.
         identity: Hash of everything that decides the result.
         loss: Of a step.
-        figures: What is known beforehand.
+        figures: Figures known before training.
         save: Writes the checkpoint; None: the adapter `TUNED`.
         title: Of the model card.
     """

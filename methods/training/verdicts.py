@@ -1,4 +1,4 @@
-"""Whether an answer is right: exact match, else what a judge says of it."""
+"""Decide if an answer is correct: by exact match, else by a judge."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EM, JUDGE, BLANK, UNSEEN = "em", "judge", "blank", "no judge"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was said of an answer: Match, Partial or Mismatch (None: the judge's reply could not be used), by what."""
+    """Verdict on an answer: Match, Partial or Mismatch (None: the judge's reply could not be read), and its source."""
 
     verdict: str | None
     by: str

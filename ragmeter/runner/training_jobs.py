@@ -73,7 +73,7 @@ class Processes:
         """Return as many processes as are wanted, else one per GPU.
 
         Raises:
-            UserError: There are too few GPUs.
+            UserError: The machine or cluster has too few GPUs.
         """
         if not in_ray:
             return cls(group.ranks(wanted, device), timeout=timeout)
@@ -143,7 +143,7 @@ class TrainingJob:
 
         Args:
             processes: How many, and where.
-            options: What `config` was validated from.
+            options: The values before validation.
             progress: Reports steps.
             until: Stop after this stage.
         """

@@ -56,7 +56,7 @@ def check_beacons(config: BeaconConfig) -> None:
     """Check the settings of a checkpoint whose files are on this machine.
 
     Raises:
-        UserError: It is not a memory model, or one of a layout that is not read here.
+        UserError: The checkpoint is not a memory model, or has an unsupported layout.
     """
     folder = files_of(config.model, config.revision)
     if folder is not None and (folder / "config.json").is_file():
@@ -67,7 +67,7 @@ def checked_layout(settings: Mapping[str, Any], where: str) -> None:
     """Check the settings of a checkpoint.
 
     Raises:
-        UserError: It is not a memory model, or one of a layout that is not read here.
+        UserError: The checkpoint is not a memory model, or has an unsupported layout.
     """
     read = ", ".join(f"{name}={value!r}" for name, value in LAYOUT.items())
     fault = None
@@ -90,7 +90,7 @@ def checked_layout(settings: Mapping[str, Any], where: str) -> None:
 
 @dataclass(frozen=True)
 class BeaconMemory:
-    """What a model keeps of the tokens that it has read; reading on gives a new one.
+    """Memory of the tokens read so far; reading further returns a new one.
 
     Attributes:
         keys, values: Of the beacons of full windows by layer, [heads, beacons, size]; keys have their positions.
@@ -138,7 +138,7 @@ class BeaconModel:
         device: "cpu", "cuda" …; None chooses.
 
     Raises:
-        UserError: It cannot be loaded, or lacks tensors that its configuration names.
+        UserError: The checkpoint cannot be loaded, or lacks tensors that its configuration names.
     """
 
     def __init__(self, config: BeaconConfig, device: str | None = None) -> None:
@@ -227,7 +227,7 @@ class BeaconModel:
         return memory, torch.cat(states)
 
     def _spans(self, count: int, memory: BeaconMemory) -> list[tuple[int, int]]:
-        """Return the parts of what is read that each end a window, or the text."""
+        """Split tokens at the ends of windows; the last part ends the text."""
         first = self.window - sum(not beacon for beacon in memory.beacons)
         ends = [*range(first, count, self.window), count]
         return list(zip([0, *ends], ends, strict=False))

@@ -408,7 +408,7 @@ class _ScoredPoint(BaseModel):
 
 
 class _ScoredPoints(BaseModel):
-    """What the published prompt asks for: reports are named in the description."""
+    """Options of the published prompt, which names reports in the description."""
 
     points: list[_ScoredPoint]
 

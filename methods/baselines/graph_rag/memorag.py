@@ -42,7 +42,7 @@ ASKED = ("clues", "surrogates", "draft")
 INSTRUCTIONS = 120
 MEMORIZE = "memorag_memorize"
 BEACONS = {"clues": "memorag_recall", "surrogates": "memorag_rewrite", "draft": "memorag_draft"}
-"""What a memory of beacons is asked with."""
+"""Published prompts of the memory model, by purpose."""
 PROMPTS = shipped("methods.baselines.graph_rag", MEMORIZE, *BEACONS.values(), released={MEMORIZE, *BEACONS.values()})
 
 

@@ -1,4 +1,4 @@
-"""What GraphRAG's published prompts read and ask for: CSV tables of a graph and of reports, and references to their rows.
+"""Write and read the formats of GraphRAG's published prompts: CSV tables of a graph and of reports, and references to their rows.
 
 Source: microsoft/graphrag 3.1 (its modules sort_context, community_context and global search). Ours: tokens are
 characters / 4; if a community is too large, the reports about its parts come first, and relations as far as there is room

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 WARM_UP, SELECTOR, READER = "warm_up", "selector", "reader"
 Bundle = tuple[Row, ...]
-"""What one question teaches both models in a round."""
+"""Training rows that one question gives both models in a round."""
 
 
 class DroTrainingConfig(TuningConfig):

@@ -164,7 +164,7 @@ def plain_characters(text: str, html: bool = True) -> str:
 
     Args:
         text: The text.
-        html: Whether entities such as `&amp;` are read; of a query they are not, since chat templates have angle brackets.
+        html: Decode entities such as `&amp;`; not in queries, since chat templates contain angle brackets.
 
     Raises:
         MissingPackage: ftfy is not installed.

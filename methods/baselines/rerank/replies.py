@@ -44,7 +44,7 @@ def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = No
     Args:
         reply: As written. Where two numbers in brackets stand in it, only such count.
         n: Passages.
-        tagged: Whether the order stands in an answer tag behind a reasoning; either may lack its end, and the tag may be missing.
+        tagged: Read the order from an answer tag after the reasoning; end tags, and the answer tag itself, may be missing.
         named: Passages that it has to name; None: all.
     """
     text = plain_digits(reply)

@@ -116,7 +116,7 @@ class RayCluster:
         """Check that the experiment can run on the nodes: folders, packages, code, weights, connections, CPUs and GPUs.
 
         Raises:
-            UserError: It cannot.
+            UserError: The nodes cannot run the experiment.
         """
         import ray
 
@@ -289,7 +289,7 @@ def _node_of(name: str, reference: Any) -> Node:
     """Return what a node reports.
 
     Raises:
-        UserError: It cannot run ragmeter.
+        UserError: A node cannot run ragmeter.
     """
     import ray
 

@@ -28,7 +28,7 @@ LOSSES = 3
 """Times that a group may lose a process in a cluster; it continues from its last saved state."""
 KILLED = "training-killed"
 TAIL = 4000
-"""Bytes of what the other processes wrote that are shown if one of them is killed."""
+"""Bytes shown of the output of other processes if one of them is killed."""
 Function = Callable[..., Any]
 """Called in each process with its arguments and a `Progress`."""
 

@@ -74,7 +74,7 @@ def probe(name: str, wanted: Wanted) -> Node:
 
     Args:
         name: How to call it.
-        wanted: What to look for.
+        wanted: Versions, files and addresses to check.
     """
     versions = {"python": platform.python_version(), **{package: _version(package) for package in PACKAGES}, CODE: _code()}
     missing = [folder for folder, file in wanted.folders.items() if not Path(folder, file or "").exists()]

@@ -218,7 +218,7 @@ def test_run_of_a_method_that_ends_early_is_failed_and_keeps_its_answers(tmp_pat
 
 @pytest.mark.slow
 def test_remedy_for_raised_failures_is_a_plain_rerun(tmp_path: Path, scratch: None) -> None:
-    @register("test_broken", kind="method", summary="raises always")
+    @register("test_raising_always", kind="method", summary="raises always")
     class Broken:
         def __init__(self, config: MethodConfig, services: Services) -> None: ...
 
@@ -230,7 +230,7 @@ def test_remedy_for_raised_failures_is_a_plain_rerun(tmp_path: Path, scratch: No
     file = tmp_path / "broken.yaml"
     remedies = []
     for limit in (IN_A_ROW - 1, IN_A_ROW + 5):
-        file.write_text(FILE.replace("LIMIT", str(limit)).replace("test_raising", "test_broken"))
+        file.write_text(FILE.replace("LIMIT", str(limit)).replace("test_raising", "test_raising_always"))
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             run_experiment(file, store=tmp_path / f"store{limit}")

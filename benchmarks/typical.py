@@ -18,7 +18,7 @@ CHUNK_WORDS, CHUNK_TOKENS = 512, 720
 
 @dataclass(frozen=True, slots=True)
 class Typical:
-    """What a question of a dataset typically looks like, in tokens.
+    """Typical lengths of a dataset's question, in tokens.
 
     Attributes:
         question, passage, answer: Tokens of each.

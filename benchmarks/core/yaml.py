@@ -1,4 +1,4 @@
-"""What a file says, with the line of every key and item, so that an error can say where in the file it is."""
+"""Read YAML with the line of every key and item, so that errors can name the place in the file."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ NOTES = {
     "positives_absent": "{n} positives are no document of their row; they stay in denominators and cannot be found",
     "questions_without_positives": "{n} questions have no positive document: retrieval metrics leave them out",
 }
-"""What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
+"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 
 class RowsConfig(DatasetConfig):

@@ -66,7 +66,7 @@ NOTES = {
     "questions_sharing_evidence": "{n} questions share gold evidence with the part that is left out, and are left out too",
     "questions_with_generated_ids": "{n} questions have no id: it was made from their text",
 }
-"""What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
+"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 _EXAMPLES = 3
 
 
@@ -113,7 +113,7 @@ class FilesConfig(DatasetConfig):
 
     @property
     def cutting(self) -> Chunker:
-        """How documents are cut."""
+        """Return the chunker for documents."""
         return Chunker(self.chunker, self.chunk_size, self.chunk_overlap, self.tokenizer)
 
 

@@ -1,4 +1,4 @@
-"""What question sets over long documents share: documents cut into passages, gold answers, and the benchmark of both.
+"""Read question sets over long documents: documents cut into passages, gold answers, and the benchmark of both.
 
 A document is known by its text, so that questions over the same text share it, whatever the file calls it. It is cut
 every so many words (Chinese, which puts no space between them: behind the last sentence within so many characters), and
@@ -44,7 +44,7 @@ NOTES = {
     "LongBench's rules no answer can score on them",
     "documents_of_one_context_id": "{n} documents share their context_id with a different text; each text is a document of its own",
 }
-"""What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
+"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 
 class LongDocumentConfig(DatasetConfig):
@@ -72,7 +72,7 @@ class LongDocumentConfig(DatasetConfig):
 
 @dataclass(frozen=True, slots=True)
 class LongDocumentRow:
-    """What one record yields.
+    """Question and document of one record.
 
     Attributes:
         question: The question, without its document.
@@ -128,7 +128,7 @@ def character_chunks(text: str, characters: int = CHUNK_WORDS) -> list[str]:
 
 
 Cut = Callable[[str], list[str]]
-"""From the text of a document to its passages."""
+"""Function that cuts the text of a document into passages."""
 
 
 def document_text(passages: Iterable[Passage], overlap: int = 0) -> str:
@@ -195,7 +195,7 @@ class Shelf:
             yield Passage(passage_id("", part, scope), "", part, (), document)
 
     def corpus(self) -> Corpus:
-        """Everything on the shelf."""
+        """Return the corpus of all documents."""
         return self._builder.build()
 
 

@@ -177,7 +177,7 @@ SETS: Mapping[str, Set] = {
     "lcc": Set(_COMPLETE, 64, CODE, 1_235, 500, 300, "code", whole=True, task="Complete the code below.", chat=False),
     "repobench-p": Set(_COMPLETE_FILE, 64, CODE, 4_206, 500, 300, "code", whole=True, chat=False),
 }
-"""By name; an `_e` variant is read as its set. Sizes and lengths by the authors' `task.md`."""
+"""Sets by name; an `_e` variant is read like its set. Sizes and lengths are from the authors' `task.md`."""
 
 _EVEN = "_e"
 SIZES: Mapping[str, int] = {name: a_set.size for name, a_set in SETS.items()} | {
@@ -313,7 +313,7 @@ def _length(record: Record, subset: str) -> int | None:
 
 
 def _cut(subset: str, config: LongDocumentConfig) -> Cut | None:
-    """How contexts of a subset are cut; None: by words.
+    """Return the function that cuts contexts of a subset; None cuts by words.
 
     Raises:
         UserError: An option says something that is not known for the set.

@@ -1,4 +1,4 @@
-"""What the three multi-hop datasets share: records with their own paragraphs, brought together as a benchmark."""
+"""Read the three multi-hop datasets: records with their own paragraphs, merged into a benchmark."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TRIPLES = {"evidences": ("fact", "relation", "entity"), "evidences_id": ("fact",
 OBJECTS = ("paragraphs", "question_decomposition")
 """Nested fields of MuSiQue's rows."""
 CONTENT = "content"
-"""What some copies call the sentences of a context."""
+"""Field that some copies use for the sentences of a context."""
 
 
 def restorer() -> Callable[[Record], Record]:
@@ -63,7 +63,7 @@ def restorer() -> Callable[[Record], Record]:
 
 
 def is_hub_row(fields: Mapping[str, Any]) -> bool:
-    """Whether a record is a row of the hub's copies, judged by how it holds its paragraphs."""
+    """Return whether a record is a row of the hub's copies, judged by the form of its paragraphs."""
     nested = fields.get("context"), fields.get("paragraphs")
     return any(isinstance(value, dict) or _is_json(value) for value in nested)
 
@@ -142,7 +142,7 @@ NOTES = {
     "positives_absent": "{n} positives are not in the corpus; they stay in every denominator and cannot be found",
     "questions_with_absent_positives": "{n} questions have a positive that is not in the corpus",
 }
-"""What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
+"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 
 class MultiHopConfig(DatasetConfig):
@@ -157,7 +157,7 @@ class MultiHopConfig(DatasetConfig):
 
 @dataclass(slots=True)
 class Parsed:
-    """What one record yields.
+    """Question and paragraphs of one record.
 
     Attributes:
         question: The question, evidence given by the ids that its paragraphs have (`absent_passage` without one).

@@ -49,7 +49,7 @@ NOTES = {
     "judgments_left_out": "{n} judgments are left out, because no corpus is named: config corpus",
     **{name: JUDGED[name] for name in ("questions_without_positives", "positives_absent")},
 }
-"""What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
+"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 
 class TrecRagConfig(DatasetConfig):

@@ -273,7 +273,7 @@ def _sentences(row: Record, sides: Mapping[str, Any], side: str) -> tuple[str, .
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Where parallel texts stand in a record.
+    """Fields of a record that hold the parallel texts.
 
     Attributes:
         styles: Path of fields by style; one of them is `formal`.

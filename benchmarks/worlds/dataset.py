@@ -36,7 +36,7 @@ _SMALL_GRAPH = 120
 _QUESTIONS = 200
 _UNSEEN = ("unseen", "all")
 _HELD_OUT = {"seen": False, "unseen": True}
-"""What `Asker` is passed for each value of the option `relations`; the others ask about every relation."""
+"""Argument of `Asker` for each value of the option `relations`; other values ask about every relation."""
 
 CARD = DatasetCard(
     title="Worlds",

@@ -20,7 +20,7 @@ _VOWELS = frozenset("aeiou")
 
 
 class Rendering(FrozenModel):
-    """How plainly a text speaks: the knobs of difficulty."""
+    """Style parameters that set how plainly a text states its facts (its difficulty)."""
 
     alias: float = Field(default=0.45, ge=0, le=1, description="share of first mentions by a shorter name instead of the full one")
     pronoun: float = Field(default=0.6, ge=0, le=1, description="share of later mentions by a pronoun")

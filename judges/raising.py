@@ -11,7 +11,7 @@ from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, TIE, Item, JudgeCall, Ju
 from methods.api import raised
 
 RAISED = "raised: "
-"""How the reason of a call begins about which code raised."""
+"""Prefix of the reason of a call whose code raised an error."""
 
 
 def call_that_raised(error: BaseException) -> JudgeCall:

@@ -1,4 +1,4 @@
-"""What LLM judges share: options, calls, and averages.
+"""Provide what LLM judges share: options, calls and averages.
 
 `fences.py` writes the prompts, and `reading.py` reads the replies. A reply that cannot be read is asked for once more, as JSON (`Asker`).
 """
@@ -99,7 +99,7 @@ def prompt_identity(config: LLMJudgeConfig) -> Mapping[str, Any]:
 
 
 NO_REPLY = "no reply"
-"""How the reason of a call begins that brought none."""
+"""Prefix of the reason of a call without a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Case:
 
 
 AGAIN = "This reply could not be read. Give it once more, as one JSON object and nothing else, with"
-"""How the message begins that asks for the verdict once more."""
+"""First words of the message that asks for the verdict again."""
 
 
 def asked_again(messages: Messages, reply: str, form: type[BaseModel]) -> Messages:

@@ -15,7 +15,7 @@ from methods.models.endpoint import Messages
 from methods.prompts import Prompt
 
 VERSION = 1
-"""Of these rules; part of every judge's identity, since a judge sees what they make of a text."""
+"""Version of these rules; part of every judge's identity, because they change the text that the judge sees."""
 
 TAGS = ("question", "gold", "answer", "reference", "text", "source", "rewritten")
 """Tags that our templates use; those of one's own templates are added to them."""
@@ -96,7 +96,7 @@ def _seen(char: str) -> str:
 
 
 EMPTY = "(empty)"
-"""What stands between the tags where there is nothing to judge."""
+"""Stands between the tags if there is nothing to judge."""
 _TAG = re.compile(r"</?([A-Za-z][\w-]*)>")
 
 

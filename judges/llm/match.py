@@ -30,7 +30,7 @@ ALIASES = {f"{modifier} {verdict.lower()}": verdict for verdict, modifiers in _M
 """Wordings of the verdicts that models use beside the words themselves."""
 PART = "match"
 EM, NO_ANSWER, ABSTENTION = "em", "no answer", "abstention"
-"""By what a verdict was reached without a call."""
+"""Rules that reach a verdict without a call."""
 
 MEASURES = (
     Measure("accuracy", "Share of verdicts that are Match; Partial and Mismatch are both wrong."),

@@ -159,7 +159,7 @@ class Pairs:
 
     @cached_property
     def has_pair(self) -> NDArray[np.bool_]:
-        """Which questions have a pair at all. Shape (questions,)."""
+        """Return which questions have at least one pair. Shape (questions,)."""
         return np.bincount(self.rows, minlength=self.size) > 0
 
 
@@ -297,7 +297,7 @@ def _overlap(batch: Batch, rules: str, golds: str, part: int) -> Scores:
 
 
 SetScore = Callable[[Sequence[str], Sequence[Wordings]], float]
-"""From the prediction's tokens and the wanted answers to a score."""
+"""Function that scores a prediction's tokens against the gold answers."""
 
 
 def _scored(batch: Batch, rules: str, golds: str, values: Scores, set_score: SetScore) -> Scores:

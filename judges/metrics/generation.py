@@ -173,7 +173,7 @@ def _scorer(model: str, layer: int, device: str) -> Any:
 
 
 class _Source(str):
-    """Where a model is. `bert-score` takes it for a T5 if "t5" is in it, which in a path says nothing of the model."""
+    """Path of a model. `bert-score` treats a path that contains "t5" as a T5 model, so this class hides the folder's name."""
 
     __slots__ = ()
 
@@ -386,7 +386,7 @@ def _f_measures(predictions: Sequence[str], references: Sequence[str], type: str
 
 
 Counts = tuple[int, int, int]
-"""What two texts have in common, what the first has of it and what the second has."""
+"""Number of common units, of units in the first text, and of units in the second text."""
 
 
 def _common_words(prediction: list[str], reference: list[str]) -> Counts:

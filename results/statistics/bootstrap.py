@@ -28,7 +28,7 @@ FEWEST = 30
 
 
 def bootstrap_weights(clusters: int, seed: int, resamples: int) -> Iterator[Floats]:
-    """How often each cluster is drawn, with replacement, in blocks of shape (≤ 32, clusters)."""
+    """Yield the number of times that each cluster is drawn with replacement, in blocks of shape (≤ 32, clusters)."""
     if clusters * resamples > _KEPT:
         yield from _drawn(clusters, seed, resamples)
         return

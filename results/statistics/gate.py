@@ -89,7 +89,7 @@ Outcome = Literal["pass", "regressed", "inconclusive"]
 
 @dataclass(frozen=True, slots=True)
 class GateDecision:
-    """What the gate says about one metric.
+    """Decision of the gate on one metric.
 
     Attributes:
         outcome: `pass`, `regressed` or `inconclusive`.
@@ -119,7 +119,7 @@ class GateDecision:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """What the gate says about several metrics: `regressed` if any did, `pass` if all did, else `inconclusive`."""
+    """Decision of the gate on several metrics: `regressed` if any regressed, `pass` if all passed, else `inconclusive`."""
 
     outcome: Outcome
     decisions: dict[str, GateDecision]

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def pareto_front(quality: ArrayLike, costs: ArrayLike) -> NDArray[np.bool_]:
-    """Which methods are not dominated: none other is at least as good and at least as cheap, and better in one.
+    """Return which methods are not dominated: no other one is at least as good and as cheap, and strictly better on one.
 
     Args:
         quality: Shape (methods,), more is better.

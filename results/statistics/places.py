@@ -14,7 +14,7 @@ from results.statistics.tested import FEWEST_CLUSTERS, Tested
 
 
 class Standing(StrEnum):
-    """How a method stands to the best one, which is the method with the highest value."""
+    """Relation of a method to the best one, which is the method with the highest value."""
 
     BEST = "best"
     NO_DIFFERENCE = "no significant difference from the best"

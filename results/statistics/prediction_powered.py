@@ -163,7 +163,7 @@ def rectified(judged: ArrayLike, labels: ArrayLike, items: ArrayLike) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Pulls:
-    """How far each independent cluster pulls the two parts of the estimate, each of shape (clusters,).
+    """Influence of each independent cluster on the two parts of the estimate, each of shape (clusters,).
 
     Attributes:
         label: On the mean of the labels.
@@ -182,7 +182,7 @@ class _Pulls:
         return min(1.0, max(0.0, float(self.label @ self.judge) / square)) if square else 0.0
 
     def standard_error(self, weight: float, fitted: int) -> float:
-        """Of the estimate with that weight, `fitted` 1 where the same labels have chosen it.
+        """Return the standard error of the estimate with that weight; `fitted` is 1 if the same labels determined the weight.
 
         Without clusters its square is var(Y - lambda f) / n + lambda² var(f) / N, both with Bessel's correction.
         """

@@ -63,7 +63,7 @@ class FullContext:
         self.config = config
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Nothing to build."""
+        """Return an empty index; the method reads the whole context."""
         return FullContextIndex(corpus, self.config)
 
 

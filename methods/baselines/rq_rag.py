@@ -31,8 +31,9 @@ from methods.registry import AskingMethodConfig, ModelMethodConfig, register
 from methods.work import WORDS_PER_TOKEN, Lengths, Needs, Work, all_needs, ask, needs_of
 
 PROMPTS: Mapping[str, Shipped] = {kind: Shipped("methods.baselines", f"rq_rag_{kind}") for kind in ("rewrite", "decompose", "disambiguate")}
-"""What is asked of a chat model in place of RQ-RAG's own, by the kind of query that it yields. Each query is searched with,
-and the rankings are fused by reciprocal rank; a reply that yields none is replaced by the question itself."""
+"""Prompts for a chat model in place of RQ-RAG's own, per kind of query. Each query is searched, and the rankings are fused by
+reciprocal rank; if a reply contains no query, the question itself is searched.
+"""
 NOTE = "rq_rag"
 """Key in `notes`: what was searched with."""
 MOST = 5

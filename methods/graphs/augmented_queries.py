@@ -34,7 +34,7 @@ UNREADABLE = "the reply holds no list of queries"
 
 
 class QueriesConfig(MayAskConfig):
-    """Who writes the queries, and how many."""
+    """Writer and number of the queries."""
 
     choice: ClassVar[str] = "generator"
 
@@ -63,7 +63,7 @@ class QueriesConfig(MayAskConfig):
 
 @dataclass(frozen=True, slots=True)
 class QueryRequest:
-    """What queries are written from.
+    """Sources from which queries are written.
 
     Attributes:
         question: With its gold; its first answer is the one that queries share.
@@ -184,7 +184,7 @@ PATTERNS = {
     "quotation": ("“{quote}” – of what else is told there: {question}", "{question} The answer stands near the words “{quote}”."),
     "perspective": ("Seen from {name}, given that {fact}: {question}", "{question} So asks somebody who knows of {name} that {fact}."),
 }
-"""By kind; `name` is an entity near the answer, `fact` and `quote` what is said of it."""
+"""Patterns per kind; `name` is an entity near the answer, `fact` and `quote` are statements about it."""
 
 
 def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:

@@ -17,7 +17,7 @@ from benchmarks.text import sentences
 from methods.models.weights import MINILM, locate
 
 Span = tuple[int, int]
-"""Where a unit begins and ends, in characters of the text."""
+"""Start and end of a unit, in characters of the text."""
 TIKTOKEN = "tiktoken:"
 """Begins the names of tokenizers that the package tiktoken has."""
 LONG_SENTENCE = 256
@@ -28,7 +28,7 @@ _RULE = re.compile(r"\n\s*\n|\n\s*[-–—_=*]{3,}\s*\n")
 
 
 class ChunkConfig(FrozenModel):
-    """How to cut: the sizes count `unit`s."""
+    """Chunking options; the sizes count `unit`s."""
 
     unit: Literal["token", "word", "sentence"] = Field("token", description="what size and overlap count")
     size: int = Field(512, ge=1, description="units of a chunk; the last may have fewer")

@@ -1,4 +1,4 @@
-"""From chunks to a graph: asked of a language model, or read by rules without one, behind one interface.
+"""Extract graphs from chunks, with a language model or with rules, behind one interface.
 
 A model is asked for records of entities and relations (GraphRAG's way, LightRAG's with keywords), or for names and then
 for triples that hold them (open information extraction, HippoRAG's way).
@@ -50,7 +50,7 @@ FAILED = "failed call"
 
 
 class GraphConfig(MayAskConfig):
-    """How the graph of a document is made."""
+    """Options for building the graph of a document."""
 
     choice: ClassVar[str] = "extractor"
 
@@ -87,7 +87,7 @@ class Extractor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChunkRead:
-    """What was read out of one chunk, and what it took.
+    """Extraction result of one chunk, with its cost.
 
     Attributes:
         entities, relations: The records.

@@ -69,7 +69,7 @@ class RelationRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What a reply says.
+    """Records parsed from a reply.
 
     Attributes:
         entities, relations: In the reply's order.
@@ -214,7 +214,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """How two entities are related: stated in chunks, similar in their vectors, or both.
+    """Relation between two entities: stated in chunks, similar in their vectors, or both.
 
     Attributes:
         source, target: Names; `source` comes first in order, the edge has no direction.
@@ -478,7 +478,7 @@ BLOCK = 1024
 
 
 class SimilarityConfig(BaseModel):
-    """Which entities are alike."""
+    """Criteria by which entities are similar."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -492,7 +492,7 @@ class SimilarityConfig(BaseModel):
 
 
 class TextEncoder(Protocol):
-    """What of an encoder is needed here."""
+    """Part of an encoder's interface that is needed here."""
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of texts, shape (texts, dimension)."""

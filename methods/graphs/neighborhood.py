@@ -1,4 +1,4 @@
-"""What lies around the answer of a question in its document's graph: entities, scores, and the two cuts."""
+"""Compute the neighborhood of a question's answer in its document's graph: entities, scores, and the two cuts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WORD = re.compile(r"\w+(?:[.'’-]\w+)*")
 
 
 class SeedConfig(MayAskConfig):
-    """Which entities a question starts from."""
+    """Options that select the entities where a question starts."""
 
     choice: ClassVar[str] = "namer"
 
@@ -45,7 +45,7 @@ class SeedConfig(MayAskConfig):
 
 @dataclass(frozen=True, slots=True)
 class Seeds:
-    """Where one question starts.
+    """Start entities of one question.
 
     Attributes:
         names: Nodes, by name; empty where the question is left out.
@@ -126,7 +126,7 @@ class LLMNamer:
 
 
 Named = Sequence[tuple[str, ...] | str]
-"""What was found in each of a question's texts."""
+"""Entities found in each of a question's texts."""
 
 
 def seeds_of(graph: KnowledgeGraph, config: SeedConfig, named: Sequence[Named], encoder: TextEncoder | None = None) -> list[Seeds]:
@@ -209,7 +209,7 @@ SIGNIFICANT = 12
 
 
 class CutConfig(FrozenModel):
-    """Where the fall is looked for: between positions `min_k` and `max_k` of the ranking."""
+    """Range for the largest drop of the scores: between positions `min_k` and `max_k` of the ranking."""
 
     min_k: int = Field(ge=1, description="fewest entities, where there are as many")
     max_k: int = Field(ge=1, description="most entities (k)")
@@ -229,7 +229,7 @@ SMALL = CutConfig.model_validate({"min_k": 3, "max_k": 10})
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a ranking is cut.
+    """Position at which a ranking is cut.
 
     Attributes:
         size: So many nodes are kept.
@@ -309,7 +309,7 @@ PRESETS = {
         "small": {"min_k": 3, "max_k": 10, "inclusive_k": True, "apply_eps": False},
     },
 }
-"""Where paper and released code depart from the defaults; the paper leaves the sizes of the small cut open."""
+"""Settings of paper and released code that differ from the defaults; the paper leaves the sizes of the small cut open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +335,7 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True)
 class Neighborhood:
-    """What lies around the answer of a question.
+    """Neighborhood of a question's answer.
 
     Attributes:
         question_id: The question.

@@ -35,7 +35,7 @@ Underscores = Literal["keep", "space"]
 
 
 class LinearizeConfig(FrozenModel):
-    """How triples are written."""
+    """Format of linearized triples."""
 
     rel: RelationText = Field(default="last", description="of a dotted relation: its last part (paper), or all of it")
     underscores: Underscores = Field(default="keep", description="in relations: kept (paper), or written as spaces")
@@ -138,7 +138,7 @@ class PretrainingGraph:
 
 
 def unnamed(names: pa.Array) -> NDArray[np.bool_]:
-    """Which names are ids that stand for no name (`m.0abc`, `g.11x`)."""
+    """Return which names are ids of entities without a name (`m.0abc`, `g.11x`)."""
     result = pc.match_substring_regex(names, UNNAMED)
     return np.asarray(result.to_numpy(zero_copy_only=False), bool)
 

@@ -37,7 +37,7 @@ PATH = "/v1/chat/completions"
 WINDOW = "24h"
 MOST_REQUESTS = 50_000
 MOST_BYTES = 200_000_000
-"""Of one file."""
+"""Maximum size of one file."""
 SETTLE_S = 0.1
 """Pause between two looks at whether every question waits."""
 QUIET_S = 10.0
@@ -87,7 +87,7 @@ class Record:
 
 
 class Ledger:
-    """Which requests are in which batches of an address: a folder with a file for each batch.
+    """Requests per batch and address: a folder with one file per batch.
 
     Args:
         folder: Where; made when first written to.

@@ -52,10 +52,10 @@ def token_ids(messages: Sequence[Mapping[str, str]]) -> list[int] | None:
 
 
 DEFAULT_URL = "https://api.openai.com/v1"
-"""Where calls go when neither `base_url` nor OPENAI_BASE_URL says otherwise."""
+"""Address of calls if neither `base_url` nor OPENAI_BASE_URL sets one."""
 _OWN = {"model", "messages", "temperature", "max_tokens", "max_completion_tokens", "stream", "n", "response_format"}
 _LIKE_A_KEY = re.compile(r"(?:hf|gsk|r8|sk|gh[pousr]|github_pat)_[A-Za-z0-9_]{16,}|(?=[A-Za-z]*[0-9])[A-Za-z0-9]{20,}$")
-"""What could be a variable's name, and is more likely a key: it would be repeated where the variable is not set."""
+"""Names of variables that look like keys; they are masked, because errors repeat the names of unset variables."""
 
 
 UNSTATED = 4096
@@ -221,7 +221,7 @@ class ChatConfig(BaseModel):
 
     @property
     def address(self) -> Address:
-        """What limits of its calls belong to.
+        """Return the address that call limits are counted for.
 
         Raises:
             UserError: The key is not set.
@@ -350,7 +350,7 @@ class Fault(Exception):
 
 
 class Backend(Protocol):
-    """What writes the replies of a `ChatModel`: an endpoint, local weights or a script; lives on one event loop.
+    """Interface that writes the replies of a `ChatModel`: an endpoint, local weights or a script. It belongs to one event loop.
 
     Attributes:
         url: Where it is, as calls are cached.
@@ -706,7 +706,7 @@ PER_MESSAGE = 4
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What asking would take.
+    """Estimated calls, tokens and cost of requests.
 
     Attributes:
         calls: Calls to send.

@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class _Options(FrozenModel):
-    """What local models and scripts have in common with endpoints."""
+    """Options that local models and scripts share with endpoints."""
 
     temperature: float = Field(0.0, ge=0, description="0: greedy; else tokens are drawn, by the prompt and the task's seed")
     max_tokens: int = Field(64, ge=1, description="longest reply")
@@ -67,7 +67,7 @@ class _Options(FrozenModel):
         return self.max_tokens
 
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Nothing: it runs here."""
+        """Return 0: local calls are free."""
         return 0.0
 
 
@@ -353,7 +353,7 @@ class _Here:
     charged = False
 
     async def close(self) -> None:
-        """Nothing."""
+        """Do nothing; no connection is open."""
 
     def hopeless(self, fault: Fault) -> bool:
         """Never."""

@@ -85,7 +85,7 @@ _FURTHER = (
 
 @dataclass(frozen=True)
 class Call:
-    """What is asked: the content that a reply is addressed by.
+    """Content of a request, which is the key of its cached reply.
 
     Attributes:
         endpoint: Base URL.

@@ -30,7 +30,7 @@ from methods.api import UNKNOWN_REVISION
 LONGEST = 200
 """Characters of a revision."""
 _NOTHING = frozenset({UNKNOWN_REVISION, "none", "null", "undefined", "n/a"})
-"""What builds write where they do not know their own revision."""
+"""Placeholders that builds print if they do not know their revision."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _UNFILLED = re.compile(r"\$(?:\{|[A-Za-z_])")
 _SECRET = re.compile(r"auth|cookie|key|pass|secret|token|credential", re.I)
@@ -80,7 +80,7 @@ def checked(text: str) -> str:
 
 
 class Probe(BaseModel):
-    """Where the revision of a deployment is read when a run starts: `{url, json}`, `{url, header}` or `{command}`."""
+    """Source of a deployment's revision at the start of a run: `{url, json}`, `{url, header}` or `{command}`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_by_name=True, serialize_by_alias=True)
 
@@ -338,7 +338,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 
 class Unreachable(ValueError):
-    """Nothing answered."""
+    """Error: no answer was received."""
 
 
 def fetch(url: str, headers: Mapping[str, str], timeout_s: float) -> Answer:

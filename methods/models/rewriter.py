@@ -146,7 +146,7 @@ def refuses(text: str) -> bool:
 
 
 VERSION = 1
-"""Of reading and checking; part of every rewriter's id."""
+"""Version of parsing and checks; part of every rewriter's id."""
 
 
 class Validator(Protocol):
@@ -163,7 +163,7 @@ class Validator(Protocol):
 
 
 class RewritingOptions(FrozenModel):
-    """How a language model is asked to rewrite, and what is let through."""
+    """Options for rewriting with a language model, and checks of its output."""
 
     tries: int = Field(3, ge=1, description="times that a passage is asked for before it is given up")
     output: Literal["text", "json"] = Field("text", description="how replies are asked to look")
@@ -189,7 +189,7 @@ class RewritingOptions(FrozenModel):
 
 
 REPLY = defaults(max_tokens=512)
-"""What a rewriting needs of its model."""
+"""Settings that a rewriting requires of its model."""
 
 
 class RewriterConfig(AskingConfig, RewritingOptions):
@@ -270,7 +270,7 @@ class LLMRewriter:
         return Outcome(None, "", tuple(failed))
 
     async def _objection(self, source: str, rewritten: str, style: str) -> str | None:
-        """That of the first validator that has one."""
+        """Return the first objection of a validator, or None."""
         for ask in self._object:
             objection: str | None = await ask(source, rewritten, style)
             if objection is not None:

@@ -20,7 +20,7 @@ from methods.presets import read_presets
 from methods.work import Checkpoint, Needs
 
 DEPTH = 2
-"""How many folders may lie between a checkpoint's own folder and the model that an option names, up or down."""
+"""Maximum number of folders between a checkpoint's own folder and the model that an option names, in both directions."""
 _NAMES = {"id"}
 """Options that name no folder, even where one of that name lies about."""
 

@@ -50,7 +50,7 @@ LOSS = "validation_loss"
 
 
 class SoftStepOptions(StepOptions):
-    """How a stage of a compressor into vectors is optimized."""
+    """Optimization options of one stage of a compressor into vectors."""
 
     steps: int | None = Field(None, ge=1, description="of the optimizer at most, whatever the epochs; null: all")
     naming: float = Field(0.0, ge=0, description="ours: weight of a loss that has each vector name the tokens of its share of a passage")

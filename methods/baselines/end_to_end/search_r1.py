@@ -29,7 +29,7 @@ _WORDS, _BREAK = re.compile(r"\s*\S+"), re.compile(r"\n{0,2}")
 
 
 class Tags(NamedTuple):
-    """What a model writes around a search, and what it is shown around the result."""
+    """Tags that the model writes around a search, and tags that enclose the result."""
 
     search: tuple[str, str]
     information: tuple[str, str]

@@ -41,11 +41,11 @@ UTILITY = tuple(f"[Utility:{number}]" for number in range(1, 6))
 OTHERS = ("[Continue to Use Evidence]", "<paragraph>", "</paragraph>")
 TAGS = (*RETRIEVAL, *RELEVANCE, *SUPPORT, *UTILITY, *OTHERS)
 WORTH = (-1.0, -0.5, 0.0, 0.5, 1.0)
-"""Of the five degrees of usefulness."""
+"""Values of the five degrees of usefulness."""
 
 
 class WeightsConfig(SearchingConfig):
-    """What both have in common."""
+    """Options that both variants share."""
 
     k: int = Field(10, ge=1, le=100, description="passages, each read by itself")
     mode: Literal["adaptive", "always"] = Field("adaptive", description="look up where the model says so, or always")

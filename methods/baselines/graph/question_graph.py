@@ -233,7 +233,7 @@ class NamesRetriever:
     name: ClassVar[str]
     """The id."""
     indexes: ClassVar[type[NamesIndex]]
-    """What ranks."""
+    """Class of the index that ranks."""
 
     def __init__(self, config: GraphEncoderConfig, services: Services) -> None:
         self.config = config

@@ -237,7 +237,7 @@ class HippoIndex(SystemIndex):
         self._names = self.config.question_prompt() if self.version == 1 else None
 
     def facts(self, group: Group) -> Facts:
-        """Of a group."""
+        """Return the facts of a group."""
         return group.index.once("facts", lambda: Facts.of(group.index.reads, self.version))
 
     def phrases(self, index: GraphIndex, facts: Facts) -> NDArray[np.float32]:
@@ -360,7 +360,7 @@ def kept_triples(reply: str) -> list[str] | None:
 
 @dataclass(frozen=True)
 class _Found:
-    """What of a group is like a question: facts by likeness, and every passage's dense score."""
+    """Matches of a query within a group: facts by similarity, and the dense score of every passage."""
 
     group: Group
     facts: list[int]
@@ -378,7 +378,7 @@ class _Found:
     version=2,
 )
 class Hippo2Index(HippoIndex):
-    """As `HippoIndex`, with passages among the nodes."""
+    """Index like `HippoIndex`, with passages among the nodes."""
 
     version = 2
 

@@ -59,7 +59,7 @@ class DroTrainingConfig(TuningConfig):
 
     @property
     def in_rounds(self) -> TuneOptions:
-        """How the rounds are optimized: an epoch is a round."""
+        """Return the options of the rounds; an epoch is a round."""
         return self.train.model_copy(update={"epochs": self.rounds})
 
 

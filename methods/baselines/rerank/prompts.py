@@ -1,4 +1,4 @@
-"""What a reranker's model is shown: a conversation about a query and passages, which are shortened evenly until all fit.
+"""Build the conversation for a reranker's model: a query and its passages, shortened evenly until all fit.
 
 Templates (`methods/prompts.py`) have `$query`, `$count`, and in the parts that are repeated `$label` and `$passage`.
 """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = App()
 
 _STYLES = {"green": "green", "note": "dim", "yellow": "yellow", "red": "bold red"}
-"""How a finding is printed, by its status (see `benchmarks.verify`)."""
+"""Text style of a finding by its status (see `benchmarks.verify`)."""
 
 
 @app.command(offline=True)
@@ -83,7 +83,7 @@ def check(
 
 
 def _positions(references: Sequence[str], every: bool, settings: Mapping[str, Any]) -> tuple[list[Availability], list[str]]:
-    """Which splits are checked, and which are not and why."""
+    """Return the splits to check, and those that are not checked with the reason."""
     from benchmarks import sources
     from benchmarks.registry import DATASETS
     from benchmarks.sources import ABSENT, MADE, OWN

@@ -1,4 +1,4 @@
-"""What commands share: arguments and options, what stands for them in a command's signature, and how groups behave."""
+"""Define what commands share: arguments and options, signatures, and the behavior of groups."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def set_option(what: str) -> Any:
 
 SetOption = Annotated[list[str] | None, set_option("An option, nested ones with dots (train.epochs=2)")]
 DatasetSetOption = Annotated[list[str] | None, set_option("An option of the dataset, such as path=FILE or skip_bad=true")]
-"""Of commands that are about a dataset. Those about a model take the dataset's options as data.KEY=VALUE (`data_apart`)."""
+"""Option of commands about a dataset. Commands about a model take the dataset's options as data.KEY=VALUE (`data_apart`)."""
 SkipBadOption = Annotated[bool, option("Leave out records that cannot be read; every table states how many.", "--skip-bad")]
 OutputOption = Annotated[Path | None, option("The file to write.", "--output", "-o")]
 DeviceOption = Annotated[str | None, option("cpu, cuda, cuda:1 … (default: the best there is)")]
@@ -159,12 +159,12 @@ _COMMON = (
     _option("quiet", bool, False, "-q", help="Results only, no progress."),
     _option("verbose", bool, False, "-v", help="More detail, tracebacks included."),
 )
-"""In the order of `--help`."""
+"""Common options in the order of `--help`."""
 
 
 @dataclass(frozen=True)
 class Common:
-    """What stands for the options of every command.
+    """Placeholder for the options that every command has.
 
     Attributes:
         folder: Of the store, where --store or RAGMETER_STORE names one; `store_folder(folder)` has the default.
@@ -283,7 +283,7 @@ class App(typer.Typer):
         super().__init__(cls=group, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False, **options)
 
     def command(self, name: str | None = None, *, offline: bool = False, **options: Any) -> Callable[[Any], Any]:
-        """As typer's; with `offline` the command takes --offline as well."""
+        """Register a command like typer does; with `offline` the command also takes --offline."""
         register = super().command(name, **options)
 
         def registered(function: Callable[..., int | None]) -> Callable[..., int | None]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 app = App(default="gap", help="Style: what it costs methods, and how far it moves rerankers.")
 
 OVER = {"mix": "formal", "k": "k"}
-"""What a curve may be over, as `results.boards.style` calls it."""
+"""Possible x-axes of a curve, with their names in `results.boards.style`."""
 
 
 @app.command()

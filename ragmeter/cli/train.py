@@ -191,7 +191,7 @@ _EXAMPLES = {
     "graph": "--graph REF, such as webqsp:train",
     "base": "--base FOLDER, or a model's id on the hub",
 }
-"""How options that are flags of their own are given."""
+"""Examples for options that have flags of their own."""
 
 
 def _configured(entry: TrainingEntry, settings: dict[str, Any], config: Path | None) -> TrainingConfig:

@@ -24,9 +24,9 @@ from results.submission.rows import DECODER, Bad, PredictionRow, RowReader, chec
 Record = tuple[int, Any]
 """A line and the JSON value that begins there."""
 Make = Callable[[Any], Mapping[str, Any] | None]
-"""From a record to a row of a submission; None for a record that is not about a question."""
+"""Function from a record to a row of a submission; None for a record that is not about a question."""
 Unwrap = Callable[[Any], list[Any] | None]
-"""From a file's one JSON object to the records in it, None if it is a record itself."""
+"""Function from a file's single JSON object to its records; None if the object is a record itself."""
 _LENIENT = json.JSONDecoder(strict=False)
 """Tools write NaN, and some write a key twice; only known fields are read."""
 

@@ -1,4 +1,4 @@
-"""What a gate remembers: anchors, decisions since an anchor, and attempts of one candidate.
+"""Store what a gate remembers: anchors, decisions since an anchor, and attempts of one candidate.
 
 A baseline that moves at every push hides many small losses, so a baseline can have an anchor: a run that stays the same
 until `ragmeter gate --set-anchor`. Every decision is also made against the anchor, and the n-th decision about it spends
@@ -44,7 +44,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What stored decisions say about the next one on one metric.
+    """Earlier decisions that affect the next one on one metric.
 
     Attributes:
         attempt: Which attempt of the candidate this is, from 1; of one that has passed, the attempt at which it did.

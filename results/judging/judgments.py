@@ -246,7 +246,7 @@ def unread_battles(store: Store, match: Match, judge: Judge) -> tuple[int, int]:
 
 
 def matches(store: Store, judge: str | None = None) -> list[tuple[str, Match]]:
-    """Which pairs of runs were compared, by which judge."""
+    """Return the compared pairs of runs, with the judge."""
     rows = store.database.rows(
         """SELECT DISTINCT judge, dataset_fingerprint, setting, one, other FROM battles
                WHERE ? IS NULL OR judge = ? ORDER BY ALL""",

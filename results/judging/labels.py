@@ -72,7 +72,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What came in: labels that were new or changed, rows without a label, and the labels known before.
+    """Outcome of an import: new or changed labels, rows without a label, and labels known before.
 
     `resting` of the labels are about answers that the runs do not give any more.
     """

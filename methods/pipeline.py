@@ -112,7 +112,7 @@ def part_notes(part: Any) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Composition:
-    """What a method is made of; can be described and fingerprinted without loading anything.
+    """Parts of a method; can be described and fingerprinted without loading anything.
 
     Attributes:
         method: A retriever, which the other parts complete, or a whole method or control.

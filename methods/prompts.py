@@ -46,7 +46,7 @@ _FORMAT = "begin each part with a line system, user, assistant or text"
 
 
 class Options(FrozenModel):
-    """How a prompt is rendered and continued, as far as the template decides it."""
+    """Options for rendering and continuing a prompt, set by its template."""
 
     bos: Literal["tokenizer", "always", "none"] = Field(
         "tokenizer",

@@ -1,4 +1,4 @@
-"""What an experiment file says, checked before anything is run.
+"""Parse an experiment file and check it before anything is run.
 
 An experiment names benchmarks and methods; every pair of them is a task. Unknown keys, wrong types and impossible
 combinations are errors that name the file, the line and the nearest valid key.
@@ -159,7 +159,7 @@ class JudgeSpec(ComponentSpec):
 
 
 class PrimarySpec(FrozenModel):
-    """What the experiment is about; results of other metrics and methods are secondary."""
+    """Primary outcome of the experiment; results of other metrics and methods are secondary."""
 
     metric: str = Field(description="one of the experiment's metrics, as `metrics` names it")
     method: str | None = Field(None, description="the row (or its method's id) whose difference decides; default: all methods")
@@ -214,7 +214,7 @@ class BenchmarkPlan:
     """File and line of the setting, or of the benchmark where it names none."""
     cluster: str | None = None
     cluster_at: str | None = None
-    """What was sampled, where the file says so, and its line."""
+    """Cluster field that the file declares, with its line."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class MethodPlan:
     needs: tuple[TrainingPlan, ...] = ()
     """Trainings whose checkpoints it uses."""
     revision: str | Probe | None = None
-    """What identifies the deployment that it asks; None: not stated."""
+    """Revision of the deployment that the method calls; None if it is not stated."""
     at: tuple[str | int, ...] = ()
     """Its place in the file."""
     repeat: int = 0

@@ -61,7 +61,7 @@ class TrainingPlan:
 
     @property
     def name_and_seed(self) -> str:
-        """For people."""
+        """Return the name for people."""
         return f"{self.name}, seed {self.config.seed}"
 
     @property

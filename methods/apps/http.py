@@ -134,14 +134,14 @@ class HttpConfig(MethodConfig, ReplyPlaces):
 
     @property
     def template(self) -> Any:
-        """What is sent."""
+        """Return the template of the request."""
         if self.body is not None or self.method == "GET" or placeholders(self.url) & {"question", "messages"}:
             return self.body
         return {"question": "{{question}}"}
 
     @property
     def served(self) -> str:
-        """What answers, as provenance names it."""
+        """Return the name of the served model for provenance."""
         return f"app at {self.url.partition('?')[0]}"
 
     @property

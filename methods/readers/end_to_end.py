@@ -29,7 +29,7 @@ INSTRUCTIONS = {
     "short": "Answer the following question with a short span. The answer needs to be just in a few words.",
     "full": "Please give a full and complete answer for the question.",
 }
-"""What stands before the question: for data with short answers, and for others."""
+"""Instructions before the question: for datasets with short answers, and for others."""
 END_OF_TURN = "<|eot_id|>"
 
 
@@ -174,7 +174,7 @@ class InContextRalmConfig(CausalConfig, ModelMethodConfig):
 
     @property
     def is_published(self) -> bool:
-        """Whether the prompt with passages is the published one."""
+        """Return whether the prompt with passages is the published one."""
         return RALM["ic_ralm"].is_published(self.prompt)
 
     def checkpoint_hash(self) -> str:

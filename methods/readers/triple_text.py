@@ -39,7 +39,7 @@ from methods.work import free
 
 
 class TripleTextConfig(MethodConfig):
-    """How triples are written for a reader."""
+    """Format of triples for a reader."""
 
     form: Literal["line", "words", "statement"] = Field(
         "statement", description="what a triple reads like: line, words or statement (the pocket reader needs this one)"

@@ -45,7 +45,7 @@ _DEFAULTS: Mapping[str, tuple[str | None, str | None, int]] = {
     "voyage": ("https://api.voyageai.com/v1", "VOYAGE_API_KEY", 128),
     "tei": (None, None, 32),
 }
-"""Of each dialect: base URL, variable of the key, and most texts of a request."""
+"""Defaults per dialect: base URL, variable of the key, and maximum number of texts per request."""
 _TASKS: Mapping[tuple[str, Side], tuple[str, str]] = {
     ("cohere", "query"): ("input_type", "search_query"),
     ("cohere", "passage"): ("input_type", "search_document"),

@@ -1,4 +1,4 @@
-"""What retrievers of triples share: a corpus that must be one of triples, and which of them a query may use."""
+"""Provide what retrievers of triples share: a corpus of triples, and the triples that a query may use."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def triple_corpus(corpus: Corpus, who: str) -> TripleCorpus:
 
 
 class TripleScope:
-    """Which triples each query may use, and positions among them as rankings.
+    """Triples that each query may use, with conversion of positions into rankings.
 
     A query's triples stand in the order of its graph, which decides ties.
 

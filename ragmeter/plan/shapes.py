@@ -1,4 +1,4 @@
-"""What a benchmark is like, for a plan: counted if it is here, else stated and typical; nothing is fetched.
+"""Describe a benchmark for a plan: counted if it is on this machine, else typical values marked as such; nothing is downloaded.
 
 Both give questions with passages (one made of filler of typical lengths), so that prompts are counted the same way. Of
 generated data (worlds) only a few questions are made.
@@ -33,7 +33,7 @@ Origin = Literal["counted", "sampled", "stated", "unknown"]
 
 @dataclass(frozen=True)
 class Shape:
-    """What a benchmark is like in a setting.
+    """Number and lengths of a benchmark's questions and passages in a setting.
 
     Attributes:
         questions: Number of questions; None if unknown.

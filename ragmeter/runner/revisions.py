@@ -1,4 +1,4 @@
-"""Which deployments a command meets: every probe is called once, and its text takes the probe's place.
+"""Identify the deployments that a command calls: every probe is called once and replaced by its text.
 
 This happens before fingerprints are computed, so that descriptions, ids of judges and keys of cached replies hold the text.
 A row's revision also covers each endpoint that the row asks and that states none itself.
@@ -31,7 +31,7 @@ from results.store import queries
 from results.store.store import Store
 
 _AUTOMATIC = "created "
-"""How the keys of endpoints begin that state no revision."""
+"""Prefix of the keys of endpoints that report no revision."""
 
 
 def begin(experiment: Experiment, store: Store, *, talk: bool = True, entering: bool = True) -> Callable[[], Experiment]:

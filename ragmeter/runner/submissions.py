@@ -58,7 +58,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Checker:
-    """What submissions are checked by.
+    """Settings for checking submissions.
 
     Attributes:
         store: Keeps the index of a setting's retriever.

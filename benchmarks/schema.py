@@ -253,7 +253,7 @@ class PassageIds(TupleView[str]):
         ids: The ids.
 
     Raises:
-        ValueError: One is no id of a passage.
+        ValueError: One is not an id of a passage.
     """
 
     __slots__ = ("_packed",)

@@ -334,7 +334,7 @@ class Record:
         Args:
             value: The value.
             field: The field as written in messages (`context[3][0]`).
-            kind: The type; true and false are no integers.
+            kind: The type; true and false are not integers.
 
         Raises:
             BadRecord: It is of another type.
@@ -368,7 +368,7 @@ def bad_record(what: str, path: Path, position: str) -> BadRecord:
 
 
 def records(path: Path, *, whole: bool = False, recoded: bytes | None = None) -> Iterator[Record | BadRecord]:
-    """The records of a file in order, and an error in the place of each that is no JSON object.
+    """The records of a file in order, and an error in the place of each that is not a JSON object.
 
     What a file is is read off its content: JSON Lines or an array, plain or gzip-compressed, or Parquet, whose rows
     are placed as `row 17`. Each may be a member of a zip archive, which is read where it lies.

@@ -476,13 +476,13 @@ def compared(held: int, name: str, stated: int, *, partial: bool) -> Finding:
         held: Records read, those left out included.
         name: Of the split on the hub.
         stated: Its rows as stated.
-        partial: Whether fewer are no surprise.
+        partial: Whether fewer are expected.
     """
     if held == stated:
         return Finding(NAME, GREEN, f"{held:,}")
     both = f"{held:,} here, {stated:,} stated of {name}"
     if held < stated:
-        meaning = "the files are a cut or another release than its card describes, or a record is no question of its own"
+        meaning = "the files are a cut or another release than its card describes, or a record is not a question of its own"
         return Finding(NAME, NOTE if partial else YELLOW, f"{both}: {stated - held:,} fewer; {meaning}")
     meaning = "the repository grew after its card was written, or a record holds several questions"
     return Finding(NAME, YELLOW, f"{both}: {held - stated:,} more; {meaning}")

@@ -168,7 +168,7 @@ class JudgeConfig(FrozenModel):
     """Options that say what replies count and nothing of what is asked: those that a replay may change."""
 
     alongside: ClassVar[Mapping[str, Any]] = {}
-    """Options that are no part of the judge's identity, as `model_dump(exclude=…)` takes them: prices, and names of files
+    """Options that are not part of the judge's identity, as `model_dump(exclude=…)` takes them: prices, and names of files
     whose content `identity` hashes."""
 
     @property

@@ -273,7 +273,7 @@ class Metric:
         """
         scores = np.asarray(self.entry.compute(batch, **self.values))
         if scores.dtype.kind not in "biuf":  # None would become NaN, and "0.7" a number
-            raise ValueError(f"{self} returned values that are no numbers: {scores.dtype}")
+            raise ValueError(f"{self} returned values that are not numbers: {scores.dtype}")
         scores = scores.astype(np.float64, copy=False)
         if scores.shape != (len(batch),):
             raise ValueError(f"{self} returned shape {scores.shape} for {len(batch)} questions")

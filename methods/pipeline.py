@@ -405,7 +405,7 @@ class Pipeline:
         for rerank in self._rerank:
             with clock("rerank"):
                 reranked: Ranking = await rerank(query, ranking, corpus)
-            # What a reranker hands on as it was is no cost of its own.
+            # What a reranker hands on as it was is not a cost of its own.
             if reranked.usage is not ranking.usage:
                 usage += reranked.usage
             notes.update(reranked.notes)

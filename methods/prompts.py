@@ -403,7 +403,7 @@ class Shipped:
             own: Texts that a checkpoint has itself, in the place of the published ones.
 
         Raises:
-            UserError: The file cannot be read, is no template, has other placeholders, or parts or options that have no
+            UserError: The file cannot be read, is not a template, has other placeholders, or parts or options that have no
                 effect here; or the published prompt cannot be had.
         """
         if self.is_published(path):

@@ -69,7 +69,7 @@ def read_setting(text: str, where: str | None) -> Setting:
     """A setting whose candidates, where a retriever finds them, come from a registered one that needs no reader's help.
 
     Raises:
-        UserError: There is no such setting, or what it names is no retriever.
+        UserError: There is no such setting, or what it names is not a retriever.
     """
     setting = Setting.parse(text, where=where)
     name = _retriever_of(setting)
@@ -315,7 +315,7 @@ def load(argument: str, *, profile: str | None = None, store: Path | None = None
     if argument in known:
         return parse(known[argument], f"{argument}{SUFFIX} (shipped)", profile=profile, store=store, settings=settings)
     if path.exists():
-        what = "this is a folder" if path.is_dir() else "this is no file"
+        what = "this is a folder" if path.is_dir() else "this is not a file"
         raise UserError(
             f"{what}, and an experiment is a YAML file or a shipped name",
             code="unknown-experiment-name",

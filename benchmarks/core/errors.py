@@ -235,7 +235,7 @@ _MUST: Mapping[str, str] = {
     "assertion_error": "{error}",
     "json_invalid": "this is not JSON: {error}",
     "missing": "is missing",
-    "extra_forbidden": "is no known key",
+    "extra_forbidden": "is not a known key",
 }
 """Requirement that a value violates, per kind of pydantic error; placeholders are the error's context."""
 
@@ -260,7 +260,7 @@ def in_words(error: Mapping[str, Any]) -> str:
 def first_error(error: ValidationError) -> Any:
     """The error to tell of: an unknown key where there is one, as a mistyped key is the likely cause of the others."""
     first = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
-    # Which of several kinds of options was meant (`<endpoint>`) is no part of a place in a file.
+    # Which of several kinds of options was meant (`<endpoint>`) is not part of a place in a file.
     return {**first, "loc": tuple(part for part in first["loc"] if part not in ("<endpoint>", "<local>", "<scripted>")) or first["loc"]}
 
 

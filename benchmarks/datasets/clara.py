@@ -28,7 +28,7 @@ MOST_QUESTIONS = 1_000_000
 
 NOTES = {
     "repeated_passages": "{n} documents stand twice in one row; each counts once as a candidate",
-    "positives_absent": "{n} positives are no document of their row; they stay in denominators and cannot be found",
+    "positives_absent": "{n} positives are not documents of their row; they stay in denominators and cannot be found",
     "questions_without_positives": "{n} questions have no positive document: retrieval metrics leave them out",
 }
 """Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
@@ -106,7 +106,7 @@ def documents(record: Record, *names: str) -> tuple[str, ...]:
     """The documents of a row, from the first of these fields that it has.
 
     Raises:
-        BadRecord: There are none, or one is no string.
+        BadRecord: There are none, or one is not a string.
     """
     name = next((name for name in names if record.has(name)), names[0])
     result = record.texts(name)

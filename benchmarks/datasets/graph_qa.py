@@ -123,7 +123,7 @@ def _named_triples(record: Record, name: str) -> list[Triple]:
     if set(map(type, rows)) <= {list} and set(map(len, rows)) <= {3} and set(map(type, chain(*rows))) <= {str}:
         return [(head, relation, tail) for head, relation, tail in rows]
     wrong = next(i for i, row in enumerate(rows) if not _is_triple(row))
-    raise record.problem(f"field '{name}[{wrong}]' is no triple", f"{name}[{wrong}]", "a list of three strings")
+    raise record.problem(f"field '{name}[{wrong}]' is not a triple", f"{name}[{wrong}]", "a list of three strings")
 
 
 def _is_triple(row: Any) -> bool:
@@ -333,7 +333,7 @@ def _numbered_triples(record: Record, vocabulary: Vocabulary) -> list[Triple]:
     rows = subgraph.field("tuples", list)
     if any(type(row) is not list or len(row) != 3 for row in rows):
         wrong = next(i for i, row in enumerate(rows) if type(row) is not list or len(row) != 3)
-        raise subgraph.problem(f"field 'tuples[{wrong}]' is no triple", f"tuples[{wrong}]", "a list of three")
+        raise subgraph.problem(f"field 'tuples[{wrong}]' is not a triple", f"tuples[{wrong}]", "a list of three")
     shown, relations = vocabulary.names_shown, vocabulary.relations
     flat = list(chain(*rows))
     plain = set(map(type, flat)) <= {int} and min(flat, default=0) >= 0

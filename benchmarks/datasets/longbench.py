@@ -300,7 +300,7 @@ def _length(record: Record, subset: str) -> int | None:
     """The length of a context by the authors' count, by which LongBench-E groups its questions.
 
     Raises:
-        BadRecord: It is no whole number, or an `_e` set lacks it.
+        BadRecord: It is not a whole number, or an `_e` set lacks it.
     """
     length = record.fields.get("length")
     if isinstance(length, float) and length.is_integer():

@@ -106,7 +106,7 @@ def _zip_columns(record: Record, name: str, value: Mapping[str, Any], columns: l
     lists = []
     for column in columns:
         if not isinstance(value.get(column), list):
-            raise record.problem(f"field '{name}.{column}' is no list", f"{name}.{column}")
+            raise record.problem(f"field '{name}.{column}' is not a list", f"{name}.{column}")
         lists.append(value[column])
     if len({len(column) for column in lists}) > 1:
         lengths = ", ".join(f"{len(cells)} {column}" for column, cells in zip(columns, lists, strict=True))
@@ -388,7 +388,7 @@ def _context(record: Record, joiner: str) -> list[Passage]:
     for i, pair in enumerate(record.field("context", list)):
         name = f"context[{i}]"
         if type(pair) is not list or len(pair) != 2:
-            raise record.problem(f"field {name!r} is no pair", name, "a list [title, [sentences]]")
+            raise record.problem(f"field {name!r} is not a pair", name, "a list [title, [sentences]]")
         title = record.expect(pair[0], f"{name}[0]", str)
         passages.append(paragraph(record, title, record.expect(pair[1], f"{name}[1]", list), f"{name}[1]", joiner))
     return passages
@@ -399,7 +399,7 @@ def _facts(record: Record, *, gold: bool) -> list[tuple[str, int]]:
     for i, pair in enumerate(record.field("supporting_facts", list, None if gold else [])):
         name = f"supporting_facts[{i}]"
         if type(pair) is not list or len(pair) != 2:
-            raise record.problem(f"field {name!r} is no pair", name, "a list [title, sentence number]")
+            raise record.problem(f"field {name!r} is not a pair", name, "a list [title, sentence number]")
         facts.append((record.expect(pair[0], f"{name}[0]", str), record.expect(pair[1], f"{name}[1]", int)))
     return facts
 

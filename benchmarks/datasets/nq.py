@@ -167,7 +167,7 @@ def _literal(record: Record) -> list[str]:
                 where=record.where,
                 try_this="put the question first: question TAB ['answer', …]",
             ) from error
-        raise record.problem("the answers are no literal", "answers", "a list such as ['one', \"two\"]") from error
+        raise record.problem("the answers are not a Python literal", "answers", "a list such as ['one', \"two\"]") from error
     if type(value) is not list:
         raise record.problem(f"the answers are of type {type(value).__name__}", "answers", list)
     return [record.expect(item, f"answers[{i}]", str) for i, item in enumerate(value)]
@@ -183,7 +183,7 @@ def _kilt(record: Record, split: str) -> Parsed:
     identifier = record.text("id")
     if not _KILT_ID.fullmatch(identifier):
         raise UserError(
-            f"{identifier!r} is no id of KILT's Natural Questions, which are whole numbers",
+            f"{identifier!r} is not an id of KILT's Natural Questions, which are whole numbers",
             code="not-kilt-id",
             where=f"{record.where}, field id",
             try_this="give nq/kilt the file nq-*-kilt.jsonl, not another task's",
@@ -398,7 +398,7 @@ class NQConfig(DatasetConfig):
     corpus: str | None = Field(
         None,
         description="what is searched: a corpus folder (ragmeter data build-corpus), or a dump such as psgs_w100.tsv, "
-        "which is built beside itself once; the records' own contexts are no candidates then",
+        "which is built beside itself once; the records' own contexts are not candidates then",
     )
     layout: Literal["open", "csv", "reader", "kilt", "contexts"] | None = Field(
         None, description="the file's layout, where its first record does not tell"

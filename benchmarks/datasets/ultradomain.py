@@ -156,7 +156,7 @@ def _metadata(record: Record) -> Mapping[str, Any]:
         try:
             about = json.loads(about)
         except ValueError as error:
-            raise record.problem(f"field 'meta' is no JSON: {error}", "meta", dict) from error
+            raise record.problem(f"field 'meta' is not JSON: {error}", "meta", dict) from error
     about = record.expect(about, "meta", dict) if about else {}
     known = {name: record.fields.get(name) for name in ("context_id", "length", "dataset", "label")}
     known |= {name: about.get(name) for name in ("title", "authors")}

@@ -45,7 +45,7 @@ def encoding_of(path: Path, *, page: bool = False) -> Encoding:
         page: Whether it may be a web page.
 
     Raises:
-        UserError: It cannot be read, is no text, or has a byte that neither UTF-8 nor cp1252 has.
+        UserError: It cannot be read, is not text, or has a byte that neither UTF-8 nor cp1252 has.
     """
     with open_bytes(path) as source:
         head = source.read(1024)

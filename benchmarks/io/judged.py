@@ -324,7 +324,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _row(row: Any, line: int, kind: Kind, reading: Reading) -> Iterator[Entry | Fault]:
     if not isinstance(row, dict):
-        yield Fault(line, "not_trec", f"a row is no object{_of(reading)}", "one object per line")
+        yield Fault(line, "not_trec", f"a row is not an object{_of(reading)}", "one object per line")
         return
     try:
         names = list(row)

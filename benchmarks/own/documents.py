@@ -55,7 +55,7 @@ def read_folder(folder: Path, ignored: Counter[str]) -> Iterator[Document | BadR
 
     Args:
         folder: The folder, whose hidden files are passed over; or a single document.
-        ignored: Receives the endings of files that are no documents.
+        ignored: Receives the endings of files that are not documents.
 
     Raises:
         UserError: It holds no document.

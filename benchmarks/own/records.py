@@ -179,7 +179,7 @@ def _saved(folder: Path, split: str) -> tuple[Path, ...]:
         return _saved(folder / name, split)
     if not state.is_file():
         raise UserError(
-            "this folder is no dataset on disk",
+            "this folder is not a dataset on disk",
             code="not-saved-dataset",
             where=str(folder),
             try_this="name a file with questions, or a folder that datasets.save_to_disk wrote; texts are named by documents: FOLDER",

@@ -99,7 +99,7 @@ def tell(entity: Entity, items: Iterable[Fact | Relation], rendering: Rendering,
             pool = relation.decoys
         if not first:
             draw = chance()
-            # "The mother tongue of her" is no English: an object is called by its name.
+            # "The mother tongue of her" is not English: an object is called by its name.
             fit = relation.says_pronoun if number != NO_FACT else [text for text in pool if "{o}" not in text]
             if fit and draw < rendering.pronoun:
                 mention, pool = pronoun, fit

@@ -23,7 +23,7 @@ _CHAT_TAGS = ("think", "system", "user", "assistant", "human", "start_of_turn", 
 _KEYS = r"faithfulness|conciseness|overall(?:[\s_-]*winner)?|winner|(?:final[\s_-]*)?verdict|judge?ment|label|reasoning"
 _QUOTE = r"\\?[\"'`“”‘’]"
 
-# What cannot be seen, changes the direction of writing, or is no character at all.
+# What cannot be seen, changes the direction of writing, or is not a character at all.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]")
 _CHAT_MARK = re.compile(r"(<)(?=\s*(?:\||<\s*/?\s*sys))|(?:\||sys\s*>)\s*(>)|(<)\s*/?\s*s\s*(>)|(\[)\s*/?\s*inst\s*(\])")
 _SHOWN = {"<": "‹", ">": "›", "[": "⟦", "]": "⟧", ":": "‹:›", "=": "‹=›"}

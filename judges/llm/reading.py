@@ -274,7 +274,7 @@ _EQUAL = re.compile(
     re.DOTALL,
 )
 _LONGEST_VERDICT = 500
-"""Characters of a verdict in other words; a longer text is no verdict."""
+"""Characters of a verdict in other words; a longer text is not a verdict."""
 _NUMBERS = {"1": 1, "one": 1, "first": 1, "2": 2, "two": 2, "second": 2}
 
 

@@ -151,7 +151,7 @@ class Pairs:
         """The highest value of each question's pairs, NaN where it has none but NaN.
 
         Args:
-            values: Shape (pairs,), NaN where a reference is no good.
+            values: Shape (pairs,), NaN where a reference is not usable.
         """
         result = np.full(self.size, np.nan)
         np.fmax.at(result, self.rows, values)

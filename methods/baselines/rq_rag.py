@@ -412,7 +412,7 @@ class RqRagIndex:
         """The passages along the path that counts, in the order in which they were found.
 
         Its queries and its answer stand in the notes under `rq_rag`; where no prompt left room for an answer, there
-        are no passages, and the notes say why.
+        are not passages, and the notes say why.
         """
         leaves, usage = await self._tree.grow(query)
         return self._ranking(query, self._tree.chosen(leaves), k, usage)

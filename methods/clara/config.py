@@ -123,7 +123,7 @@ class ScpDataConfig(TrainingOptions):
 
 
 class PoolConfig(TrainingOptions):
-    """The documents beside a question, where its dataset is no file of rows."""
+    """The documents beside a question, where its dataset is not a file of rows."""
 
     source: Literal["record", "retriever", "both"] = Field(
         default="record", description="the dataset's own candidates; retriever: the best of its corpus; both: those, then these"

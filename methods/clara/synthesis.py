@@ -5,7 +5,7 @@ Each type of row of a document is one program, which asks until what it has cove
     questions    ask → answer and check each → ask what is missing → … until nothing is
     paraphrase   ask → check → ask again … until it is accepted
 
-Both end as `covered`, or as `uncovered` after the last round; what is uncovered is no training data. What became of a
+Both end as `covered`, or as `uncovered` after the last round; what is uncovered is not training data. What became of a
 document is on disk when its program ends, and every reply is in the cache of replies before it is used: a run that was
 killed asks for nothing that was answered.
 

@@ -121,7 +121,7 @@ def unaskable(masked: MaskedTriple) -> str | None:
 
 
 def fault(question: str, masked: MaskedTriple) -> str | None:
-    """Why a text is no question for the hidden entity, or None."""
+    """Why a text is not a question for the hidden entity, or None."""
     if MASK in question or _MASKED.search(question):
         return "contains the mask"
     if names(question, masked.hidden):
@@ -171,7 +171,7 @@ def read_questions(path: Path) -> Iterator[Written]:
     """The questions of a file, in order.
 
     Raises:
-        UserError: It cannot be read, or a line is no question; the message names the line.
+        UserError: It cannot be read, or a line is not a question; the message names the line.
     """
     try:
         with open(path, encoding="utf-8", newline="\n") as lines:
@@ -444,7 +444,7 @@ def _bare(line: str) -> str:
     return " ".join(text.split())
 
 
-# They are no natural language ("What is the languages spoken of Jamaica?"), and results that rest on them are not the
+# They are not natural language ("What is the languages spoken of Jamaica?"), and results that rest on them are not the
 # paper's; the generator's name says so in every row.
 
 

@@ -21,7 +21,7 @@ Span = tuple[int, int]
 TIKTOKEN = "tiktoken:"
 """Begins the names of tokenizers that the package tiktoken has."""
 LONG_SENTENCE = 256
-"""Words beyond which a sentence is no sentence but a table or a list, and is divided at empty lines and rules."""
+"""Words beyond which a sentence is not a sentence but a table or a list, and is divided at empty lines and rules."""
 
 _WORD = re.compile(r"\S+")
 _RULE = re.compile(r"\n\s*\n|\n\s*[-–—_=*]{3,}\s*\n")

@@ -207,7 +207,7 @@ class LLMExtractor:
                     break
             messages += self._again.messages()
         answered = [reply for reply in replies if reply.failed is None]
-        # Nothing more to add is no reply without a record.
+        # Nothing more to add is not a reply without a record.
         texts = [reply.text for number, reply in enumerate(answered) if not number or reply.text.replace(END, "").strip()]
         return ChunkRead.of([parse(text, quoted=self._loop is not None) for text in texts], [*replies, *checks])
 
@@ -251,7 +251,7 @@ class OpenIE:
         names = strings_in(named.text) if named.failed is None else None
         listed = {"names": json.dumps(names or [], ensure_ascii=False), "named_entities": json.dumps({"named_entities": names or []})}
         reply = await self._model.ask(self._triples.messages(text=text, **listed), shape=_Triples, step="triples")
-        malformed: Counter[str] = Counter({"names that are no list": 1} if names is None and named.failed is None else {})
+        malformed: Counter[str] = Counter({"names that are not a list": 1} if names is None and named.failed is None else {})
         return ChunkRead.of([triple_records(reply.text, malformed) if reply.failed is None else Records()], [named, reply])
 
 
@@ -260,7 +260,7 @@ def triple_records(reply: str, malformed: Counter[str] | None = None) -> Records
     lost: Counter[str] = malformed if malformed is not None else Counter()
     read = parse_json(reply, _Triples)
     if read.value is None:
-        lost["triples that are no JSON"] += 1
+        lost["triples that are not JSON"] += 1
         return Records(malformed=lost)
     relations = []
     for triple in read.value.triples:

@@ -179,7 +179,7 @@ def _strength(text: str, repaired: Counter[str]) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        repaired["strength is no number"] += 1
+        repaired["strength is not a number"] += 1
         return DEFAULT_STRENGTH
     if not DEFAULT_STRENGTH <= value <= STRONGEST:
         repaired["strength outside 1 to 10"] += 1
@@ -315,7 +315,7 @@ class KnowledgeGraph:
         """Read a graph that `save` wrote, or that somebody else made in its layout.
 
         Raises:
-            UserError: The file is no graph; the message names the field.
+            UserError: The file is not a graph; the message names the field.
         """
         read = read_json(path, _GraphFile, "a knowledge graph")
         graph = cls(

@@ -155,7 +155,7 @@ def load_graph(
 
     Raises:
         UserError: A reference has no triples, is a test split, or holds worlds that must not be trained on; or there
-            is no triple in any of them.
+            is not a triple in any of them.
     """
     value = options or {}
     wanted = list(references)

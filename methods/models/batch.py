@@ -311,7 +311,7 @@ class Pool:
     def _fail(self, names: Sequence[str] | Mapping[str, Any], error: Exception) -> None:
         self._attached = False  # the next caller looks for the batch again
         if not isinstance(error, Fault | LimitReached):
-            error = Fault(f"it is no batch API: {type(error).__name__}: {message_of(error)}"[:300], "fail")
+            error = Fault(f"it is not a batch API: {type(error).__name__}: {message_of(error)}"[:300], "fail")
         if isinstance(error, Fault) and not isinstance(error, _Lost) and error.status not in (401, 403):
             error = BatchFault(error)
         for name in names:

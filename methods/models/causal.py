@@ -563,7 +563,7 @@ class CausalModel:
         return self.text_encoder.prompts([prompt])[0]
 
     def prompt_room(self, target: int) -> int:
-        """Longest prompt in tokens before a target that is scored: a target's last token is no input."""
+        """Longest prompt in tokens before a target that is scored: a target's last token is not an input."""
         return self.length - target + 1
 
     def logprobs(self, items: Sequence[Item], config: ScoringConfig) -> list[list[float]]:

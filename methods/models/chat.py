@@ -473,7 +473,7 @@ class ChatModel:
         run(self._backend.close())
 
     def _call(self, messages: Messages, repetition: int, form: _Form = None) -> Call:
-        """A call as it is addressed; the way in which JSON is asked for is no part of it."""
+        """A call as it is addressed; the way in which JSON is asked for is not part of it."""
         parameters = {"temperature": self.config.temperature, "max_tokens": self.config.max_tokens}
         further = {"schema": form.schema} if isinstance(form, _Shape) else form.fields if form else {}
         every = {**self.config.parameters, **parameters, **further}

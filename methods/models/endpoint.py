@@ -552,7 +552,7 @@ class Endpoint:
         if "json" not in content_type.lower():
             kind = content_type.split(";")[0] or "no content type"
             raise Fault(
-                f"the reply is no chat completion but {kind} (is base_url right? it usually ends in /v1)", "retry", misdirected=True
+                f"the reply is not a chat completion but {kind} (is base_url right? it usually ends in /v1)", "retry", misdirected=True
             )
         try:
             completion = completion_of(json.loads(body))
@@ -565,7 +565,7 @@ class Endpoint:
             raise Fault(str(error), "retry") from None
         except (ValueError, RecursionError) as error:
             excerpt = self.clean(body[:120].decode("utf-8", "replace"))
-            problem = "is not JSON" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else "is no chat completion"
+            problem = "is not JSON" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else "is not a chat completion"
             raise Fault(f"the reply {problem}: {excerpt!r}", "retry") from None
         return replace(completion, refusal=self.clean(completion.refusal))
 

@@ -127,7 +127,7 @@ LLM = Annotated[
     Annotated[ChatConfig, Tag("<endpoint>")] | Annotated[LocalConfig, Tag("<local>")] | Annotated[ScriptedConfig, Tag("<scripted>")],
     Discriminator(_kind),
 ]
-"""The option `llm:`; the tags are no part of an option's place in a file (`first_error` leaves them out)."""
+"""The option `llm:`; the tags are not part of an option's place in a file (`first_error` leaves them out)."""
 
 
 def defaults(*, temperature: float = 0.0, max_tokens: int = 64, stop: Sequence[str] = ()) -> BeforeValidator:

@@ -58,7 +58,7 @@ class Seq2SeqModel:
         own: Load weights that the caller may change, instead of those that equal models share.
 
     Raises:
-        UserError: The model cannot be loaded, or is no encoder–decoder model with an output layer.
+        UserError: The model cannot be loaded, or is not an encoder–decoder model with an output layer.
     """
 
     def __init__(self, config: Seq2SeqConfig, device: str | None = None, own: bool = False) -> None:

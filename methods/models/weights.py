@@ -59,7 +59,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _checkpoints_at(path: Path) -> Iterator[Path]:
-    """Checkpoint folders that a path means; none where it is no folder (a template, a hub id, a word)."""
+    """Checkpoint folders that a path means; none where it is not a folder (a template, a hub id, a word)."""
     try:
         folder = path.expanduser().resolve()
         if not path.parts or not folder.is_dir():
@@ -302,7 +302,7 @@ def loading(noun: str, model: str) -> Iterator[None]:
             try_this="give a folder with the model's files, or a hub id and a connection to the hub",
         ) from error
     except Exception as error:
-        # safetensors has an exception class of its own, which is no subclass of the above.
+        # safetensors has an exception class of its own, which is not a subclass of the above.
         if type(error).__name__ != "SafetensorError":
             raise
         raise UserError(

@@ -8,7 +8,7 @@ A reader sees passages; these are made of the ranked triples, in their order:
                 is one of theirs, else as words
 
 `by_head` puts what is said of one head into one passage with the head as its title, where the first of it stands. A
-passage that is no triple stays as it is.
+passage that is not a triple stays as it is.
 
 The pocket reader was trained on the sentences of worlds and hardly reads relation names. F1 from gold triples, 300
 questions of all types about three validation worlds (python -m perf.triple_reading):

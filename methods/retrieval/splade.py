@@ -63,7 +63,7 @@ class SpladeEncoder:
         terms: In the vocabulary.
 
     Raises:
-        UserError: The model cannot be loaded, brings code that is not trusted, or is no masked language model.
+        UserError: The model cannot be loaded, brings code that is not trusted, or is not a masked language model.
     """
 
     def __init__(self, config: SpladeConfig, device: str | None = None) -> None:

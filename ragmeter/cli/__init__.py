@@ -84,7 +84,7 @@ app = typer.Typer(
     no_args_is_help=False,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
-    # Help is plain text: "name[/subset]" is no markup.
+    # Help is plain text: "name[/subset]" is not markup.
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -30,7 +30,7 @@ def check(
     common: Common,
     references: Annotated[list[str] | None, argument("Data references.", completion.references, metavar="REF...")] = None,
     every: Annotated[bool, option("Every split whose files are on this machine.", "--all")] = False,
-    partial: Annotated[bool, option("The files are cuts: fewer questions than the card says are no fault.", "--partial")] = False,
+    partial: Annotated[bool, option("The files are cuts: fewer questions than the card says are not a fault.", "--partial")] = False,
     alike: Annotated[
         float | None, option("Similarity from which questions of two splits are near-duplicates (default: 0.8)", min=0.01, max=1.0)
     ] = None,

@@ -148,7 +148,7 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
     note = "× 100 ± half the 95 % interval, or [low, high]; paired differences, * p < .05, ** p < .01 after Holm's correction"
     notes = [note, *(f"no gain over its base is warranted for {gain.approach}: {gain.why_not()}" for gain in first if not gain.significant)]
     notes += [
-        f"{item.approach}: ahead here, which is no claim that it beats its base ({item.why_not()})"
+        f"{item.approach}: ahead here, which is not a claim that it beats its base ({item.why_not()})"
         for item in first
         if item.significant and not item.beats
     ]

@@ -179,7 +179,7 @@ def wrong_usage(error: Any, app: Any) -> UserError:
 
 
 def _worded(error: Any) -> str:
-    """Return what the parser says; of a value that is no number, or none that can be, in our words and not pydantic's."""
+    """Return what the parser says; of a value that is not a number, or none that can be, in our words and not pydantic's."""
     response: str = error.format_message()
     cause = error.__cause__
     if not hasattr(cause, "errors"):

@@ -408,7 +408,7 @@ def tag(
         if target is not None or note is not None:
             raise UserError("--remove takes the tag alone", code="remove-with-target", try_this=f"ragmeter results tag {name} --remove")
         gone = checkpoints.untag(store, name)
-        common.emit({"name": name, "removed": gone.run or gone.checkpoint}, lambda: out.print(Text(f"{name} is no tag any more")))
+        common.emit({"name": name, "removed": gone.run or gone.checkpoint}, lambda: out.print(Text(f"{name} is not a tag any more")))
         return
     if target is None:
         raise UserError(f"what is {name!r} to mean?", code="tag-without-target", try_this=f"ragmeter results tag {name} RUN-or-CHECKPOINT")

@@ -184,7 +184,7 @@ def _part(index: int | None, count: int | None, anew: bool) -> tuple[int, int] |
         return None
     if index is None or count is None or index >= count:
         raise UserError(
-            f"--task-index {index} of --task-count {count} is no part",
+            f"--task-index {index} of --task-count {count} is not a part",
             code="bad-task-index",
             where="--task-index",
             try_this="--task-index I --task-count N with I from 0 to N - 1",

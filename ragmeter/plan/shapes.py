@@ -132,11 +132,11 @@ def stated_questions(reference: DataReference) -> int | None:
 
 
 NEARLY_ALL = 0.9
-"""A file that holds so large a share of what is stated is no sample: versions of data differ by a few records."""
+"""A file that holds so large a share of what is stated is not a sample: versions of data differ by a few records."""
 
 
 def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchmark, held: int) -> int | None:
-    """Return how many records the whole has of which a local file holds `held`; None if that is no sample."""
+    """Return how many records the whole has of which a local file holds `held`; None if that is not a sample."""
     if getattr(config, "first", None) is not None or getattr(config, "documents", None) is not None:
         return None
     source, value = base_of(reference, config) or (reference, config)
@@ -168,7 +168,7 @@ def _shape_of(reference: DataReference, config: DatasetConfig, setting: Setting 
     if absent:
         return stated(reference, config, setting, limit, absent)
     if not full and getattr(config, "corpus", None) is not None:
-        # Building millions of passages is no part of a plan.
+        # Building millions of passages is not part of a plan.
         return stated(reference, config, setting, limit, ())
     try:
         with patch.dict(os.environ, {OFFLINE_VARIABLES[0]: "1"}):  # loaders may not ask the network

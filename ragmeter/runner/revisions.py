@@ -88,7 +88,7 @@ def with_revisions(experiment: Experiment, revisions: Mapping[str, str], where: 
     """State revisions of rows; all seeds of a trained method are one row, and so are all repeats.
 
     Raises:
-        UserError: There is no such row, or a text is no revision.
+        UserError: There is no such row, or a text is not a revision.
     """
     names = {name for plan in experiment.methods for name in (plan.name, first_name(plan.name), base_name(plan.name))}
     texts = {row: stated(text, where) for row, text in revisions.items()}

@@ -97,7 +97,7 @@ class Checker:
             format: Of the predictions; one of `FORMATS`.
 
         Raises:
-            UserError: Something cannot be read, is no submission, or is about other data.
+            UserError: Something cannot be read, is not a submission, or is about other data.
         """
         layout = FORMATS[format]
         if predictions.lower().endswith(bundle.SUFFIX) and format == JSONL:
@@ -192,7 +192,7 @@ def short_card(method: str, reference: str, setting: str | None) -> Card:
     try:
         return Card.model_validate({"method": part, "benchmark": str(resolved), "setting": str(chosen), "training_data": unknown})
     except ValidationError:
-        what = f"{method!r} is no name of a method"
+        what = f"{method!r} is not a name of a method"
         raise UserError(
             what, code="refused-submission", where="--method", try_this="NAME or NAME@VERSION, of letters, digits and . _ + -"
         ) from None
@@ -239,7 +239,7 @@ def read_card(path: Path) -> Card:
     """The card in a file.
 
     Raises:
-        UserError: It cannot be read, or is no card.
+        UserError: It cannot be read, or is not a card.
     """
     try:
         with open(path, "rb") as source:

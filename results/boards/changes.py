@@ -134,7 +134,7 @@ def _code(before: Made, now: Made) -> Iterator[tuple[str, str]]:
     old, new = before.provenance.get("code", {}), now.provenance.get("code", {})
     for name, code in new.items():
         if name.startswith("metric ") or code["identity"] != "code" or name not in old or old[name]["hash"] == code["hash"]:
-            continue  # metrics are no part of a run; a part that is new, or versioned by hand, is described as such
+            continue  # metrics are not part of a run; a part that is new, or versioned by hand, is described as such
         yield f"`{name.partition(' ')[2]}` changed", "" if code.get("unknown") else files_changed(old[name]["files"], code["files"])
 
 

@@ -313,7 +313,7 @@ class GapTable:
         scale: What values are multiplied by where they are shown.
         rows: In the experiment's order.
         reference: The method that gaps are compared with; None where it was not asked in both styles.
-        average: By the name of a style, the mean gap over the methods that are no controls.
+        average: By the name of a style, the mean gap over the methods that are not controls.
     """
 
     base: str

@@ -219,7 +219,7 @@ def _figures(
     members = [column.members(run) for run in column.runs]
     shape = (sum(map(len, members)), len(questions))
     cells = np.ravel_multi_index((rows["member"].astype(np.int64), rows["position"].astype(np.int64)), shape)
-    # What lacks a row, or holds a NaN, is no score.
+    # What lacks a row, or holds a NaN, is not a score.
     there = _count(cells, shape) == 1
     values = np.where(there, _count(cells, shape, rows["value"]), np.nan)
     lacking = there & (_count(cells, shape, rows["unscored"].astype(np.float64)) > 0)

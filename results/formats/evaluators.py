@@ -355,7 +355,7 @@ def _paragraphs(question: Question, value: Any, line: int, findings: Findings) -
     """Return the passages that numbers of paragraphs mean, as the script reads them: `set(map(int, …))`.
 
     Raises:
-        Bad: One is no number, or the question has no paragraphs of its own.
+        Bad: One is not a number, or the question has no paragraphs of its own.
     """
     paragraphs = numbered_paragraphs(question)
     if paragraphs is None:

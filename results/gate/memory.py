@@ -5,7 +5,7 @@ until `ragmeter gate --set-anchor`. Every decision is also made against the anch
 the part of the error probability that `results.statistics.spending` gives it.
 
 An attempt is one set of answers of one candidate, identified by its description (code, options, weights, revision), to one
-set of questions. To decide again on the same answers is no new attempt. A candidate that has passed against a baseline
+set of questions. To decide again on the same answers is not a new attempt. A candidate that has passed against a baseline
 keeps the level at which it did: the probability that it ever passes wrongly is spent once.
 
 All this is in the table `gates` and in `anchors`. A copy of the store knows only the decisions that were written to it.

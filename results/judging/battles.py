@@ -374,7 +374,7 @@ def _strengths(
 
 
 _METHOD = ""
-"""Stands for the id of what is no control."""
+"""Stands for the id of what is not a control."""
 _LEVELS = {BEST: 2, _METHOD: 1, NO_ANSWER: 0, **dict.fromkeys(WORTHLESS, 0)}
 
 

@@ -1,4 +1,4 @@
-"""Resampling of what is no mean (agreement, strengths): independent clusters drawn again, and the interval of the results.
+"""Resampling of what is not a mean (agreement, strengths): independent clusters drawn again, and the interval of the results.
 
 Whatever can be computed from sums over questions can be computed from resampled sums: how often each cluster was drawn,
 shape (resamples, clusters), times one row of sums per cluster, without going back to the rows behind the sums. Means have a

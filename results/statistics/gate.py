@@ -223,7 +223,7 @@ def decide_all(
     decisions = {}
     for row, (metric, one) in enumerate(tests.items()):
         margin, upper, below = by_metric[metric], float(levels[row]), (lower or {}).get(metric, level)
-        # A drop that only the correction leaves unclaimed is no pass either.
+        # A drop that only the correction leaves unclaimed is not a pass either.
         alone_lost = decided(one, margin, strict=strict, level=below, upper=level)[0] == "regressed"
         outcome: Outcome = decided(one, margin, strict=strict, level=below, upper=upper)[0]
         outcome = "inconclusive" if alone_lost and outcome == "pass" else outcome

@@ -79,7 +79,7 @@ def bands(
     # Not a number where two share no question: then neither is ahead.
     behind = np.round(value, 12) < 0
     worse_than = (corrected <= 1 - level) & behind
-    # Worse in every cluster, though there are too few to prove it: that is no tie.
+    # Worse in every cluster, though there are too few to prove it: that is not a tie.
     able = (clusters >= FEWEST_CLUSTERS) & ~np.isnan(p) & ~((better == 0) & (worse >= clusters))
     first = np.asarray(~behind.any(axis=1))
     return [

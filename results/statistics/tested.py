@@ -438,7 +438,7 @@ def reach(power: float = POWER, level: float = LEVEL, clusters: float = np.inf) 
         clusters: Equally large clusters, whose number less one are the degrees of freedom of Student's t.
 
     Raises:
-        ValueError: One of the two is no probability.
+        ValueError: One of the two is not a probability.
 
     Source: Cohen (1988), chapter 2; Miller (2024), "Adding error bars to evals", section 5.
     """

@@ -2,7 +2,7 @@
 
 A label counts for its item as long as the runs say just that. If they say something else, or are gone, it rests: it is
 kept, and counts again as soon as a run of the same fingerprint gives the same answer. A label does not pass to other runs
-that give the same answer: those of their answers that were given before too are no random sample of them.
+that give the same answer: those of their answers that were given before too are not a random sample of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def worth(label: str) -> float:
     """Return the value of a label of a single answer, 0 to 1.
 
     Raises:
-        ValueError: It is no label.
+        ValueError: It is not a label.
     """
     if label in VALUES:
         return VALUES[label]

@@ -132,7 +132,7 @@ def read(folder: Path | str) -> Checkpoint:
         card = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise UserError(
-            f"this folder holds no {CARD}, so it is no checkpoint",
+            f"this folder holds no {CARD}, so it is not a checkpoint",
             code="folder-not-checkpoint",
             where=str(path.parent),
             try_this="name the folder that training wrote; results.store.checkpoints.describe writes a card for others",

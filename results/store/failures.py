@@ -1,6 +1,6 @@
 """Questions without an answer: of which kind their failure is, whether a run has too many, and what to do about them.
 
-A failure is no wrong answer. It still counts as one, so that dropping hard questions never raises a score; but a run of
+A failure is not a wrong answer. It still counts as one, so that dropping hard questions never raises a score; but a run of
 which many failed says how good its endpoint was that day, so it is `incomplete`: marked, not tested, not ranked.
 """
 

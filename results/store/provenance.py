@@ -348,7 +348,7 @@ def _peaks(store: Store, runs: Sequence[str]) -> dict[str, int]:
 def curve(folder: Path) -> dict[str, list[tuple[float, float]]]:
     """The curves that a training left in a checkpoint's folder: by figure, (step, value).
 
-    Lines without a step, values that are no finite numbers, and a last line that was cut off are left out.
+    Lines without a step, values that are not finite numbers, and a last line that was cut off are left out.
 
     Args:
         folder: The checkpoint's, as registered.

@@ -21,7 +21,7 @@ SAME_QUESTIONS = {"sark": "nq"}
 
 _OF = "restyled="
 _DRAWN = (_OF[:-1], "by", "seed", "draw")
-"""Keys of a variant that are no styles."""
+"""Keys of a variant that are not styles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def covers(reference: str, dataset: str) -> bool:
     """Return whether training data include the evaluated split, or questions of it; data without a split include every split.
 
     Args:
-        reference: Of the training data, or their name as a benchmark. Words that are no reference cover nothing.
+        reference: Of the training data, or their name as a benchmark. Words that are not a reference cover nothing.
         dataset: What is evaluated, likewise.
     """
     try:

@@ -197,7 +197,7 @@ def known_system(model: str, lengths: Lengths) -> System | None:
 
 def unknown_system(model: str) -> Work:
     """The work of a part whose checkpoint nobody knows."""
-    return unknown(f"what {model} takes: it is no checkpoint that is here or trained by this experiment")
+    return unknown(f"what {model} takes: it is not a checkpoint that is here or trained by this experiment")
 
 
 def soft_work(config: SoftCompressorConfig, lengths: Lengths) -> Work:

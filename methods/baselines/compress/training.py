@@ -242,7 +242,7 @@ class SoftTraining:
 
         Raises:
             UserError: The data may not be trained on or give no row, or the folders hold other work.
-            Broke: The loss is no number.
+            Broke: The loss is not a number.
         """
         config, system = self.config, self.config.system
         benchmarks = load_data(config.data, config.data_options)

@@ -130,7 +130,7 @@ class TagModel:
             size, device = 4 * config.batch_size, self._model.device
             self._write: Batcher[str, Generation] = Batcher(self._model.generate, size, device=device, length=len)
             self._score: Batcher[list[Item], list[float]] = Batcher(self._scored, size, device=device)
-        # The released prompt is no conversation.
+        # The released prompt is not a conversation.
         self._model.tokenizer.chat_template = None
         unknown = self._model.tokenizer.unk_token_id
         self.ids = {tag: self._model.tokenizer.convert_tokens_to_ids(tag) for tag in TAGS}

@@ -334,7 +334,7 @@ class SystemIndex(ABC):
         """Return what a model has said of a group, which is asked for once; what that cost is the index's, no question's."""
         key = group.rows.tobytes()
         if key not in self._prepared:
-            # In a context of its own: calls are no question's, whoever came first.
+            # In a context of its own: calls belong to no question, whichever asked first.
             self._prepared[key] = asyncio.get_running_loop().create_task(self._prepare(group), context=contextvars.Context())
         task = self._prepared[key]
         try:

@@ -415,7 +415,7 @@ class Hippo2Index(HippoIndex):
         reply = await self.model.ask(messages, shape=None if theirs else _Kept, step="facts")
         chosen = kept_triples(reply.text) if theirs else _kept_texts(reply.text)
         if chosen is None:
-            nearby.note["fallback"] = reply.failed or "facts that are no JSON: none is kept"
+            nearby.note["fallback"] = reply.failed or "facts that are not JSON: none is kept"
             return [], reply.usage
         if invented := sum(text not in texts for text in chosen):
             nearby.note["facts that the model changed"] = invented

@@ -40,7 +40,7 @@ class Writer:
         context: Tokens of prompt and reply together, if the reply is an order of the labels and nothing else; None: `room` alone counts.
         query_tokens, passage_tokens: What goes beyond is cut off first; None: nothing.
         passage_words: The same in words.
-        plain_references: Whether `[3]` in a text is written `(3)`, so that it is no passage's number.
+        plain_references: Whether `[3]` in a text is written `(3)`, so that it is not a passage's number.
         start: What the reply of weights of this machine is made to begin with.
     """
 

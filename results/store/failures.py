@@ -41,7 +41,7 @@ _KINDS: Mapping[str, tuple[str, str]] = {
     "raised": (r"^[A-Za-z_][\w.]*:( |$)", "mend the part that raises; `ragmeter method check` tries it"),
     "endpoint": (
         r"^HTTP \d|^Error code: \d|timed out|[Cc]onnect"
-        r"|^the reply (is (empty|no chat|not JSON|an HTML page)|holds no choice|cannot be used)|^the endpoint reports an error",
+        r"|^the reply (is (empty|no chat|not a chat|not JSON|an HTML page)|holds no choice|cannot be used)|^the endpoint reports an error",
         "see that the endpoint answers",
     ),
     OTHER: ("", "see the reasons: `ragmeter results show RUN QUESTION`"),

@@ -336,7 +336,7 @@ class Corpus(Sequence[Passage]):
 class _Cells:
     """A table's rows, one at a time.
 
-    Arrow's own `take` joins a table's chunks anew for every call: 80 times slower at 300,000 passages.
+    Arrow's own `take` joins a table's chunks again for every call: 80 times slower at 300,000 passages.
     """
 
     def __init__(self, table: pa.Table) -> None:

@@ -51,7 +51,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 class Entry(NamedTuple):
-    """A passage as a dump gives it, with the document that it was cut from, if the dump says so."""
+    """Passage of a dump, with its source document if the dump names it."""
 
     native_id: str | None
     title: str

@@ -37,7 +37,7 @@ from benchmarks.text_batch import normalize_all
 
 # Words are numbered; a sequence's key is a polynomial of its words' random numbers modulo 2⁶⁴, so that the keys of all
 # sequences of a length come from one cumulative sum. A key that is met is compared word by word, and where two sequences
-# share a key by chance the words are numbered anew: what is found is what is there.
+# share a key by chance the words are renumbered, so that every match is real.
 
 
 BATCH_WORDS = 1 << 17

@@ -1,6 +1,6 @@
 """Measure the quality of rewritten texts: style, preserved content, fluency.
 
-Values are per pair of texts; `StyleQuality` gives their number, mean and spread, and the arrays themselves to whoever
+Values are per pair of texts; `StyleQuality` gives their number, mean and spread, and the arrays themselves to callers that
 wants intervals.
 
 | measure | of a pair |

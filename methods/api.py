@@ -396,7 +396,7 @@ class Retriever(Protocol):
 
 @runtime_checkable
 class Reranker(Protocol):
-    """Orders given candidates anew."""
+    """Reorders given candidates."""
 
     def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
         """One ranking per query, over the same ids; what is kept from the reader is not among `selected`."""
@@ -429,7 +429,7 @@ class Method(Protocol):
         """Prepare for questions about this corpus; called once before `answer`.
 
         Returns:
-            What it took; None leaves the seconds to whoever calls, and means that no model was asked.
+            What it took; None lets the caller measure the seconds, and means that no model was asked.
         """
         ...
 
@@ -492,7 +492,7 @@ class Services:
         replies: Which cached replies count: "" all, a token only those that were stored under it (`ragmeter run --fresh`).
         device: "cpu", "cuda", … or None to choose.
         judge: Injected by `ragmeter/` for the pipelines that need one.
-        reading: How the benchmark that is asked wants to be read, where it says so; for readers that follow it.
+        reading: The benchmark's instructions for readers, if it has any; for readers that follow them.
         repeat: How often the same questions were answered before; models are asked again for each repeat.
         reask_unread: Judges ask again if a cached reply could not be read.
         embeddings: Folder of the cache of embeddings, a database that needs a local disk; None: `embeddings` in `artifacts`.

@@ -1,4 +1,4 @@
-"""A question is a small program, and what is worth batching batches whoever is waiting.
+"""Run one coroutine per question, and batch local model calls across the questions that are waiting.
 
 All programs of a process run on one event loop in a thread of its own, so that callers stay ordinary functions (also
 inside a notebook's loop). What computes on this machine runs in a worker thread, one per device, through a `Batcher`.
@@ -338,7 +338,7 @@ class Cancelled(BaseException):
 
 
 def interrupt() -> None:
-    """Cancel all programs of this process; whoever waits for one is raised `Cancelled`."""
+    """Cancel all programs of this process; code that waits for one receives `Cancelled`."""
 
     def cancel() -> None:
         for running in list(_streams):

@@ -102,7 +102,7 @@ class Costs:
         return self._flying.total()
 
     def most(self, priced: float) -> float:
-        """Return what a call may cost whose price says so many dollars."""
+        """Return the maximum cost of a call at a price in dollars."""
         return max(priced, self.dearest)
 
     def unknown(self, priced: float) -> bool:

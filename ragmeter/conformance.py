@@ -272,7 +272,7 @@ def check_benchmark(benchmark: Benchmark) -> list[Check]:
         Check(
             "positives are in the corpus or reported",
             _absent(benchmark) == 0 or bool(benchmark.extra.get("notes")),
-            f"{_absent(benchmark)} positives are absent and Benchmark.extra['notes'] does not say so",
+            f"{_absent(benchmark)} positives are absent and Benchmark.extra['notes'] does not mention it",
         ),
         *_official(benchmark),
     ]

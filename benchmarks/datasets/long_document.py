@@ -223,7 +223,7 @@ def gold(record: Record, name: str = "answers", *, words: bool = True) -> tuple[
 
 
 def answer_type(answers: Sequence[str]) -> str:
-    """`yes_no` or `unanswerable` where every answer says so, else ""."""
+    """Return `yes_no` or `unanswerable` if every gold answer has that form, else ""."""
     forms = {normalize(answer, "longbench") for answer in answers}
     if forms and forms <= {"yes", "no"}:
         return "yes_no"

@@ -258,7 +258,7 @@ HUB = {f"{name}:test": (f"data.zip!data/{name}.jsonl", f"data/{name}.jsonl") for
 def load(reference: DataReference, config: LongBenchConfig) -> Benchmark:
     """Read a set from the authors' file.
 
-    `type` is `yes_no` or `unanswerable` if every gold answer of question answering says so; of an `_e` set it is the range of
+    `type` is `yes_no` or `unanswerable` if every gold answer of question answering has that form; of an `_e` set it is the range of
     lengths, over which the authors report a mean. `metadata` keeps `length`
     (by the authors' count) and `all_classes`. `extra["reading"]` is how the set is read, as a mapping.
 

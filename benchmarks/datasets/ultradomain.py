@@ -72,7 +72,7 @@ CARD = DatasetCard(
     languages=("en",),
     splits={"all": None, "train": TRAINED, "test": None},
     subset_splits={**SPLITS, **{subset: {"all": None} for subset in QUERIES}},
-    # LightRAG's queries were written anew, by a language model: they are nobody's questions.
+    # A language model wrote LightRAG's queries; they are not the dataset's questions.
     same_questions={
         f"{name}:all": tuple(f"ultradomain/{name}:{split}" for split in splits if split != "all") for name, splits in SPLITS.items()
     },

@@ -217,7 +217,7 @@ def recorded(folder: Path) -> dict[str, str]:
                 "this is not a line of sha256sum",
                 code="not-hash-line",
                 where=f"{sums}, line {number}",
-                try_this=f"write it anew: sha256sum * > {SUMS}",
+                try_this=f"write it again: sha256sum * > {SUMS}",
             )
         results[match[2].removeprefix("./")] = match[1].lower()
     return results
@@ -241,7 +241,7 @@ def check_recorded(paths: Iterable[Path]) -> None:
                 f"{file.name} is not the file that {SUMS} records: its SHA-256 is {file_sha256(file)}, recorded is {wanted}",
                 code="recorded-hash-mismatch",
                 where=str(file),
-                try_this=f"fetch it again, or record it anew if the change is meant (sha256sum * > {SUMS})",
+                try_this=f"fetch it again, or record it again if the change is intended (sha256sum * > {SUMS})",
             )
 
 

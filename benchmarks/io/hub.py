@@ -170,7 +170,7 @@ def fetch(repository: str, patterns: Sequence[str], revision: str | None = None)
         repository: Its id, `owner/name`.
         patterns: Names in the repository, with `*`; the first pattern that fits anything decides, and all that it
             fits are taken, in order. `data.zip!data/*.jsonl` means members of an archive.
-        revision: A commit, tag or branch; None reads the commit that `main` is now, and says so.
+        revision: A commit, tag or branch; None reads the current commit of `main`, and notes it.
 
     Raises:
         UserError: The repository, the revision or the file does not exist, access to it must be asked for, it is

@@ -76,7 +76,7 @@ _reached: dict[str, tuple[float, OSError | None]] = {}
 
 
 def _require_connection(wanted: Wanted) -> None:
-    """Stop where no connection comes about: the hub's own library would try for minutes, and say so each time."""
+    """Raise an error if no connection succeeds; the hub's own library would retry for minutes, with a message each time."""
     if behind_proxy():
         return
     when, problem = _reached.get(wanted.endpoint, (float("-inf"), None))

@@ -239,7 +239,7 @@ def _checked_header(path: Path, first: Record | BadRecord | None) -> Mapping[str
             )
         return first.fields
     raise UserError(
-        "this is not a file of style pairs: its first line does not say so",
+        "this is not a file of style pairs: its first line is not the header of one",
         code="not-style-pairs",
         where=str(path),
         try_this="write one with a rewriter, or import parallel texts (dataset parallel_style)",

@@ -159,7 +159,7 @@ class Asker:
 
     @property
     def in_flight(self) -> int:
-        """Items at once that keep the model busy; whoever is about to ask reads it, so this opens it outside the event loop."""
+        """Number of concurrent items that keep the model busy. Callers read it before asking, so it is computed outside the event loop."""
         return self._model.in_flight
 
     async def ask(self, cases: Sequence[Case]) -> list[JudgeCall]:

@@ -260,7 +260,7 @@ def cover_em(batch: Batch, match: str, golds: str) -> Scores:
 
 
 def shortened(batch: Batch, lines: str) -> Batch:
-    """A batch of which answers are cut to their first line where `lines` says so."""
+    """Batch whose answers are cut to their first line if `lines` is set."""
     if lines == "all":
         return batch
 

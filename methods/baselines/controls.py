@@ -42,7 +42,7 @@ def gold_of(query: Query) -> Question:
     """The question behind a control's query.
 
     Raises:
-        TypeError: The query carries no gold: whoever runs a control must hand it `GoldQuery`s.
+        TypeError: The query carries no gold; controls must be called with `GoldQuery`s.
     """
     if not isinstance(query, GoldQuery):
         raise TypeError("a control must be handed GoldQuery objects (Question.gold_query())")

@@ -228,7 +228,7 @@ class Synthesis:
     Args:
         config: The model and its limits.
         states: What became of documents.
-        services: Of them the cache of replies, without which what was not finished is asked anew; and for a local model
+        services: Of them the cache of replies, without which unfinished items are requested again; and for a local model
             device and seed.
         model: In place of the model that the options name.
 

@@ -36,7 +36,7 @@ class TrainConfig(TrainingOptions):
     batch_size: int = Field(512, ge=1, description="rows of a step; paper 512")
     micro_batch: int = Field(64, ge=1, description="rows encoded at once; bounds memory, the mean is the same")
     rows_per_question: int = Field(1, ge=1, description="neighbors and negatives drawn for a question in each epoch")
-    redraw: bool = Field(True, description="draw neighbors and negatives anew in each epoch")
+    redraw: bool = Field(True, description="redraw neighbors and negatives in each epoch")
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate")
     save_every: int = Field(50, ge=1, description="steps between two points that an interrupted training goes on from")
 

@@ -179,7 +179,7 @@ class GprExplainConfig(MethodConfig):
                 f"the card of this checkpoint does not say how it was trained: {why}",
                 code="checkpoint-card-incomplete",
                 where=self.checkpoint,
-                try_this="train it anew: ragmeter train gpr",
+                try_this="train it again: ragmeter train gpr",
             ) from None
 
 

@@ -116,7 +116,7 @@ def names(text: str, entity: str) -> bool:
 
 
 def unaskable(masked: MaskedTriple) -> str | None:
-    """Why no question can be asked, whoever writes it: whoever names the one end names the other."""
+    """Return why no question can be asked about a triple (naming one end would name the other), or None."""
     return "one entity names the other" if names(masked.visible, masked.hidden) else None
 
 
@@ -211,7 +211,7 @@ def _read_line(line: str, where: str) -> Written:
 def kept_questions(path: Path, generator: str) -> dict[Key, str]:
     """The questions of one generator in a file, none where there is no file.
 
-    A last line that was cut off, when whoever wrote it was stopped, is removed from the file.
+    A last line that was cut off by an interruption is removed from the file.
     """
     if not path.exists():
         return {}

@@ -236,7 +236,7 @@ def _facts(request: QueryRequest) -> list[tuple[str, str]]:
 # queries/QUESTION.json       the queries of both sizes
 #
 # Ids in file names are hashed, since they may hold anything. Every file says what it was made from; one that was made
-# from something else (other options, another model, another text) is made anew, and replaces the old.
+# from something else (other options, another model, another text) is rebuilt and replaces the old one.
 
 
 def file_of(folder: Path, step: str, identifier: str, ending: str = "json") -> Path:
@@ -398,7 +398,7 @@ def _kept(path: Path, made_of: str, kind: Any) -> Any:
             f"this file does not hold what its folder is for: {error}",
             code="folder-content-mismatch",
             where=str(path),
-            try_this="remove it, so that it is made anew",
+            try_this="remove it, so that it is rebuilt",
         ) from None
 
 

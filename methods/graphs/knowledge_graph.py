@@ -442,7 +442,7 @@ class _GraphFile(_Strict):
     edges: list[_EdgeRow]
 
 
-_ANEW = "repair the file, or remove it, so that it is made anew"
+_ANEW = "repair the file, or remove it, so that it is rebuilt"
 
 
 def read_json(path: Path, model: type[Any], what: str) -> Any:

@@ -271,7 +271,7 @@ def cut(scores: NDArray[np.float64], config: CutConfig, eps: float) -> Cut:
     Args:
         scores: Positive, not increasing.
         config: Where to look.
-        eps: Scores below it are left out, if `apply_eps` says so.
+        eps: Scores below it are left out if `apply_eps` is set.
 
     Source:
         Algorithm 1 of ARK; min_k is the released code's.

@@ -151,7 +151,7 @@ def load_graph(
     Args:
         references: Data references whose corpora are triples (`webqsp:train+validation`, `worlds/graph:train`).
         options: Of datasets, by name.
-        allow_test: Take test splits, too; the graph then says so. Worlds of validation and test are never taken.
+        allow_test: Also use test splits; the graph then records it. Worlds of validation and test are never taken.
 
     Raises:
         UserError: A reference has no triples, is a test split, or holds worlds that must not be trained on; or there

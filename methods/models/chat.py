@@ -374,7 +374,7 @@ class ChatModel:
             messages: What to ask.
             shape: Of the JSON that the reply is asked to be (`parse` reads it); None for text.
             repetition: 0, 1 … to draw further replies to the same conversation (with a temperature above 0).
-            step: Which of its prompts a program asks, for whoever looks at its calls.
+            step: Name of the program's prompt, for readers of its calls.
             raw: Return the whole text, thought included, as `Reply.text`: for protocols that contain the thought.
 
         Returns:

@@ -99,7 +99,7 @@ class LocalConfig(_Options):
 
 
 class ScriptedConfig(_Options):
-    """Options of a script that plays a language model; rows that it had a part in say so, and are never ranked."""
+    """Options of a script that plays a language model; rows that use it are marked and never ranked."""
 
     scripted: str = Field(description="what it knows: a benchmark of worlds, such as worlds/multihop:test")
     options: dict[str, Any] = Field(default={}, description="options of that benchmark, as in the experiment")
@@ -427,7 +427,7 @@ class Conversations:
 
 
 class Loaded(Conversations):
-    """A model in memory, with those who wait for it; whoever asks, prompts are generated together.
+    """Model in memory with its waiting callers; prompts of all callers are generated together.
 
     Args:
         config: Options.
@@ -487,7 +487,7 @@ _loaded: weakref.WeakValueDictionary[tuple[Any, ...], Loaded] = weakref.WeakValu
 
 
 def _weights(config: LocalConfig, device: str | None) -> Loaded:
-    """The model that options name; held by whoever uses it, and by nothing else."""
+    """Return the model that options name; only its users keep it in memory."""
     key = (config.local, config.revision, config.adapter, config.dtype, config.max_prompt_tokens, config.batch_size, device)
     loaded = _loaded[key] = _loaded.get(key) or Loaded(config, device)
     return loaded

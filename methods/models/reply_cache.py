@@ -358,7 +358,7 @@ class ResponseCache:
     def _explained(self, error: sqlite3.Error) -> Exception:
         text = str(error)
         if "not a database" in text or "malformed" in text:
-            what, hint = "this file is not a cache of replies, or damaged", "move it away; replies are then asked anew"
+            what, hint = "this file is not a cache of replies, or damaged", "move it away; replies are then requested again"
         elif "full" in text:
             what, hint = "the disk of the cache is full", "free some space; every reply kept so far is safe"
         elif "unable to open" in text or "readonly" in text or "read-only" in text:
@@ -366,7 +366,7 @@ class ResponseCache:
         elif "locked" in text or "busy" in text:
             what, hint = f"another process kept the cache locked for {BUSY_S:.0f} s", "try again when it has ended"
         else:
-            what, hint = f"the cache of replies broke: {text}", "move the file away; replies are then asked anew"
+            what, hint = f"the cache of replies broke: {text}", "move the file away; replies are then requested again"
         return UserError(what, code="unreadable-cache", where=str(self.path), try_this=hint)
 
 

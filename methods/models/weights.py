@@ -586,7 +586,7 @@ def _adapter_key(name: str) -> str:
 
 
 def _names_another(its_base: str, loaded: str) -> bool:
-    """Tell whether two hub ids name different models, whoever publishes them; folders may hold any model."""
+    """Tell whether two hub ids name different models, regardless of the publisher; folders may hold any model."""
     ids = [name.partition("/") for name in (its_base, loaded)]
     if any(not owner or not name or "/" in name or Path(f"{owner}/{name}").exists() for owner, _, name in ids):
         return False
@@ -692,6 +692,6 @@ def _brings_code(folder: Path) -> bool:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
         kinds = [module["type"] for module in modules]
     except (OSError, ValueError, KeyError, TypeError):
-        # Missing: no modules of its own. Damaged: loading the model will say so.
+        # Missing: no modules of its own. Damaged: loading the model raises the error.
         return False
     return any(not str(kind).startswith(("sentence_transformers.", "torch.")) for kind in kinds if kind not in (TOKEN_MATCH, PYLATE))

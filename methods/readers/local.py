@@ -131,7 +131,7 @@ class CausalReader:
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
         """One answer per query; a question that does not fit has its reason under `notes["failed"]`.
 
-        A context that lost its middle says so under `notes["truncated"]`.
+        A context that lost its middle is noted under `notes["truncated"]`.
         """
         fitted = [self._fitted(query.text, context.passages) for query, context in zip(queries, contexts, strict=True)]
         prompts = [item[0] for item in fitted if item is not None]

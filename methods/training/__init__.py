@@ -65,7 +65,7 @@ class TrainingOptions(FrozenModel):
 
 
 class Progress(Protocol):
-    """What a training reports to whoever shows it."""
+    """Interface for displaying the progress of a training."""
 
     def begin(self, what: str, total: int | None = None, done: int = 0) -> None:
         """A step of the work begins; `total` is None where its length is unknown."""

@@ -18,7 +18,7 @@ from results.offered import LIMITS, MIB
 SUMMARY = "Serve the leaderboard on a store as web pages."
 DETAILS = f"""{SUMMARY}
 
-Read-only unless --allow-submissions is given. With it, whoever reaches the address may upload predictions (JSON Lines) with
+Read-only unless --allow-submissions is given. With it, anybody who reaches the address may upload predictions (JSON Lines) with
 a card (YAML), or a bundle (zip), for a board that the store has already: {server.UPLOAD_MIB} MiB a file,
 {LIMITS.card_bytes // 1024} KiB a card, {LIMITS.file_bytes // MIB} MiB of predictions unpacked, {LIMITS.rows:,} rows,
 one upload is checked at a time, for at most {server.TIME_S / 60:.0f} minutes, in a process without keys. Nothing that is uploaded
@@ -42,7 +42,7 @@ def leaderboard(
         ),
     ] = None,
     allow_submissions: Annotated[
-        bool, option("Let whoever reaches the address check and store submissions.", "--allow-submissions")
+        bool, option("Let anybody who reaches the address check and store submissions.", "--allow-submissions")
     ] = False,
 ) -> int:
     """Serve the leaderboard on a store."""

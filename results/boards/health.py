@@ -433,7 +433,7 @@ def verdicts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     missing: dict[str, Counter[str]] = {}
     for judge, reason, count in judged:
         totals[judge] += count
-        # An answer that claims nothing has nothing to read: its score says so.
+        # An answer without claims has no claim to check; its score shows it.
         if reason is not None and reason not in NOTHING_CLAIMED:
             missing.setdefault(judge, Counter())[kind_of(reason)] += count
     for judge, kinds in sorted(missing.items()):

@@ -282,8 +282,8 @@ class System:
         name: As the experiment or the submission has it; where others have it too, with what tells them apart.
         runs: By the column's key.
         readers: What answers, by its model's name.
-        parameters: Of all models together; None where nothing says so.
-        open_weights: Of what ran here: whether the weights were on the machine; None where nothing says so.
+        parameters: Total over all models; None if unknown.
+        open_weights: Whether the weights of local models were on this machine; None if unknown.
         first, last: When its runs were last written to.
         training: Data that it, or a part of it, was trained on, by its cards and checkpoints; empty where these name
             none.

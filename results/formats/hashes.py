@@ -1,6 +1,6 @@
 """Hashes of what an export says of each run: a run that was changed after the export is refused.
 
-A hash shows damage and careless edits. It is not a signature: whoever edits an export can compute its hashes again, so
+A hash shows damage and careless edits. It is not a signature: anybody who edits an export can recompute its hashes, so
 imported scores are computed again as well (`results.formats.rescoring`).
 """
 

@@ -19,7 +19,7 @@ from results.statistics.core import Clusters, Estimate, Floats, Resampling, Supp
 _BLOCK = 32
 """Resamples drawn at a time: few enough to stay in the processor's cache."""
 _KEPT = 2**23
-"""Weights that are kept for whoever asks next: a page computes column after column over the same questions. At most two
+"""Cache of weights: a page computes column after column over the same questions. At most two
 bytes each, four sets of them."""
 _UNDEFINED = 0.01
 """Share of resamples without a value beyond which that is said."""

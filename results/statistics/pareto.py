@@ -14,7 +14,7 @@ def pareto_front(quality: ArrayLike, costs: ArrayLike) -> NDArray[np.bool_]:
         costs: Shape (methods,) or (methods, columns): tokens, seconds, money; less is better.
 
     Returns:
-        Shape (methods,). Equal methods share the front; whoever has a gap (NaN) is not on it and dominates nobody.
+        Shape (methods,). Equal methods share the front; a method with a gap (NaN) is not on it and dominates nothing.
 
     Raises:
         ValueError: The two are of different numbers of methods.

@@ -550,7 +550,7 @@ def parts(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def trained_on(run: RunRow, cards: Cards, known: Checkpoints) -> dict[str, str]:
-    """References of the data that a run's parts were trained on, and by which checkpoint; empty where a card says so.
+    """References of the data that a run's parts were trained on, and by which checkpoint; empty if a card declares none.
 
     Args:
         run: The run.

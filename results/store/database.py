@@ -3,7 +3,7 @@
 DuckDB lets one process write and nobody else read meanwhile, or many read. Opening the file takes longer than most
 questions to it, so a process keeps it open and gives it back after a moment without use, or between two transactions
 as soon as another process waits. Who waits holds the lock `store.queue` until it has its turn, and touches
-`store.wanted`, which whoever has the file open looks at. Locks end with their process, and a touch asks only once.
+`store.wanted`, which the process that has the file open checks. Locks end with their process, and a touch asks only once.
 """
 
 from __future__ import annotations

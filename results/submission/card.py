@@ -277,7 +277,7 @@ def _check_config(card: Card, document: Located) -> None:
             "a card cannot name a file of the machine that checks it",
             code="card-names-local-file",
             where=document.where(("config", "path")),
-            try_this="remove `path`; whoever checks the submission has the data in RAGMETER_DATA",
+            try_this="remove `path`; the reviewer has the data in RAGMETER_DATA",
         )
     try:
         options = entry.config.model_validate(card.config)

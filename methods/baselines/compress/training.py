@@ -81,7 +81,7 @@ class SoftTrainingConfig(HeldOutConfig):
         1, ge=1, description="ours: tuning asks so many questions at most of one reading: its own, and others that its passages answer"
     )
     out_of_vocabulary: float = Field(
-        0.0, ge=0, le=1, description="ours: share of the names of train worlds that is replaced by others, anew in each epoch"
+        0.0, ge=0, le=1, description="ours: share of the names of training worlds that are replaced by others, redrawn in each epoch"
     )
     divergence: float = Field(0.0, ge=0, description="weight of the divergence from the base that reads text; published for xRAG 2")
     teacher: str | None = Field(None, description="reranker whose scores a system that ranks learns: oscar with model.ranks; null: none")

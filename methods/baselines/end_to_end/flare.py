@@ -1,4 +1,4 @@
-"""FLARE: a sentence is drafted; where the model is unsure of a token, the draft is searched with and the sentence written anew.
+"""Implement FLARE: draft a sentence; if the model is unsure of a token, search with the draft and rewrite the sentence.
 
 Source: Jiang et al. 2023, Active Retrieval Augmented Generation (arXiv:2305.06983), FLARE direct with the settings of its code
 for 2WikiMultihopQA. An endpoint must continue token ids and return the log-probability of each token (`methods/served.py`).
@@ -114,7 +114,7 @@ def query_of(draft: Sequence[tuple[str, float]], unsure: float, left_out: float)
 
 @register_program(
     "flare",
-    summary="an answer sentence by sentence; where the model is unsure, it searches with the draft and writes anew",
+    summary="writes sentence by sentence; if the model is unsure, it searches with the draft and rewrites the sentence",
     version=2,
     config=FlareConfig,
     prompts=("flare",),

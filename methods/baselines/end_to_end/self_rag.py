@@ -48,7 +48,7 @@ class WeightsConfig(SearchingConfig):
     """Options that both variants share."""
 
     k: int = Field(10, ge=1, le=100, description="passages, each read by itself")
-    mode: Literal["adaptive", "always"] = Field("adaptive", description="look up where the model says so, or always")
+    mode: Literal["adaptive", "always"] = Field("adaptive", description="retrieve if the model requests it, or always")
     relevance: float = Field(1.0, ge=0, description="weight of relevance")
     support: float = Field(1.0, ge=0, description="weight of support")
     usefulness: float = Field(0.5, ge=0, description="weight of usefulness")

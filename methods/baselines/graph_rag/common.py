@@ -141,7 +141,7 @@ class SystemConfig(MethodConfig):
 
     @property
     def asks_llm(self) -> bool:
-        """Return whether `llm` must be there, whoever reads the corpus."""
+        """Return whether `llm` is required, independent of how the corpus is read."""
         return self.needs_llm
 
     @property

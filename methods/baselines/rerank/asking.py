@@ -133,7 +133,7 @@ class AskingReranker(ABC):
         self.writer.require_room(("1", "2"))
 
     async def rerank_one(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
-        """Order candidates anew; scores are the negative ranks.
+        """Reorder candidates; scores are the negative ranks.
 
         Raises:
             Broke: No further call could succeed (key, model, endpoint).

@@ -29,13 +29,11 @@ _STYLES = {"green": "green", "note": "dim", "yellow": "yellow", "red": "bold red
 def check(
     common: Common,
     references: Annotated[list[str] | None, argument("Data references.", completion.references, metavar="REF...")] = None,
-    every: Annotated[bool, option("Every split whose files are on this machine.", "--all")] = False,
-    partial: Annotated[bool, option("The files are cuts: fewer questions than the card says are not a fault.", "--partial")] = False,
-    alike: Annotated[
-        float | None, option("Similarity from which questions of two splits are near-duplicates (default: 0.8)", min=0.01, max=1.0)
-    ] = None,
-    output: Annotated[Path | None, option("Record files' SHA-256 and fingerprints in this file.", "--output", "-o")] = None,
-    against: Annotated[Path | None, option("Compare with what was recorded in this file.")] = None,
+    every: Annotated[bool, option("Check every split whose files are on this machine.", "--all")] = False,
+    partial: Annotated[bool, option("Accept cut files: fewer questions than the card states are not a fault.", "--partial")] = False,
+    alike: Annotated[float | None, option("Minimum similarity of near-duplicates between splits (default: 0.8)", min=0.01, max=1.0)] = None,
+    output: Annotated[Path | None, option("Record SHA-256 and fingerprints of the files in this file.", "--output", "-o")] = None,
+    against: Annotated[Path | None, option("Compare with the record in this file.")] = None,
     skip_bad: options.SkipBadOption = False,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,

@@ -41,7 +41,7 @@ def demo(
     common: Common,
     limit: LimitOption = None,
     device: DeviceOption = None,
-    train: Annotated[bool, option("Train all four small first (minutes), in place of what ships.", "--train")] = False,
+    train: Annotated[bool, option("Train four small models first (minutes) instead of using the shipped ones.", "--train")] = False,
 ) -> int:
     """Measure the four approaches beside their baselines, in minutes (RAGMETER_DATA: on real samples, too)."""
     from ragmeter import experiment as experiments

@@ -26,11 +26,11 @@ app = App(default="list", help="Stored answers: run judges, score by more metric
 labels_app = App(default="show", help="Labels by people: export items to label, import labels, see how far people agree.")
 app.add_typer(labels_app, name="labels")
 
-StoredJudge = Annotated[str, argument("A judge in the store: its id, or the beginning of it.", completion.stored_judges)]
+StoredJudge = Annotated[str, argument("Judge in the store: its id or an unambiguous prefix.", completion.stored_judges)]
 
 
 @app.command("list")
-def list_all(common: Common, name: Annotated[str | None, argument("Show this judge with its options.", completion.judges)] = None) -> None:
+def list_all(common: Common, name: Annotated[str | None, argument("Judge to show with its options.", completion.judges)] = None) -> None:
     """List judges, and those that have judged something in the store; or show one with its options."""
     from judges.judge import JUDGES
     from results.judging import judgments
@@ -70,14 +70,14 @@ def _show_judge(name: str, common: Common) -> None:
 
 @app.command()
 def run(
-    judge: Annotated[str, argument("A judge: `ragmeter list judges` lists them.", completion.judges)],
+    judge: Annotated[str, argument("Judge: `ragmeter list judges` lists them.", completion.judges)],
     common: Common,
     runs: options.RunsArgument = None,
     experiment: options.OfExperiment = None,
     config: options.ConfigOption = None,
     settings: options.SetOption = None,
-    all_pairs: Annotated[bool, option("Compare all methods with each other.", "--all-pairs")] = False,
-    retry: Annotated[bool, option("Judge again what got no value.", "--retry-unscored")] = False,
+    all_pairs: Annotated[bool, option("Compare all pairs of methods.", "--all-pairs")] = False,
+    retry: Annotated[bool, option("Retry items without a value.", "--retry-unscored")] = False,
     max_usd: options.MaxUsdOption = None,
     max_hours: options.MaxHoursOption = None,
     max_calls: options.MaxCallsOption = None,
@@ -178,12 +178,9 @@ def win_rates(
     common: Common,
     experiment: options.StoredExperiment = None,
     ties: Annotated[
-        str,
-        option(
-            "What a tied question counts: half, ignore, loss or win.", completes=completion.offer_words("half", "ignore", "loss", "win")
-        ),
+        str, option("Value of a tie: half, ignore, loss or win.", completes=completion.offer_words("half", "ignore", "loss", "win"))
     ] = "half",
-    length: Annotated[bool, option("Take off strengths what longer answers gain.", "--length")] = False,
+    length: Annotated[bool, option("Correct strengths for answer length.", "--length")] = False,
 ) -> None:
     """Print who beats whom: win rates by criterion, and Bradley–Terry strengths."""
     from results.judging.battles import battle_boards
@@ -233,16 +230,14 @@ def card(judge: StoredJudge, common: Common) -> None:
 def score(
     common: Common,
     runs: options.RunsArgument = None,
-    metric: Annotated[
-        list[str] | None, option("A metric id, e.g. rouge(type=rougeL); may be repeated.", completes=completion.metrics)
-    ] = None,
+    metric: Annotated[list[str] | None, option("Metric id, e.g. rouge(type=rougeL); repeatable.", completes=completion.metrics)] = None,
     remove: Annotated[
-        list[str] | None, option("Take a column that was added off the tables; may be repeated.", completes=completion.stored_metrics)
+        list[str] | None, option("Hide a column that was added to the tables; repeatable.", completes=completion.stored_metrics)
     ] = None,
     experiment: options.OfExperiment = None,
-    trec: Annotated[bool, option("RUNS are two files instead, a run and its qrels: trec_eval's measures.", "--trec")] = False,
+    trec: Annotated[bool, option("Read RUNS as two files, a run and its qrels, and print trec_eval's measures.", "--trec")] = False,
     trec_eval: Annotated[
-        str, option("With --trec: the version of trec_eval to equal, 9 or 10.", "--trec-eval", completes=completion.offer_words("9", "10"))
+        str, option("Version of trec_eval to reproduce with --trec: 9 or 10.", "--trec-eval", completes=completion.offer_words("9", "10"))
     ] = "9",
 ) -> None:
     """Score stored answers on further metrics, without answering again; their columns stay until `--remove`."""
@@ -399,16 +394,14 @@ def show(common: Common) -> None:
 
 @labels_app.command()
 def export(
-    output: Annotated[Path, option("The CSV to write.", "--output", "-o")],
-    criterion: Annotated[str, option("What to label by: accuracy, faithfulness, overall …")],
+    output: Annotated[Path, option("CSV file to write.", "--output", "-o")],
+    criterion: Annotated[str, option("Label to ask for: accuracy, faithfulness, overall …")],
     common: Common,
     runs: options.RunsArgument = None,
     experiment: options.OfExperiment = None,
     count: Annotated[int, option("Number of items, drawn at random.", min=1)] = 100,
-    pairs: Annotated[bool, option("Two answers an item, in a drawn order.", "--pairs")] = False,
-    pairs_of_runs: Annotated[
-        bool, option("Both runs' answers to a question in one row, each with its own label.", "--pairs-of-runs")
-    ] = False,
+    pairs: Annotated[bool, option("Show two answers per item, in random order.", "--pairs")] = False,
+    pairs_of_runs: Annotated[bool, option("Show both runs' answers in one row, each with its own label.", "--pairs-of-runs")] = False,
     seed: options.SeedOption = 0,
 ) -> None:
     """Write items for a person to label, without a hint of who answered."""
@@ -442,8 +435,8 @@ def export(
 
 @labels_app.command("import")
 def import_labels(
-    file: Annotated[Path, argument("A CSV that `ragmeter judge labels export` wrote, its column `label` filled.")],
-    annotator: Annotated[str, option("Who labeled.")],
+    file: Annotated[Path, argument("CSV of `ragmeter judge labels export` with its column `label` filled.")],
+    annotator: Annotated[str, option("Name of the labeler.")],
     common: Common,
 ) -> None:
     """Import a person's labels, and say how far the people who labeled agree."""

@@ -31,12 +31,12 @@ app = App(help=SUMMARY)
 def leaderboard(
     common: Common,
     port: Annotated[int, option("Port to listen on.", min=1, max=65535)] = 8501,
-    host: Annotated[str, option("Address to listen on; the default is reachable from this machine alone.")] = "127.0.0.1",
-    browser: Annotated[bool, option("Open a browser window on it.", "--open")] = False,
+    host: Annotated[str, option("Address to listen on (default: this machine only).")] = "127.0.0.1",
+    browser: Annotated[bool, option("Open a browser window.", "--open")] = False,
     experiment: Annotated[
         str | None,
         option(
-            "The experiment that pages open with (default: the one with the most finished runs).",
+            "Experiment to open first (default: the one with the most finished runs).",
             "--experiment",
             completes=completion.stored_experiments,
         ),

@@ -31,7 +31,7 @@ def gap(
     common: Common,
     experiment: StoredExperiment = None,
     metric: MetricOption = None,
-    styles: Annotated[list[str] | None, option("Only these; may be repeated.", "--style")] = None,
+    styles: Annotated[list[str] | None, option("Methods to show; repeatable.", "--style")] = None,
     over_seeds: OverSeedsOption = False,
     reference: ReferenceOption = None,
 ) -> None:
@@ -63,7 +63,7 @@ def gap(
 def curve(
     common: Common,
     experiment: StoredExperiment = None,
-    over: Annotated[str, option("mix: the share of formal candidates; k: passages read.", completes=completion.offer_words(*OVER))] = "mix",
+    over: Annotated[str, option("mix: share of formal candidates; k: passages read.", completes=completion.offer_words(*OVER))] = "mix",
     metric: MetricOption = None,
     over_seeds: OverSeedsOption = False,
 ) -> None:
@@ -86,22 +86,22 @@ def sensitivity(
     reference: options.DataReference,
     common: Common,
     rerankers: Annotated[
-        list[str] | None, option("A reranker; may be repeated.", "--reranker", metavar="ID", completes=completion.methods)
+        list[str] | None, option("Reranker; repeatable.", "--reranker", metavar="ID", completes=completion.methods)
     ] = None,
     experiment: Annotated[
-        str | None, option("Whose methods' rerankers are measured.", metavar="FILE|NAME", completes=completion.experiments)
+        str | None, option("Experiment whose rerankers are measured.", metavar="FILE|NAME", completes=completion.experiments)
     ] = None,
     profile: options.ProfileOption = None,
-    styles: Annotated[list[str] | None, option("May be repeated. [default: informal]", "--style")] = None,
+    styles: Annotated[list[str] | None, option("Style; repeatable. [default: informal]", "--style")] = None,
     pairs: Annotated[
-        Path | None, option("A file of style pairs; else the benchmark's own texts, else fixed rules.", metavar="PAIRS")
+        Path | None, option("File of style pairs (default: the benchmark's texts, else fixed rules).", metavar="PAIRS")
     ] = None,
     setting: options.SettingOption = None,
     limit: options.LimitOption = None,
     seed: options.SeedOption = 0,
     config: options.ConfigOption = None,
     settings: Annotated[
-        list[str] | None, option("An option of the benchmark; reranker.KEY=VALUE: of the one reranker.", "--set", metavar="KEY=VALUE")
+        list[str] | None, option("Benchmark option; for a single reranker: reranker.KEY=VALUE", "--set", metavar="KEY=VALUE")
     ] = None,
     device: options.DeviceOption = None,
 ) -> None:

@@ -46,41 +46,34 @@ app = App(help="Run, continue (--resume) or plan (--dry-run) an experiment.")
 def run(
     common: Common,
     experiment: ExperimentArgument = None,
-    resume: Annotated[bool, option("Continue the store's newest experiment, or the one named.", "--resume")] = False,
-    dry_run: Annotated[
-        bool, option("Say what it would take, and end with 2 where something is missing; run nothing.", "--dry-run")
-    ] = False,
+    resume: Annotated[bool, option("Continue the newest experiment of the store, or the named one.", "--resume")] = False,
+    dry_run: Annotated[bool, option("Estimate the cost without running; exit with 2 if a prerequisite is missing.", "--dry-run")] = False,
     profile: ProfileOption = None,
-    settings: Annotated[list[str] | None, set_option("A value of the file, such as methods.bm25.config.k1=2")] = None,
+    settings: Annotated[list[str] | None, set_option("Override a value of the file, e.g. methods.bm25.config.k1=2")] = None,
     limit: LimitOption = None,
-    fresh: Annotated[bool, option("Begin a new run of every task next to the stored ones; ask models again.", "--fresh")] = False,
-    reuse_replies: Annotated[bool, option("With --fresh: use cached replies of models.", "--reuse-replies")] = False,
-    revision: Annotated[
-        list[str] | None, option("Set the revision of the system behind a row: ROW=TEXT; repeatable.", "--revision")
-    ] = None,
-    retry_failed: Annotated[bool, option("Answer questions that failed again.", "--retry-failed")] = False,
-    accept_failures: Annotated[bool, option("Count questions that our code or a plug-in failed as wrong.", "--accept-failures")] = False,
-    fail_fast: Annotated[bool, option("Stop at the first task that breaks.", "--fail-fast")] = False,
+    fresh: Annotated[bool, option("Start new runs next to the stored ones, and call models again.", "--fresh")] = False,
+    reuse_replies: Annotated[bool, option("Use cached model replies with --fresh.", "--reuse-replies")] = False,
+    revision: Annotated[list[str] | None, option("Set the revision of a row's system: ROW=TEXT; repeatable.", "--revision")] = None,
+    retry_failed: Annotated[bool, option("Retry questions that failed.", "--retry-failed")] = False,
+    accept_failures: Annotated[bool, option("Count questions that our code or an extension failed as wrong.", "--accept-failures")] = False,
+    fail_fast: Annotated[bool, option("Stop at the first task that fails.", "--fail-fast")] = False,
     skip_bad: SkipBadOption = False,
     device: DeviceOption = None,
     executor: Annotated[
-        Literal["local", "ray"] | None,
-        option("Where methods answer: this process, or a Ray cluster (default: this process, and all GPUs of this machine)."),
+        Literal["local", "ray"] | None, option("Run methods in this process with all its GPUs, or on a Ray cluster.")
     ] = None,
-    address: Annotated[str | None, option("HOST:PORT of the Ray head (default: RAY_ADDRESS, or a cluster here).")] = None,
-    workers: Annotated[int | None, option("Most Ray workers per task (default: as many as fit).", min=1)] = None,
-    gpus_per_worker: Annotated[float | None, option("GPUs of a Ray worker (default: by the models' sizes).", min=0.0)] = None,
-    shared: Annotated[Path | None, option("Folder that all Ray nodes see, for corpora and indexes.")] = None,
+    address: Annotated[str | None, option("HOST:PORT of the Ray head (default: RAY_ADDRESS, or a local cluster).")] = None,
+    workers: Annotated[int | None, option("Maximum Ray workers per task (default: as many as fit).", min=1)] = None,
+    gpus_per_worker: Annotated[float | None, option("GPUs per Ray worker (default: by the models' sizes).", min=0.0)] = None,
+    shared: Annotated[Path | None, option("Folder that all Ray nodes share, for corpora and indexes.")] = None,
     processes: ProcessesOption = None,
-    task_index: Annotated[int | None, option("With --task-count: run only this part of the tasks, from 0.", min=0)] = None,
-    task_count: Annotated[int | None, option("Number of parts that the tasks are divided into.", min=1)] = None,
+    task_index: Annotated[int | None, option("Part of the tasks to run, from 0 (with --task-count).", min=0)] = None,
+    task_count: Annotated[int | None, option("Number of parts that the tasks are split into.", min=1)] = None,
     no_calls: Annotated[bool, option(NO_CALLS, "--no-calls")] = False,
     max_usd: MaxUsdOption = None,
     max_hours: MaxHoursOption = None,
     max_calls: MaxCallsOption = None,
-    utilization: Annotated[
-        float | None, option("With --dry-run: share of its peak that training and reading reach (default: 0.4).")
-    ] = None,
+    utilization: Annotated[float | None, option("Share of peak performance in estimates of --dry-run (default: 0.4).")] = None,
 ) -> int:
     """Run, continue (--resume) or plan (--dry-run) an experiment."""
     if experiment is None and not resume:

@@ -58,7 +58,7 @@ def show(common: Common) -> None:
 
 @app.command()
 def export(
-    output: Annotated[Path, option("A new folder for the Parquet files.", "--output", "-o")], common: Common, runs: RunsToTake = None
+    output: Annotated[Path, option("New folder for the Parquet files.", "--output", "-o")], common: Common, runs: RunsToTake = None
 ) -> None:
     """Write runs, with their data and cards, as Parquet."""
     from results.formats import exchange
@@ -96,12 +96,12 @@ def prune(
     common: Common,
     runs: Annotated[list[str] | None, argument("Runs to delete.", completion.runs)] = None,
     experiment: Annotated[
-        str | None, option("An experiment, with the runs that only it shows.", completes=completion.stored_experiments)
+        str | None, option("Experiment to delete, with the runs that only it shows.", completes=completion.stored_experiments)
     ] = None,
-    orphans: Annotated[bool, option("Runs that no experiment shows any more.", "--orphans")] = False,
-    older_than: Annotated[int | None, option("Of these, only runs not written for DAYS.", min=0)] = None,
-    artifacts: Annotated[bool, option("Indexes and embeddings too.", "--artifacts")] = False,
-    yes: Annotated[bool, option("Delete; without it the command only says what would go.", "--yes")] = False,
+    orphans: Annotated[bool, option("Delete runs that no experiment shows.", "--orphans")] = False,
+    older_than: Annotated[int | None, option("Restrict this to runs not written for DAYS.", min=0)] = None,
+    artifacts: Annotated[bool, option("Delete indexes and embeddings too.", "--artifacts")] = False,
+    yes: Annotated[bool, option("Delete; without this option, list what would be deleted.", "--yes")] = False,
 ) -> None:
     """Delete runs and what only they needed, and give the room back to the disk; without a choice, say what could go."""
     from results.formats import exchange
@@ -168,9 +168,9 @@ def show_replies(common: Common) -> None:
 
 @replies_app.command("export")
 def export_replies(
-    output: Annotated[Path, option("The file to write (JSON Lines).", "--output", "-o")],
+    output: Annotated[Path, option("File to write (JSON Lines).", "--output", "-o")],
     common: Common,
-    run: Annotated[str | None, option("Only the replies of this run (default: all).", completes=completion.runs)] = None,
+    run: Annotated[str | None, option("Write only the replies of this run (default: all).", completes=completion.runs)] = None,
 ) -> None:
     """Write replies to a file, with which a run is repeated elsewhere without a call."""
     from methods.models.reply_cache import export_replies
@@ -193,7 +193,7 @@ def export_replies(
 
 
 @replies_app.command("import")
-def import_replies(file: Annotated[Path, argument("A file that `ragmeter store replies export` wrote.")], common: Common) -> None:
+def import_replies(file: Annotated[Path, argument("File of `ragmeter store replies export`.")], common: Common) -> None:
     """Add a file's replies to the store; those that are kept stay as they are."""
     from methods.models.reply_cache import ResponseCache, import_replies
     from results.store.store import CACHE
@@ -210,10 +210,10 @@ def import_replies(file: Annotated[Path, argument("A file that `ragmeter store r
 @replies_app.command("prune")
 def prune_replies(
     common: Common,
-    older_than: Annotated[float | None, option("Replies older than DAYS.", min=0)] = None,
-    model: Annotated[str | None, option("Only this model's.")] = None,
-    keep_mib: Annotated[float | None, option("The oldest, until so many MiB are left.", min=0)] = None,
-    everything: Annotated[bool, option("All of them.", "--all")] = False,
+    older_than: Annotated[float | None, option("Delete replies older than DAYS.", min=0)] = None,
+    model: Annotated[str | None, option("Delete only this model's replies.")] = None,
+    keep_mib: Annotated[float | None, option("Delete the oldest replies until this many MiB are left.", min=0)] = None,
+    everything: Annotated[bool, option("Delete all replies.", "--all")] = False,
 ) -> None:
     """Delete replies; runs that need them again will ask again."""
     if not everything and older_than is None and keep_mib is None and model is None:

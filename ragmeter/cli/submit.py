@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 app = App(default="add", help="Predictions made elsewhere: template, check, add, verify, bundle.")
 
 Predictions = Annotated[str, argument("Predictions (.jsonl, - for standard input) or a bundle (.zip).", metavar="FILE")]
-CardOption = Annotated[Path | None, option("The submission's card (YAML).", "--card")]
+CardOption = Annotated[Path | None, option("Card of the submission (YAML).", "--card")]
 FormatOption = Annotated[
-    str, option("Of the predictions: jsonl, or an official evaluator's layout.", "--format", completes=completion.offer_words(*PREDICTIONS))
+    str,
+    option(
+        "Format of the predictions: jsonl, or an official evaluator's layout.", "--format", completes=completion.offer_words(*PREDICTIONS)
+    ),
 ]
 MethodOption = Annotated[
-    str | None, option("In place of a card: what made the predictions.", "--method", metavar="NAME[@VERSION]", completes=completion.methods)
+    str | None, option("Name of the method, in place of a card.", "--method", metavar="NAME[@VERSION]", completes=completion.methods)
 ]
 BenchmarkOption = Annotated[
-    str | None,
-    option("The benchmark; with --card in place of the card's.", "--benchmark", metavar="REFERENCE", completes=completion.references),
+    str | None, option("Benchmark, in place of the card's.", "--benchmark", metavar="REFERENCE", completes=completion.references)
 ]
-Strict = Annotated[bool, option("Refuse what the official script tolerates, such as missing questions.", "--strict")]
+Strict = Annotated[bool, option("Reject what the official script tolerates, such as missing questions.", "--strict")]
 KnownBoards = Annotated[bool, option("Only for a board that the store has, as a server takes it.", "--known-boards")]
-PathSetting = Annotated[
-    list[str] | None, option("The authors' data file, where it is not found in RAGMETER_DATA.", "--set", metavar="path=FILE")
-]
+PathSetting = Annotated[list[str] | None, option("Data file of the authors (default: search RAGMETER_DATA).", "--set", metavar="path=FILE")]
 STEPS = (
     ("ragmeter submit template REFERENCE -o FOLDER", "writes a card, the questions and an empty predictions file: fill in both"),
     ("ragmeter submit check FOLDER/predictions.jsonl --card FOLDER/card.yaml", "says what is wrong with them, and what they would score"),
@@ -51,7 +51,7 @@ STEPS = (
 @app.command()
 def add(
     common: Common,
-    file: Annotated[str | None, argument("As of `check` (default: list what was submitted, and how to begin)")] = None,
+    file: Annotated[str | None, argument("Files as for `check` (default: list submissions and the first steps)")] = None,
     card: CardOption = None,
     format: FormatOption = JSONL,
     method: MethodOption = None,
@@ -222,7 +222,7 @@ def template(
     seed: options.SeedOption = 0,
     config: options.ConfigOption = None,
     settings: options.SetOption = None,
-    passages: Annotated[bool, option("Write the passages and what each question may use, too.", "--passages")] = False,
+    passages: Annotated[bool, option("Write the passages and the candidates of each question too.", "--passages")] = False,
 ) -> None:
     """Write a card with comments, the questions (ids and texts) and an empty predictions file."""
     from benchmarks import registry
@@ -257,7 +257,7 @@ def template(
 @app.command()
 def bundle(
     run: options.RunArgument,
-    output: Annotated[Path, option("The .zip to write.", "--output", "-o")],
+    output: Annotated[Path, option(".zip file to write.", "--output", "-o")],
     common: Common,
     card: CardOption = None,
 ) -> None:
@@ -293,8 +293,8 @@ def bundle(
 def verify(
     run: options.RunArgument,
     common: Common,
-    against: Annotated[str | None, option("Our RUN (default: the one of its method)", completes=completion.runs)] = None,
-    tolerance: Annotated[str, option("Largest difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",
+    against: Annotated[str | None, option("Our run to compare with (default: the one of the method)", completes=completion.runs)] = None,
+    tolerance: Annotated[str, option("Maximum difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",
 ) -> int:
     """Compare a submission with a run made here, and mark it as verified where they agree; exit code 1 where not."""
     from results.store import checkpoints

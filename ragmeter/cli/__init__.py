@@ -103,7 +103,7 @@ def ragmeter(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
 ) -> None:
-    """Run one of the commands."""
+    """Benchmark and evaluate retrieval-augmented generation."""
     if context.invoked_subcommand is None:
         sys.stdout.write(context.get_help() + "\n")
 

@@ -38,7 +38,7 @@ def list_all(
         str | None, argument("Dataset or subset to show (default: list all)", completion.references, metavar="REF")
     ] = None,
 ) -> None:
-    """List datasets: task, splits with sizes, license, hub id, and what of them is on this machine; or show one."""
+    """List datasets with task, splits, license, hub id and availability, or show one."""
     from benchmarks.registry import DATASETS
 
     if reference is not None:
@@ -127,7 +127,7 @@ def download(
     common: Common,
     revision: Annotated[str | None, option("Commit, tag or branch in place of the pinned one.")] = None,
 ) -> None:
-    """Download a split's files from the hub, or the published prompts of released checkpoints, verified; say what came."""
+    """Download a split's files, or the published prompts of released checkpoints, and verify them."""
     from benchmarks import published_prompts, sources
     from benchmarks.io import hub
 
@@ -166,7 +166,7 @@ def stats(
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> None:
-    """Count and measure: questions, answers, passages, documents, their lengths, evidence, types."""
+    """Show counts and lengths of questions, answers, passages and documents, with evidence and types."""
     from benchmarks.verify import QUANTILES, statistics
     from ragmeter.show import histograms
 
@@ -211,7 +211,7 @@ def sample(
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> None:
-    """Print questions with their gold marked; of a file of your own, also which fields were read as what."""
+    """Print sample questions with their gold; for your own file, also how its fields were read."""
     from benchmarks.core.random import Draws
     from benchmarks.registry import MAPPING
     from ragmeter.show.question_text import print_question, question_json
@@ -248,7 +248,7 @@ def build_corpus(
     ] = None,
     skip_bad: Annotated[bool, option("Skip unreadable records; they are counted.", "--skip-bad")] = False,
 ) -> None:
-    """Build a memory-mapped corpus from a dump of passages; a build that was cut off goes on."""
+    """Build a memory-mapped corpus from a dump of passages; an interrupted build resumes."""
     from benchmarks import corpus_build, dumps
     from benchmarks.corpus import CARD, read_card
 
@@ -293,7 +293,7 @@ def pretraining_rows(
     ] = None,
     dry_run: Annotated[bool, option("Estimate the cost without calling a model.", "--dry-run")] = False,
 ) -> int:
-    """Write rows for CLaRa's pretraining: questions with answers, checked, and paraphrases; interrupted, it goes on."""
+    """Write rows for CLaRa's pretraining: checked questions with answers, and paraphrases. Resumes if interrupted."""
     from benchmarks import corpus_build, registry
     from benchmarks.worlds.dataset import WorldsConfig
     from methods.clara.config import MIXES, Mix, ScpDataConfig

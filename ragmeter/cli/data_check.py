@@ -38,7 +38,7 @@ def check(
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> int:
-    """Check splits against their cards and the contract, and name what is odd; exit code 1 where one is red."""
+    """Check splits against their cards and the contract; exit with 1 on a failure."""
     from benchmarks import verify
     from benchmarks.io import hub
     from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding

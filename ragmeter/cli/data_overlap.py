@@ -39,7 +39,7 @@ def overlap(
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> None:
-    """Look for evaluation questions in training files, or in what a checkpoint's training read."""
+    """Search training files, or the record of a checkpoint's training, for evaluation questions."""
     from benchmarks import leakage
     from ragmeter import paraphrases
     from results.store import checkpoints

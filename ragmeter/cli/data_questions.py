@@ -53,7 +53,7 @@ def questions(
     max_hours: options.MaxHoursOption = None,
     max_calls: options.MaxCallsOption = None,
 ) -> int:
-    """Write questions with gold passages about documents, filter them, and say how many each filter removed."""
+    """Generate questions with gold passages from documents, filter them, and report each filter's count."""
     from benchmarks.datasets.files import FilesConfig, read_documents
     from benchmarks.registry import DATASETS, options_of
     from methods.questions import material, rules, sets, writing

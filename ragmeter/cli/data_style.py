@@ -63,7 +63,7 @@ def restyle(
     retry_failed: Annotated[bool, option("Retry passages whose rewriting failed.", "--retry-failed")] = False,
     device: options.DeviceOption = None,
 ) -> int:
-    """Rewrite every candidate of every question in other styles; what was interrupted goes on where it was."""
+    """Rewrite every candidate of every question in other styles; resumes if interrupted."""
     from benchmarks.registry import resolve
     from benchmarks.styles import rewrite
     from ragmeter.runner.loop import stoppable
@@ -137,7 +137,7 @@ def mix(
     settings: options.DatasetSetOption = None,
     device: options.DeviceOption = None,
 ) -> None:
-    """Write a benchmark's questions over candidates of mixed style as a file that dataset `sark` reads."""
+    """Write questions with candidates of mixed style, as a file for the dataset `sark`."""
     from benchmarks.styles.mix import STYLED, Draw, styled
     from benchmarks.styles.pairs import load_pairs
     from benchmarks.styles.rules import FORMAL
@@ -200,7 +200,7 @@ def style_export(
     settings: options.DatasetSetOption = None,
     device: options.DeviceOption = None,
 ) -> None:
-    """Write a benchmark's questions with their candidates, in the style that they have, as a file that dataset `sark` reads."""
+    """Write questions with their candidates in their present style, as a file for the dataset `sark`."""
     from benchmarks.styles.sark_files import writable, write_sark
 
     _free(output, overwrite)
@@ -241,7 +241,7 @@ def style_pairs(
     by: Annotated[str, option("Author or source of the texts.")] = "people",
     overwrite: Overwrite = False,
 ) -> None:
-    """Import parallel texts, which others wrote, as a file of style pairs."""
+    """Import parallel texts as a file of style pairs."""
     from benchmarks.core.fingerprint import file_sha256
     from benchmarks.styles.pairs import import_parallel, write_pairs
     from benchmarks.styles.sark_files import import_sark
@@ -311,7 +311,7 @@ def style_quality(
     perplexity: Annotated[str | None, option("Causal language model for fluency.", metavar="MODEL")] = None,
     device: options.DeviceOption = None,
 ) -> None:
-    """Measure texts in another style: strength, content, fluency, sentiment, each with a 95 % interval."""
+    """Measure rewritten texts: style strength, content, fluency, sentiment, with 95 % intervals."""
     from benchmarks.styles.pairs import ANY, load_pairs
     from judges.style import style_quality as measure
     from judges.style import texts_of

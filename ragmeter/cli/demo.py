@@ -43,7 +43,7 @@ def demo(
     device: DeviceOption = None,
     train: Annotated[bool, option("Train four small models first (minutes) instead of using the shipped ones.", "--train")] = False,
 ) -> int:
-    """Measure the four approaches beside their baselines, in minutes (RAGMETER_DATA: on real samples, too)."""
+    """Compare the four approaches with their baselines in minutes, also on real samples if RAGMETER_DATA is set."""
     from ragmeter import experiment as experiments
     from ragmeter.runner.experiment import How, run_experiment
     from ragmeter.show.gains import gains

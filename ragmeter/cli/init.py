@@ -93,7 +93,7 @@ def init(
     skip_bad: SkipBadOption = False,
     force: Annotated[bool, option("Overwrite existing files.", "--force")] = False,
 ) -> int:
-    """Write an experiment that runs, with .gitignore and a gate workflow; or a plug-in package, or a schema for editors."""
+    """Write an experiment with .gitignore and a gate workflow, an extension package, or a schema for editors."""
     options = {"--questions": questions, "--app": url, "--model": model, "--base-url": base_url}
     alone = "--plugin" if plugin is not None else "--schema" if schema else None
     if alone and (more := next((name for name, value in {**options, "--schema": schema and alone != "--schema"}.items() if value), None)):

@@ -31,7 +31,7 @@ StoredJudge = Annotated[str, argument("Judge in the store: its id or an unambigu
 
 @app.command("list")
 def list_all(common: Common, name: Annotated[str | None, argument("Judge to show with its options.", completion.judges)] = None) -> None:
-    """List judges, and those that have judged something in the store; or show one with its options."""
+    """List judges, including those with judgments in the store, or show one with its options."""
     from judges.judge import JUDGES
     from results.judging import judgments
 
@@ -82,7 +82,7 @@ def run(
     max_hours: options.MaxHoursOption = None,
     max_calls: options.MaxCallsOption = None,
 ) -> None:
-    """Judge stored answers; what is judged already is left alone."""
+    """Judge stored answers that have no judgment yet."""
     from methods.api import Services
     from methods.spending import Limits
     from ragmeter.cli.config_options import given_options
@@ -143,7 +143,7 @@ def _end(store: Store, work: Sequence[judging.Judging]) -> None:
 
 @app.command()
 def replay(judge: StoredJudge, common: Common, config: options.ConfigOption = None, settings: options.SetOption = None) -> None:
-    """Read a judge's cached replies again, with this code or other options; no call is made."""
+    """Parse a judge's cached replies again, with this code or other options, without calls."""
     from methods.api import Services
     from methods.models.reply_cache import ResponseCache
     from ragmeter.cli.config_options import given_options
@@ -182,7 +182,7 @@ def win_rates(
     ] = "half",
     length: Annotated[bool, option("Correct strengths for answer length.", "--length")] = False,
 ) -> None:
-    """Print who beats whom: win rates by criterion, and Bradley–Terry strengths."""
+    """Print win rates by criterion, and Bradley–Terry strengths."""
     from results.judging.battles import battle_boards
     from results.statistics.battles import TieRule
 
@@ -208,7 +208,7 @@ def _show_boards(boards: Sequence[BattleBoard], chosen: Sequence[RunRow], common
 
 @app.command()
 def card(judge: StoredJudge, common: Common) -> None:
-    """Say how far a judge can be trusted: failures, repetitions, orders, length, price; agreement with others."""
+    """Report a judge's reliability: failures, repetitions, order, length, price, and agreement with others."""
     from ragmeter.show.judge_text import show_judge_card
     from results.judging import judgments
     from results.judging import labels as labeling
@@ -240,7 +240,7 @@ def score(
         str, option("Version of trec_eval to reproduce with --trec: 9 or 10.", "--trec-eval", completes=completion.offer_words("9", "10"))
     ] = "9",
 ) -> None:
-    """Score stored answers on further metrics, without answering again; their columns stay until `--remove`."""
+    """Score stored answers on further metrics; their columns stay until `--remove`."""
     from judges import score as scoring
     from judges.metric import parse as parse_metric
     from results.boards.board import add_columns, remove_columns
@@ -371,7 +371,7 @@ def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | No
 
 @labels_app.command()
 def show(common: Common) -> None:
-    """Say who has labeled how many items, and how far people agree."""
+    """Show how many items each person labeled, and the agreement between people."""
     from results.boards.tables import plain
     from results.judging import labels as labeling
 
@@ -404,7 +404,7 @@ def export(
     pairs_of_runs: Annotated[bool, option("Show both runs' answers in one row, each with its own label.", "--pairs-of-runs")] = False,
     seed: options.SeedOption = 0,
 ) -> None:
-    """Write items for a person to label, without a hint of who answered."""
+    """Write items for a person to label, without the names of the methods."""
     from results.judging import labels as labeling
 
     if pairs and pairs_of_runs:
@@ -439,7 +439,7 @@ def import_labels(
     annotator: Annotated[str, option("Name of the labeler.")],
     common: Common,
 ) -> None:
-    """Import a person's labels, and say how far the people who labeled agree."""
+    """Import a person's labels, and show the agreement between people."""
     from results.boards.tables import plain
     from results.judging import labels as labeling
 

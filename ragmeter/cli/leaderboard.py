@@ -45,7 +45,7 @@ def leaderboard(
         bool, option("Let anybody who reaches the address check and store submissions.", "--allow-submissions")
     ] = False,
 ) -> int:
-    """Serve the leaderboard on a store."""
+    """Serve the leaderboard of a store."""
     from results.store import queries
 
     store = common.store

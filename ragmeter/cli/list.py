@@ -18,7 +18,7 @@ app = App(default="overview", help="Datasets, methods, metrics, experiments, run
 
 @app.command()
 def overview(common: Common) -> None:
-    """Say how many there are of each kind."""
+    """Count the entries of each kind."""
     from ragmeter.experiments import shipped_files
     from results.store import checkpoints, queries
 
@@ -99,7 +99,7 @@ def _print_metric(entry: MetricEntry) -> None:
 
 @app.command()
 def experiments(common: Common) -> None:
-    """List experiments: those that ship with ragmeter and those in the store."""
+    """List experiments that ship with ragmeter or are in the store."""
     from ragmeter.experiments import descriptions
     from results.store import queries
 

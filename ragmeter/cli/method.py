@@ -64,7 +64,7 @@ def check(
     config: ConfigOption = None,
     settings: SetOption = None,
 ) -> int:
-    """Check that a method, yours or one of ours, keeps the contract; prints each check."""
+    """Check that a method, yours or ours, meets the contract."""
     from methods.registry import METHODS, Component
     from ragmeter.cli.config_options import given_options
     from ragmeter.conformance import check_method, show_checks
@@ -89,7 +89,7 @@ def try_one(
     settings: SetOption = None,
     plugin: Annotated[list[Path] | None, option("Python file to load first; repeatable.", metavar="FILE")] = None,
 ) -> int:
-    """Ask a whole method one question and show what was read out of its reply; exits with 1 if the question failed."""
+    """Send a complete method one question and show how its reply was read; exit with 1 if the question failed."""
     from benchmarks.core.plugins import load_file
     from benchmarks.corpus import Corpus
     from benchmarks.schema import Query
@@ -134,7 +134,7 @@ def index(
     seed: SeedOption = 0,
     device: DeviceOption = None,
 ) -> None:
-    """Build a method's index of a corpus beforehand: --set model=FOLDER …, --set data.KEY=VALUE for the data's own options."""
+    """Build a method's index of a corpus in advance; --set model=FOLDER …, dataset: --set data.KEY=VALUE."""
     from benchmarks import registry
     from benchmarks.core.random import Draws
     from benchmarks.corpus import CARD, Corpus
@@ -279,7 +279,7 @@ def explain(
     output: Annotated[Path | None, option("SVG file to write.", "--output", "-o")] = None,
     device: DeviceOption = None,
 ) -> None:
-    """Show what a method does with one question, as tables and a picture; --set checkpoint=FOLDER names what was trained."""
+    """Explain what a method does with one question; --set checkpoint=FOLDER selects a trained one."""
     from benchmarks import registry
     from methods.api import Services
     from methods.registry import EXPLAINERS

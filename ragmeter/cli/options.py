@@ -110,7 +110,7 @@ class Commands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write what `--help` lists; no line is cut off."""
-        alone = {self.default: " (what the group does alone)"}
+        alone = {self.default: " (default)"}
         listed = [(name, self.commands[name]) for name in self.list_commands(ctx)]
         rows = [(name, item.get_short_help_str(limit=_WHOLE) + alone.get(name, "")) for name, item in listed if not item.hidden]
         with formatter.section("Commands"):

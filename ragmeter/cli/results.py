@@ -60,7 +60,7 @@ def table(
     reference: options.ReferenceOption = None,
     questions: Annotated[bool, option("Write one row per question and metric (csv, parquet).", "--questions")] = False,
 ) -> None:
-    """Print an experiment's tables: value ± 95 % interval, and the paired difference to the reference."""
+    """Print an experiment's tables: values with 95 % intervals, and paired differences from the reference."""
     from leaderboard.matrix.exports import still_matrix
     from ragmeter.show.board_text import show_board
     from results.boards import published
@@ -246,7 +246,7 @@ def paper(
     dataset: Annotated[str | None, option("Dataset of the figures.", completes=completion.datasets)] = None,
     misprints: Annotated[bool, option("Show only figures that are misprinted.", "--misprints")] = False,
 ) -> None:
-    """List the figures that a paper prints; `ragmeter results --published` compares ours with them."""
+    """List the figures printed in a paper; `ragmeter results --published` compares ours with them."""
     from results.boards import published
 
     if name is None:
@@ -278,7 +278,7 @@ def show(
     common: Common,
     question: Annotated[str | None, argument("Question to show: gold, answer, evidence, model calls.")] = None,
 ) -> None:
-    """Show a run: what it was, what it scored, where it comes from; or one of its questions."""
+    """Show a run: scores, configuration and provenance; or one of its questions."""
     from ragmeter.show.run_text import show_question, show_run
     from results.boards.board import board
     from results.boards.primary import primary_of
@@ -320,7 +320,7 @@ def compare_runs(
     strict: Annotated[bool, option("Refuse runs whose endpoint changed in between.", "--strict")] = False,
     over_seeds: options.OverSeedsOption = False,
 ) -> None:
-    """Say what differs between two runs: in settings, in numbers, on which questions."""
+    """Compare two runs: settings, scores, and the questions on which they differ."""
     from ragmeter.show.run_text import show_compared
     from results.boards import compare
     from results.store import checkpoints
@@ -345,7 +345,7 @@ def power(
     probability: Annotated[float, option("Power, between 0 and 1.", "--power")] = POWER,
     over_seeds: options.OverSeedsOption = False,
 ) -> None:
-    """Show how many questions, seeds and repeats it takes to show a difference, by the variances of two pilot runs."""
+    """Estimate how many questions, seeds and repeats show a difference, from two pilot runs."""
     from results.boards import compare
     from results.boards.tables import plus_minus
     from results.gate.margins import parse_margin
@@ -390,7 +390,7 @@ def tag(
     note: Annotated[str | None, option("Reason for this target.")] = None,
     remove: Annotated[bool, option("Remove the tag.", "--remove")] = False,
 ) -> None:
-    """Tag a run or checkpoint, such as the baseline that candidates are compared with; a tag that exists moves."""
+    """Tag a run or checkpoint, for example as the baseline of a gate; an existing tag moves."""
     from results.store import checkpoints
     from results.store.queries import RunRow
 
@@ -432,7 +432,7 @@ def report(
     output: Annotated[Path, option("HTML file to write.", "--output", "-o")] = Path("report.html"),
     board: Annotated[Path | None, option("Write the boards as JSON too, for embedding.", "--board", metavar="FILE")] = None,
 ) -> None:
-    """Write the leaderboard of an experiment as one HTML file that needs no server."""
+    """Write the leaderboard of an experiment as one HTML file."""
     from leaderboard import report as page
     from results.store import queries
 
@@ -453,7 +453,7 @@ def log(
     project: Annotated[str | None, option("Project or MLflow experiment (default: the experiment).")] = None,
     metric: options.MetricOption = None,
 ) -> None:
-    """Log an experiment's results to Weights & Biases or MLflow: one run per method and benchmark."""
+    """Log results to Weights & Biases or MLflow: one run per method and benchmark."""
     from ragmeter import tracking
     from results.boards.board import boards
     from results.store import queries
@@ -475,7 +475,7 @@ def export(
     form: Annotated[str, option("Format: trec.", "--format", completes=completion.offer_words("trec"))] = "trec",
     qrels: Annotated[Path | None, option("Write the qrels too.", metavar="FILE")] = None,
 ) -> None:
-    """Write a stored run's rankings for other tools: a TREC run file, and the positives as qrels."""
+    """Export a run's rankings as a TREC run file, with the positives as qrels."""
     from results.formats import trec
     from results.store import checkpoints, records
 

@@ -35,7 +35,7 @@ def gap(
     over_seeds: OverSeedsOption = False,
     reference: ReferenceOption = None,
 ) -> None:
-    """Show what each style costs each method, paired by question; loss of content apart from loss to style."""
+    """Show the cost of each style per method, paired by question; content loss is separated from style loss."""
     from ragmeter.show.style_text import show_gaps
     from results.boards.style import NotStyled, style_gaps
     from results.store import queries
@@ -67,7 +67,7 @@ def curve(
     metric: MetricOption = None,
     over_seeds: OverSeedsOption = False,
 ) -> None:
-    """Methods against shares of formal candidates, or against the number of passages that are read."""
+    """Show methods by the share of formal candidates, or by the number of passages read."""
     from ragmeter.show.style_text import show_curves
     from results.boards.style import style_curves
     from results.store import queries
@@ -105,7 +105,7 @@ def sensitivity(
     ] = None,
     device: options.DeviceOption = None,
 ) -> None:
-    """Show how far rerankers are moved when the same candidates stand in another style; no gold is needed."""
+    """Show how much rerankers' scores change if the same candidates are in another style; needs no gold."""
     from benchmarks.styles.mix import STYLED, styled
     from benchmarks.styles.pairs import StylePairs, load_pairs
     from methods.sark.reranker import in_both_styles

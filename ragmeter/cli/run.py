@@ -75,7 +75,7 @@ def run(
     max_calls: MaxCallsOption = None,
     utilization: Annotated[float | None, option("Share of peak performance in estimates of --dry-run (default: 0.4).")] = None,
 ) -> int:
-    """Run, continue (--resume) or plan (--dry-run) an experiment."""
+    """Run, resume (--resume) or plan (--dry-run) an experiment."""
     if experiment is None and not resume:
         return _list(common)
     if not dry_run and utilization is not None:

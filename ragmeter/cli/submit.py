@@ -61,7 +61,7 @@ def add(
     known_boards: KnownBoards = False,
     settings: PathSetting = None,
 ) -> int:
-    """Check predictions made elsewhere, score them here, and store them as `submitted`."""
+    """Check and score external predictions, and store them as `submitted`."""
     from results.store import queries
 
     if file is not None:
@@ -101,7 +101,7 @@ def check(
     known_boards: KnownBoards = False,
     settings: PathSetting = None,
 ) -> int:
-    """Check predictions and say what they would score; nothing is stored."""
+    """Check predictions and show their scores without storing them."""
     return _submit(file, _card(card, method, benchmark, setting), format, strict, known_boards, settings, common, keep=False)
 
 
@@ -224,7 +224,7 @@ def template(
     settings: options.SetOption = None,
     passages: Annotated[bool, option("Write the passages and the candidates of each question too.", "--passages")] = False,
 ) -> None:
-    """Write a card with comments, the questions (ids and texts) and an empty predictions file."""
+    """Write a commented card, the questions (ids and texts) and an empty predictions file."""
     from benchmarks import registry
     from benchmarks.settings import Setting
     from ragmeter.cli.config_options import given_options
@@ -261,7 +261,7 @@ def bundle(
     common: Common,
     card: CardOption = None,
 ) -> None:
-    """Put a stored run into one file that `ragmeter submit` takes elsewhere; without a card it has one of what the run knows."""
+    """Write a stored run as one file for `ragmeter submit` elsewhere; without --card, create a card from the run."""
     from ragmeter.runner.submissions import read_card, require_same
     from results.store import checkpoints, queries
     from results.submission import bundle as bundles
@@ -296,7 +296,7 @@ def verify(
     against: Annotated[str | None, option("Our run to compare with (default: the one of the method)", completes=completion.runs)] = None,
     tolerance: Annotated[str, option("Maximum difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",
 ) -> int:
-    """Compare a submission with a run made here, and mark it as verified where they agree; exit code 1 where not."""
+    """Compare a submission with our own run and mark it as verified if they agree; exit with 1 if not."""
     from results.store import checkpoints
     from results.submission import storing
     from results.submission.storing import card_of

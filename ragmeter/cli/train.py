@@ -42,7 +42,7 @@ def run(
     prepare: Annotated[bool, option("Prepare data, replies and rows in this process without training.", "--prepare")] = False,
     dry_run: Annotated[bool, option("Estimate the cost without training; exit with 2 if a prerequisite is missing.", "--dry-run")] = False,
 ) -> int:
-    """Train an approach and add each stage's checkpoint to the store; interrupted, the same command continues."""
+    """Train an approach and add each stage's checkpoint to the store; resumes if interrupted."""
     from methods.registry import require_extra
     from methods.training import TRAININGS
     from ragmeter.cli.config_options import given_options
@@ -150,7 +150,7 @@ def record_questions(
     ],
     into: Annotated[Path, option("Folder of the weights that were trained on them.")],
 ) -> None:
-    """Record hashes of what weights were trained on, in addition to those that are there; boards and gate use them."""
+    """Record hashes of the data that weights were trained on; boards and gates use them."""
     from benchmarks import leakage
     from benchmarks.core.fingerprint import CHECKPOINT_CARD
     from benchmarks.read_questions import Recorder, read_record, recording, write_record
@@ -219,7 +219,7 @@ def _configured(entry: TrainingEntry, settings: dict[str, Any], config: Path | N
 
 @checkpoints_app.command("list")
 def list_checkpoints(common: Common) -> None:
-    """List the store's checkpoints, and folders in it that could be added."""
+    """List the checkpoints of the store, and folders in it that could be added."""
     from results.store import checkpoints
     from results.store.checkpoints import CARD
 
@@ -282,7 +282,7 @@ def shrink_checkpoint(
     base: Annotated[str | None, option("Base model (default: the one in the card).")] = None,
     rank: Annotated[int, option("Rank of the difference that is stored per matrix.", min=1)] = 4,
 ) -> None:
-    """Write a trained encoder as its difference to the base: a hundredth of its size, used like the whole one."""
+    """Write a trained encoder as the difference from its base: a hundredth of the size, used like the full model."""
     from benchmarks.read_questions import read_record, write_record
     from methods.models.delta import shrink
     from results.store import checkpoints
@@ -315,7 +315,7 @@ def convert_checkpoint(
     ] = None,
     device: DeviceOption = None,
 ) -> None:
-    """Write a compressor's published checkpoint as one of ours: AutoCompressor, xRAG, COCOM, PCC, PISCO, OSCAR, CLaRa."""
+    """Convert a published compressor checkpoint: AutoCompressor, xRAG, COCOM, PCC, PISCO, OSCAR, CLaRa."""
     from methods.registry import require_extra
     from methods.training.importing import convert
     from methods.training.released import released
@@ -348,7 +348,7 @@ def check_checkpoints(
         str | None, argument("Folder, tag, hash prefix or folder name (default: all in the store)", completion.checkpoints)
     ] = None,
 ) -> int:
-    """Check that checkpoint folders still hold what they were trained to hold."""
+    """Verify that checkpoint folders are unchanged since training."""
     from results.store import checkpoints
     from results.store.checkpoints import CARD
 

@@ -487,7 +487,7 @@ def _check_questions(benchmark: Benchmark) -> list[str]:
         swapped = swapped and not question.text.rstrip().endswith("?") and "".join(question.answers[:1]).rstrip().endswith("?")
     if swapped and len(seen) >= 3:
         raise UserError(
-            "every answer ends with a question mark and no question does: they stand in each other's field",
+            "every answer ends with a question mark and no question does: the two fields are swapped",
             code="question-and-answer-swapped",
             where=str(benchmark.reference),
             try_this="swap the two columns",

@@ -336,7 +336,7 @@ def _graph(question: Question, benchmark: Benchmark) -> Sequence[str]:
 def _own(question: Question, benchmark: Benchmark) -> Sequence[str]:
     if question.candidates is None:
         raise UserError(
-            f"question {question.id!r} brings no passages of its own, as others do",
+            f"question {question.id!r} has no passages of its own, unlike other questions",
             code="question-without-passages",
             where=str(benchmark.reference),
             try_this="corpus, or repair the record",

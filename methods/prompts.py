@@ -302,7 +302,7 @@ def parse(text: str, where: str) -> Prompt:
     if not any(heads):
         if len(blocks) > 2:
             raise UserError(
-                f"the prompt template has {len(blocks)} parts, of which none states its role",
+                f"the prompt template has {len(blocks)} parts, but none has a role",
                 code="template-without-roles",
                 where=where,
                 try_this=_FORMAT,
@@ -440,7 +440,7 @@ class Shipped:
             )
         if outside := frozenset().union(*(part.placeholders for part in prompt.parts if not part.each)) & self.each:
             raise UserError(
-                f"${min(outside)} stands in a part that is not repeated for every passage",
+                f"${min(outside)} is in a part that is not repeated for every passage",
                 code="placeholder-not-repeated",
                 where=where,
                 try_this="user each, for example",

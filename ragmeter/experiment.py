@@ -530,7 +530,7 @@ def _judge(spec: str | JudgeSpec, index: int, source: Source) -> JudgePlan:
         raise yaml_source.explain(error, entry.config, source, (*at, "config")) from None
     if spec.opponents is not None and entry.kind != "pair":
         raise UserError(
-            f"{spec.id!r} judges single answers, it compares nobody",
+            f"{spec.id!r} judges single answers, it does not compare answers",
             code="not-pair-judge",
             where=source.where((*at, "opponents")),
             try_this="remove `opponents`",

@@ -253,7 +253,7 @@ def vocabulary_files(path: Path) -> tuple[Path, ...]:
     lacking = RELATIONS if RELATIONS not in names else "" if {ENTITIES, NAMES[0]} & names else ENTITIES
     if lacking:
         raise UserError(
-            f"the numbers in this file stand for lines of {lacking}, which is not there",
+            f"the numbers in this file refer to lines of {lacking}, which is not there",
             code="missing-line-file",
             where=str(folder),
             try_this=f"put {lacking} beside {path.name}, as it comes with the data",

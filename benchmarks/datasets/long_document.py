@@ -280,7 +280,7 @@ def _refuse_swapped(row: LongDocumentRow, *, whole: bool) -> None:
     question, document = len(row.question.text), len(row.context)
     if not whole and question > max(document, 2000):
         raise UserError(
-            f"the question has {question:,} characters and its document {document:,}: they stand in each other's field",
+            f"the question has {question:,} characters and its document {document:,}: the two fields are swapped",
             code="question-and-document-swapped",
             where=row.record.where,
             try_this="swap the two columns",

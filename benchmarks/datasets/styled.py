@@ -106,6 +106,6 @@ def _source(loaded: Benchmark, config: StyledConfig) -> Source | None:
     pairs = loaded.extra.get("pairs")
     if not pairs:
         raise UserError(
-            f"{loaded.reference} brings no parallel texts", code="no-parallel-texts", where="rewriter: own", try_this="pairs: FILE, or rule"
+            f"{loaded.reference} has no parallel texts", code="no-parallel-texts", where="rewriter: own", try_this="pairs: FILE, or rule"
         )
     return StylePairs(pairs)

@@ -71,7 +71,7 @@ class Seq2SeqModel:
         start = start if start is not None else self.model.config.decoder_start_token_id
         if start is None:
             raise UserError(
-                f"the model {config.model!r} does not say what its decoder starts with",
+                f"the model {config.model!r} does not name its decoder start token",
                 code="missing-decoder-start",
                 try_this="set decoder_start_token_id in its generation_config.json",
             )

@@ -61,7 +61,7 @@ def linearize_of(model: str) -> LinearizeConfig:
         return LinearizeConfig.model_validate(card["config"]["linearize"])
     except (AssertionError, KeyError, TypeError, ValueError):
         raise UserError(
-            "the card of this checkpoint does not say how triples were written",
+            "the card of this checkpoint lacks the format of triples",
             code="checkpoint-card-incomplete",
             where=str(Path(model)),
             try_this="linearize: {rel: last, underscores: keep}, or as it was pretrained",

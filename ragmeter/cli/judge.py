@@ -260,7 +260,7 @@ def score(
         return
     if trec_eval != "9":
         raise UserError(
-            "this is for --trec alone", code="option-without-trec", where="--trec-eval", try_this="ragmeter judge score --trec RUN QRELS"
+            "this option needs --trec", code="option-without-trec", where="--trec-eval", try_this="ragmeter judge score --trec RUN QRELS"
         )
     if bool(metric) == bool(remove):
         if remove:

@@ -406,7 +406,7 @@ def tag(
         return
     if remove:
         if target is not None or note is not None:
-            raise UserError("--remove takes the tag alone", code="remove-with-target", try_this=f"ragmeter results tag {name} --remove")
+            raise UserError("--remove takes only the tag", code="remove-with-target", try_this=f"ragmeter results tag {name} --remove")
         gone = checkpoints.untag(store, name)
         common.emit({"name": name, "removed": gone.run or gone.checkpoint}, lambda: out.print(Text(f"{name} is not a tag any more")))
         return

@@ -79,7 +79,7 @@ def run(
     if experiment is None and not resume:
         return _list(common)
     if not dry_run and utilization is not None:
-        raise UserError("this is for --dry-run alone", code="option-without-dry-run", where="--utilization", try_this="add --dry-run")
+        raise UserError("this option needs --dry-run", code="option-without-dry-run", where="--utilization", try_this="add --dry-run")
     if dry_run and fresh:
         raise UserError(
             "a plan leaves out what is stored",
@@ -100,7 +100,7 @@ def run(
     part = _part(task_index, task_count, fresh or retry_failed)
     of_ray = {"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker, "--shared": shared}
     if executor != "ray" and (name := next((name for name, setting in of_ray.items() if setting is not None), None)):
-        raise UserError(f"{name} is for a Ray cluster alone", code="option-without-ray", where=name, try_this="add --executor ray")
+        raise UserError(f"{name} needs --executor ray", code="option-without-ray", where=name, try_this="add --executor ray")
 
     from ragmeter import experiment as experiments
     from ragmeter.cli.config_options import path_settings
@@ -288,7 +288,7 @@ def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool, stopped: 
     if broken:
         err.print(Text(f"{len(broken)} of {planned} tasks failed; what they finished is kept", style="bold red"))
     if incomplete:
-        what = "incomplete, as questions failed; what was answered is kept"
+        what = "incomplete, as questions failed; all answers so far are stored"
         err.print(Text(f"{len(incomplete)} of {planned} tasks {'is' if len(incomplete) == 1 else 'are'} {what}", style="bold red"))
     for outcome in [*broken, *incomplete]:
         error = outcome.error

@@ -115,7 +115,7 @@ def _card(file: Path | None, method: str | None, benchmark: str | None, setting:
         return on_benchmark(read_card(file), benchmark, setting)
     if file is not None:
         raise UserError(
-            "the card says method and setting",
+            "the card sets method and setting",
             code="card-and-options",
             where="--card",
             try_this="leave the options out, or the card; --benchmark applies a card to another benchmark",
@@ -153,7 +153,7 @@ def _submit(
     path = supplied.pop("path", None)
     if supplied:
         raise UserError(
-            "the card says which options the data have",
+            "the card sets options of the data",
             code="card-and-data-options",
             where=f"--set {next(iter(supplied))}",
             try_this="--set path=FILE",

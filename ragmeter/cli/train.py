@@ -292,7 +292,7 @@ def shrink_checkpoint(
     began = base or str(known.config.get("base") or "")
     if not began:
         raise UserError(
-            "the card does not say what it began from", code="card-without-origin", where=str(known.path / CARD), try_this="--base NAME"
+            "the card does not name the base model", code="card-without-origin", where=str(known.path / CARD), try_this="--base NAME"
         )
     shrunk = shrink(known.path, output, began, rank)
     if (hashes := read_record(known.path)) is not None:

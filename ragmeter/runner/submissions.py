@@ -102,10 +102,10 @@ class Checker:
         layout = FORMATS[format]
         if predictions.lower().endswith(bundle.SUFFIX) and format == JSONL:
             if card is not None:
-                raise UserError("a bundle brings its own card", code="card-besides-bundle", where="--card", try_this="leave --card out")
+                raise UserError("a bundle contains its own card", code="card-besides-bundle", where="--card", try_this="leave --card out")
             return self._bundle(Path(predictions))
         if card is None:
-            what = "predictions need a card that says what they are"
+            what = "predictions need a card"
             remedy = "ragmeter submit template REFERENCE -o FOLDER writes one to fill in; or --method NAME --benchmark REFERENCE"
             raise UserError(what, code="refused-submission", where="--card", try_this=remedy)
         if isinstance(card, Path):
@@ -121,7 +121,7 @@ class Checker:
             target = self.target(opened.card)
             if target.loaded.fingerprint != opened.manifest.dataset_fingerprint:
                 raise UserError(
-                    f"the bundle is about other data: it says {opened.manifest.dataset_fingerprint}, "
+                    f"the bundle is about other data: it names {opened.manifest.dataset_fingerprint}, "
                     f"{target.loaded.reference} here is {target.loaded.fingerprint}",
                     code="bundle-data-mismatch",
                     where=f"{path}/{bundle.MANIFEST}",

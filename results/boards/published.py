@@ -158,7 +158,7 @@ def read(source: Path | Traversable) -> list[Figure]:
         if f"{figure.paper}.csv" != source.name:
             raise UserError(f"a figure of {figure.paper!r}", code="figure-of-other-paper", where=where, try_this=f"{figure.paper}.csv")
         if figure.key in lines:
-            raise UserError("this figure stands here twice", code="duplicate-figure", where=f"{where} and line {lines[figure.key]}")
+            raise UserError("this figure is listed twice", code="duplicate-figure", where=f"{where} and line {lines[figure.key]}")
         lines[figure.key] = rows.line_num
         results.append(figure)
     return results

@@ -39,7 +39,7 @@ which fields of a file were read as what, in words."""
 class DatasetCard(FrozenModel):
     """Declaration of a dataset; frozen and complete."""
 
-    title: str = Field(description="name as its authors write it")
+    title: str = Field(description="name in its authors' spelling")
     task: str = Field(description="multi-hop QA, open-domain QA, long-document QA, graph QA, …")
     description: str
     hub_id: str | None = Field(description="repository on the hub, None if there is none")
@@ -50,11 +50,11 @@ class DatasetCard(FrozenModel):
     splits: Mapping[str, int | None] = Field(description="expected number of questions, None where unknown")
     metrics: tuple[str, ...] = Field(description="ids of the official metrics, main one first")
     settings: tuple[str, ...] = Field(description="settings in which papers evaluate, default first")
-    subset_settings: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="as settings, where a subset differs")
-    subset_metrics: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="as metrics, where a subset differs")
-    subset_languages: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="as languages, where a subset differs")
+    subset_settings: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="settings of subsets that differ")
+    subset_metrics: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="metrics of subsets that differ")
+    subset_languages: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="languages of subsets that differ")
     subset_splits: Mapping[str, Mapping[str, int | None]] = Field(
-        default_factory=dict, description="as splits, where a subset has its own numbers or lacks some of the splits"
+        default_factory=dict, description="splits of subsets with different numbers or missing splits"
     )
     same_questions: Mapping[str, tuple[str, ...]] = Field(
         default_factory=dict,
@@ -63,8 +63,9 @@ class DatasetCard(FrozenModel):
     )
     cluster: str | None = Field(
         default=None,
-        description="what was sampled, and so is judged as one: question, document, world, conversation, evidence group, or a key "
-        "of the questions' metadata; None: found by what questions share (a document, a gold passage, a world)",
+        description="sampling unit, which is one cluster: question, document, world, conversation, evidence group, or a "
+        "key of the questions' metadata; None: detected from what questions share (a document, a gold "
+        "passage, a world)",
     )
     notes: str = ""
 

@@ -54,10 +54,10 @@ class SearchingConfig(MethodConfig):
 
     thinks: ClassVar[bool] = False
     """Whether the program's protocol includes the model's reasoning."""
-    retriever: RetrieverPart = Field(RetrieverChoice(id="dense"), description="what to search with; a bare name stands for {id: …}")
-    k: int = Field(5, ge=1, le=DEEPEST, description="passages of a search")
+    retriever: RetrieverPart = Field(RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}")
+    k: int = Field(5, ge=1, le=DEEPEST, description="passages per search")
     prompts: str | None = Field(
-        None, description="a folder with templates of one's own, by the names of those that ship; what it lacks is taken from these"
+        None, description="folder with your own templates, named like the shipped ones; missing ones are taken from those"
     )
 
     def preflight(self) -> None:

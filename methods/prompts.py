@@ -52,9 +52,9 @@ class Options(FrozenModel):
         "tokenizer",
         description="special tokens before the text: those that the tokenizer adds, unless the text has them; always: even if it has them",
     )
-    joined: str = Field("\n\n", description="what joins system and user message where a chat template takes no system message")
+    joined: str = Field("\n\n", description="separator of system and user message if a chat template has no system role")
     replaced: tuple[tuple[str, str], ...] = Field((), description="pairs of texts: the second stands for the first in a filled message")
-    memories: str = Field("", description="what stands between the memories of passages, for readers of memory")
+    memories: str = Field("", description="separator of the passages' memories, for readers of memory")
     whitespace: Literal["strip", "keep"] = Field(
         "strip",
         description="strip: a message's template loses white space at its ends, and its parts are joined by a line break; "

@@ -37,9 +37,9 @@ NOTES = {
 class RowsConfig(DatasetConfig):
     """Options of the loaders of training rows."""
 
-    first: int | None = Field(None, ge=1, description="read no more than so many rows")
-    after: int = Field(0, ge=0, description="leave out so many rows at the beginning; `first` counts from there")
-    shuffle: bool = Field(True, description="put candidates whose positives the authors list first into an order drawn from the row's id")
+    first: int | None = Field(None, ge=1, description="maximum number of rows to read")
+    after: int = Field(0, ge=0, description="number of rows to skip at the beginning; `first` counts from there")
+    shuffle: bool = Field(True, description="shuffle candidates by the row's id, because the authors list positives first")
 
 
 @dataclass(frozen=True, slots=True)

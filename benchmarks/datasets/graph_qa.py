@@ -392,9 +392,7 @@ _QUESTIONS, _CARD = "questions.jsonl", "card.json"
 class GraphConfig(DatasetConfig):
     """Options of the loaders of graph QA."""
 
-    layout: str | None = Field(
-        None, description="how the file is written: rog, official, nsm or tog; detected from its content when absent"
-    )
+    layout: str | None = Field(None, description="layout of the file: rog, official, nsm or tog; detected from its content when absent")
     ids: str | None = Field(
         None,
         description="read only these questions and their graphs: a file with one id per line or a JSON list; FILE#KEY takes the list "

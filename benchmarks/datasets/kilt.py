@@ -94,8 +94,8 @@ class KiltConfig(DatasetConfig):
 
     corpus: str | None = Field(
         None,
-        description="what is searched: KILT's knowledge source, passages with the field wikipedia_id or document_id, or a corpus folder "
-        "that `ragmeter data build-corpus --layout beir` built of either",
+        description="corpus: KILT's knowledge source, passages with the field wikipedia_id or document_id, or a corpus "
+        "folder that `ragmeter data build-corpus --layout beir` built of either",
     )
 
 

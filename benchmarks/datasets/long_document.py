@@ -50,7 +50,9 @@ NOTES = {
 class LongDocumentConfig(DatasetConfig):
     """Options of the loaders of long documents."""
 
-    chunk_words: int = Field(CHUNK_WORDS, ge=1, description="words of a passage of the document; of a Chinese one, characters at most")
+    chunk_words: int = Field(
+        CHUNK_WORDS, ge=1, description="words per passage of the document; for Chinese, the maximum number of characters"
+    )
     chunk_overlap: int = Field(
         0,
         ge=0,

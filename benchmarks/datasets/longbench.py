@@ -244,8 +244,8 @@ class LongBenchConfig(LongDocumentConfig):
 
     prompt: Literal["published", "ours"] | None = Field(
         None,
-        description="whose prompt readers get that follow the benchmark: published, the authors', which is fetched; ours, "
-        "the same in our words; null: published if it is on this machine",
+        description="prompt for readers that follow the benchmark: published (the authors' prompt, downloaded), ours (our"
+        " own wording); null: published if it is on this machine",
     )
 
 

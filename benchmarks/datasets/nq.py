@@ -397,11 +397,11 @@ class NQConfig(DatasetConfig):
 
     corpus: str | None = Field(
         None,
-        description="what is searched: a corpus folder (ragmeter data build-corpus), or a dump such as psgs_w100.tsv, "
-        "which is built beside itself once; the records' own contexts are not candidates then",
+        description="corpus: a corpus folder (ragmeter data build-corpus), or a dump such as psgs_w100.tsv, which is "
+        "built beside itself once; the records' own contexts are not candidates then",
     )
     layout: Literal["open", "csv", "reader", "kilt", "contexts"] | None = Field(
-        None, description="the file's layout, where its first record does not tell"
+        None, description="layout of the file, if its first record is ambiguous"
     )
 
 

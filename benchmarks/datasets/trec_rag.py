@@ -55,7 +55,7 @@ NOTES = {
 class TrecRagConfig(DatasetConfig):
     """Options of TREC topics."""
 
-    path: str | None = Field(None, description="the file of topics: a line `id TAB question` each")
+    path: str | None = Field(None, description="file of topics, one `id TAB question` per line")
     qrels: str | None = Field(None, description="the judgments, in any layout of qrels; without them only answers can be judged")
     corpus: str | None = Field(None, description="the documents: a dump, a folder of its files, or a folder built with --layout beir")
 

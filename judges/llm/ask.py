@@ -35,7 +35,7 @@ class AskingJudgeConfig(AskingConfig, JudgeConfig):
 
     alongside: ClassVar[Mapping[str, Any]] = {"llm": {"usd_per_million_prompt_tokens", "usd_per_million_completion_tokens"}}
 
-    repetitions: int = Field(1, ge=1, description="replies drawn to each prompt; more than one tells most with a temperature above 0")
+    repetitions: int = Field(1, ge=1, description="replies per prompt; more than one is informative with a temperature above 0")
 
     @property
     def label(self) -> str:
@@ -70,8 +70,8 @@ class LLMJudgeConfig(AskingJudgeConfig):
     keys: ClassVar[frozenset[str]] = frozenset()
     """Keys of the JSON that it asks for, beside those of all judges."""
 
-    prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
-    max_answer_chars: int = Field(8_000, ge=1, description="longest judged text shown, in characters; what is cut is marked")
+    prompt: str | None = Field(None, description="your own template file; null: the shipped one")
+    max_answer_chars: int = Field(8_000, ge=1, description="maximum characters of a judged text; cuts are marked")
 
     def preflight(self) -> None:
         """Check that the model can be asked, and the template."""

@@ -60,8 +60,8 @@ class ComparingConfig(LLMJudgeConfig):
     llm: Annotated[LLM, defaults(max_tokens=512)] = Field(description="the model that compares")
     disqualify: Literal["rule", "judge"] = Field(
         "rule",
-        description="who sees that an answer is missing, or is nothing but a set phrase such as `unknown`: a rule, "
-        "without a call, or the model; other ways of declining are always the model's to see",
+        description="how missing answers and set phrases such as `unknown` are detected: by a rule without a call, or by "
+        "the model; the model always judges other forms of abstention",
     )
 
 
@@ -70,11 +70,11 @@ class PairwiseConfig(ComparingConfig):
 
     template: ClassVar[Shipped] = Shipped("judges.llm", "pairwise")
 
-    repetitions: int = Field(5, ge=1, description="replies drawn to each order (paper: the mean of five runs; released: one order, once)")
+    repetitions: int = Field(5, ge=1, description="replies per order (paper: the mean of five runs; released: one order, once)")
     reference: Literal["answer", "document"] = Field(
-        "answer", description="what the answers are held against: the gold answer, or the passages that prove it"
+        "answer", description="reference for the answers: the gold answer, or the passages that prove it"
     )
-    golds: Golds = Field("first", description="which gold answers are shown (released: the first)")
+    golds: Golds = Field("first", description="gold answers in the prompt (released: the first)")
 
 
 class OpenPairwiseConfig(ComparingConfig):

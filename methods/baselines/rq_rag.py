@@ -49,7 +49,7 @@ class PromptedConfig(AskingMethodConfig):
 
     llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="the model that writes queries")
     retriever: RetrieverPart = Field(
-        RetrieverChoice(id="dense"), description="what to search with; a bare name stands for {id: …}; ARK's parity: Qwen3"
+        RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}; ARK's parity: Qwen3"
     )
     per_query: int = Field(3, ge=1, description="passages retrieved for each query; RQ-RAG: 3")
     k: float = Field(60, gt=0, description="damps the weight of first ranks in the fusion")
@@ -339,7 +339,7 @@ class RqRagConfig(TreeConfig, ModelMethodConfig):
     """Options of RQ-RAG: those of its tree, and what it searches with."""
 
     retriever: RetrieverPart = Field(
-        RetrieverChoice(id="dense"), description="what to search with; a bare name stands for {id: …}; ARK's parity: Qwen3"
+        RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}; ARK's parity: Qwen3"
     )
 
     def preflight(self) -> None:

@@ -134,7 +134,7 @@ class PoolConfig(TrainingOptions):
     oracle: bool = Field(
         default=True, description="put the positives first, then others until there are enough, and shuffle; off: as retrieved"
     )
-    seed: int = Field(default=0, ge=0, description="of the order")
+    seed: int = Field(default=0, ge=0, description="random seed")
 
     @property
     def component(self) -> Component:

@@ -174,9 +174,9 @@ class SynthesisConfig(AskingConfig):
         description="the model; above temperature 0 another round or try gives another reply"
     )
     rounds: int = Field(ROUNDS, ge=0, description="rounds of the coverage loop, and further paraphrases, at most; paper: 10")
-    tries: int = Field(TRIES, ge=1, description="how often a call is made at most whose reply is not the JSON asked for")
+    tries: int = Field(TRIES, ge=1, description="maximum attempts of a call if its reply is not the requested JSON")
     most_questions: int = Field(MOST_QUESTIONS, ge=1, description="questions of one reply that are looked at")
-    prompts: str | None = Field(None, description="a folder of templates of one's own; null: those that ship")
+    prompts: str | None = Field(None, description="folder of your own templates; null: the shipped ones")
     documents_at_once: int = Field(32, ge=1, description="documents that are worked on side by side", exclude=True)
 
 

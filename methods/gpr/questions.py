@@ -612,7 +612,7 @@ class QuestionsConfig(MayAskConfig):
     llm: Annotated[LLM, defaults(max_tokens=96, temperature=0.7)] | None = Field(
         default=None, description="the model of generator llm; paper: Llama-3.1-8B-Instruct. Above temperature 0 a second try differs"
     )
-    prompt: str | None = Field(default=None, description="a template file of one's own; null: the one that ships")
+    prompt: str | None = Field(default=None, description="your own template file; null: the shipped one")
     path: str | None = Field(
         default=None, description="the file of generator cache, as training writes it (questions.jsonl), or of recorded (TSV)"
     )

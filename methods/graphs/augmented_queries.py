@@ -52,7 +52,7 @@ class QueriesConfig(MayAskConfig):
     llm: Annotated[LLM, defaults(max_tokens=2048, temperature=0.7)] | None = Field(
         None, description="the model of generator llm; paper: Gemini-2.5-Pro"
     )
-    prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
+    prompt: str | None = Field(None, description="your own template file; null: the shipped one")
 
     @model_validator(mode="after")
     def _has_a_file(self) -> Self:

@@ -30,9 +30,9 @@ _RULE = re.compile(r"\n\s*\n|\n\s*[-–—_=*]{3,}\s*\n")
 class ChunkConfig(FrozenModel):
     """Chunking options; the sizes count `unit`s."""
 
-    unit: Literal["token", "word", "sentence"] = Field("token", description="what size and overlap count")
-    size: int = Field(512, ge=1, description="units of a chunk; the last may have fewer")
-    overlap: int = Field(12, ge=0, description="units that a chunk shares with the one before")
+    unit: Literal["token", "word", "sentence"] = Field("token", description="unit of size and overlap")
+    size: int = Field(512, ge=1, description="units per chunk; the last may have fewer")
+    overlap: int = Field(12, ge=0, description="units that a chunk shares with the previous one")
     tokenizer: str = Field(
         MINILM,
         description="where unit is token: a folder or tokenizer.json of a model, or tiktoken:o200k_base, which the released code counts in",

@@ -56,8 +56,8 @@ class GraphConfig(MayAskConfig):
 
     extractor: Literal["llm", "worlds", "noun_phrases", "file"] = Field(
         "worlds",
-        description="llm: ask a language model; worlds: read worlds' sentences; noun_phrases: names by rule, related where near; "
-        "file: read the triples of each passage from `file`",
+        description="llm: ask a language model; worlds: read worlds' sentences; noun_phrases: names by rules, related if "
+        "they are close; file: read the triples of each passage from `file`",
     )
     file: str | None = Field(
         None,
@@ -65,8 +65,8 @@ class GraphConfig(MayAskConfig):
         exclude_if=lambda value: value is None,
     )
     llm: Annotated[LLM, defaults(max_tokens=4096)] | None = Field(None, description="the model of extractor llm; paper: Gemini-2.5-Flash")
-    prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
-    chunk: ChunkConfig = Field(ChunkConfig.model_validate({}), description="the pieces that are read one by one")
+    prompt: str | None = Field(None, description="your own template file; null: the shipped one")
+    chunk: ChunkConfig = Field(ChunkConfig.model_validate({}), description="chunks for extraction")
     similarity: SimilarityConfig = SimilarityConfig.model_validate({})
 
     @model_validator(mode="after")

@@ -482,7 +482,7 @@ class SimilarityConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    enabled: bool = Field(True, description="join entities that are alike")
+    enabled: bool = Field(True, description="join similar entities")
     threshold: float = Field(0.8, ge=-1, le=1, description="cosine from which two entities are joined (tau)")
     inclusive: bool = Field(False, description="join at the threshold itself; paper: no, released: yes")
     encoder: EncoderConfig = Field(

@@ -30,17 +30,17 @@ class SeedConfig(MayAskConfig):
 
     choice: ClassVar[str] = "namer"
 
-    source: Literal["answer", "question", "both"] = Field("answer", description="the text that names them")
+    source: Literal["answer", "question", "both"] = Field("answer", description="text in which the names are found")
     fallback: Literal["jaccard5", "embedding", "none"] = Field(
         "jaccard5",
         description=f"where no name is a node's: the {NEAREST} nodes that share most words with one, the {NEAREST} "
         "nearest by an encoder, or none, which leaves the question out",
     )
     namer: Literal["graph", "llm"] = Field(
-        "graph", description="who finds names in a text: llm: a language model; graph: the text itself and the nodes in it"
+        "graph", description="how names are found in a text: llm: by a language model; graph: by matching nodes"
     )
     llm: Annotated[LLM, defaults(max_tokens=512)] | None = Field(None, description="the model of namer llm")
-    prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
+    prompt: str | None = Field(None, description="your own template file; null: the shipped one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +211,10 @@ SIGNIFICANT = 12
 class CutConfig(FrozenModel):
     """Range for the largest drop of the scores: between positions `min_k` and `max_k` of the ranking."""
 
-    min_k: int = Field(ge=1, description="fewest entities, where there are as many")
+    min_k: int = Field(ge=1, description="minimum number of entities, if available")
     max_k: int = Field(ge=1, description="most entities (k)")
-    inclusive_k: bool = Field(False, description="a fall right behind position max_k counts too; released: yes")
-    apply_eps: bool = Field(True, description="leave out scores below eps first; released: no, only zeros")
+    inclusive_k: bool = Field(False, description="also consider the drop right after position max_k; released: yes")
+    apply_eps: bool = Field(True, description="drop scores below eps first; released: no, only zeros")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -298,7 +298,7 @@ class NeighborhoodConfig(FrozenModel):
     ppr: PageRankConfig = PageRankConfig.model_validate({})
     large: CutConfig = LARGE
     small: CutConfig = SMALL
-    force_seeds: bool = Field(False, description="put seeds that a cut left out in front of it")
+    force_seeds: bool = Field(False, description="prepend seeds that a cut removed")
 
 
 PRESETS = {

@@ -89,10 +89,10 @@ class PageRankConfig(FrozenModel):
     """Options of personalized PageRank."""
 
     preset: Literal["released", "paper_literal"] | None = Field(
-        None, description="sets teleport where it is not given: released 0.15, paper_literal 0.85"
+        None, description="sets teleport if it is not given: released 0.15, paper_literal 0.85"
     )
     teleport: float = Field(0.15, gt=0, le=1, description="share of the mass that restarts in every step")
-    eps: float = Field(1e-4, gt=0, description="the iteration stops when no score changes by as much")
+    eps: float = Field(1e-4, gt=0, description="stop when no score changes by this much")
     dangling: Dangling = Field("restart", description="mass on entities without a relation: restarts (released), or is lost (paper)")
     weighted: bool = Field(False, description="follow edges by their weight; released: all alike")
     released_exact: bool = Field(

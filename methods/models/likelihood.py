@@ -160,7 +160,7 @@ class ScoringConfig(FrozenModel):
     token_budget: int | None = Field(
         default=None, ge=1, description="tokens per batch, padding and cache included; null: 4,096 on CPU, 32,768 elsewhere"
     )
-    share_prefixes: bool = Field(default=True, description="compute what prompts begin with in common once")
+    share_prefixes: bool = Field(default=True, description="compute the common beginning of prompts once")
     smallest_prefix: int = Field(default=8, ge=1, description="shortest beginning worth sharing, in tokens")
     padding: Literal["left", "right"] = Field(default="right", description="side of the padding where no prefix is shared")
 

@@ -101,10 +101,10 @@ class LocalConfig(_Options):
 class ScriptedConfig(_Options):
     """Options of a script that plays a language model; rows that use it are marked and never ranked."""
 
-    scripted: str = Field(description="what it knows: a benchmark of worlds, such as worlds/multihop:test")
+    scripted: str = Field(description="facts that it knows: a benchmark of worlds, such as worlds/multihop:test")
     options: dict[str, Any] = Field(default={}, description="options of that benchmark, as in the experiment")
-    reading: Literal["evidence", "memory"] = Field("evidence", description="evidence: it answers from passages that hold the proof alone")
-    corruption: float = Field(0.0, ge=0, le=1, description="share of its replies that are spoilt")
+    reading: Literal["evidence", "memory"] = Field("evidence", description="evidence: it answers only from passages that contain the proof")
+    corruption: float = Field(0.0, ge=0, le=1, description="share of its replies that are corrupted")
     seed: int = Field(0, description="decides which")
 
     @property

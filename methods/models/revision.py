@@ -84,16 +84,18 @@ class Probe(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_by_name=True, serialize_by_alias=True)
 
-    url: str | None = Field(None, description="address that is read", exclude_if=lambda value: value is None)
+    url: str | None = Field(None, description="address to read", exclude_if=lambda value: value is None)
     path: str | None = Field(
-        None, alias="json", description="place in the JSON document there, such as build.commit", exclude_if=lambda value: value is None
+        None, alias="json", description="path in the JSON document there, such as build.commit", exclude_if=lambda value: value is None
     )
     header: str | None = Field(None, description="response header", exclude_if=lambda value: value is None)
     command: str | tuple[str, ...] | None = Field(
-        None, description="command whose first line of output it is: a shell text, or a list", exclude_if=lambda value: value is None
+        None,
+        description="command that prints the revision as its first line: a shell text, or a list",
+        exclude_if=lambda value: value is None,
     )
     headers: dict[str, str] = Field({}, description="request headers; secrets as ${NAME}", exclude=True)
-    timeout_s: float = Field(10.0, gt=0, description="longest wait, in seconds", exclude=True)
+    timeout_s: float = Field(10.0, gt=0, description="time limit in seconds", exclude=True)
 
     @field_validator("url")
     @classmethod

@@ -72,9 +72,9 @@ class WritingConfig(AskingConfig):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     llm: Annotated[LLM, defaults(max_tokens=512)] = Field(description="the model")
-    tries: int = Field(3, ge=1, description="how often a call is made at most whose reply is not the JSON asked for")
-    prompts: str | None = Field(None, description="a folder of templates of one's own; null: those that ship")
-    at_once: int = Field(32, ge=1, description="questions that are worked on side by side", exclude=True)
+    tries: int = Field(3, ge=1, description="maximum attempts of a call if its reply is not the requested JSON")
+    prompts: str | None = Field(None, description="folder of your own templates; null: the shipped ones")
+    at_once: int = Field(32, ge=1, description="concurrent questions", exclude=True)
 
 
 @dataclass(frozen=True, slots=True)

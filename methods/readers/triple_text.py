@@ -42,9 +42,9 @@ class TripleTextConfig(MethodConfig):
     """Format of triples for a reader."""
 
     form: Literal["line", "words", "statement"] = Field(
-        "statement", description="what a triple reads like: line, words or statement (the pocket reader needs this one)"
+        "statement", description="format of a triple: line, words or statement (required by the pocket reader)"
     )
-    by_head: bool = Field(True, description="write all triples of one head entity into one passage, with the entity as its title")
+    by_head: bool = Field(True, description="merge all triples of one head entity into one passage with the entity as its title")
 
 
 @register(

@@ -32,7 +32,7 @@ from methods.registry import MethodConfig
 class PointwiseConfig(MethodConfig):
     """Depth of reranking."""
 
-    depth: int | None = Field(None, ge=1, description="candidates to rerank, the rest following in their order; null: all. SARK: 50")
+    depth: int | None = Field(None, ge=1, description="number of candidates to rerank; the rest follow in their order; null: all. SARK: 50")
 
 
 class PointwiseReranker(ABC):

@@ -202,7 +202,7 @@ class TripleSearchConfig(ModelMethodConfig):
 
     similarity: Literal["cosine", "dot"] = Field("cosine", description="similarity of a question and a triple; paper: cosine")
     scope: SearchScope = Field(
-        "question", description="which triples compete: those of the question's own graph (paper), or global: of all graphs"
+        "question", description="triples to rank: those of the question's own graph (paper), or global: of all graphs"
     )
     batch_size: int = Field(64, ge=1, description="triples encoded at once")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
@@ -237,7 +237,7 @@ class PretrainedTowersConfig(TripleSearchConfig):
     """The id of the training."""
 
     model: str = Field(description="folder of a checkpoint")
-    linearize: LinearizeConfig | None = Field(None, description="how triples are written; null: as they were in pretraining")
+    linearize: LinearizeConfig | None = Field(None, description="format of triples; null: as in pretraining")
 
     def checkpoint_hash(self) -> str:
         """Return the hash of the checkpoint."""

@@ -31,7 +31,7 @@ ANSWER_IS = "answer is"
 class FlareConfig(ServedConfig, SearchingConfig, CausalConfig):
     """Options of FLARE."""
 
-    k: int = Field(2, ge=1, le=100, description="passages of a search, which take the place of those before")
+    k: int = Field(2, ge=1, le=100, description="passages per search, which take the place of those before")
     max_new_tokens: int = Field(64, ge=1, description="longest draft")
     sentences: int = Field(4, ge=1, description="of an answer at most (256 tokens)")
     unsure: float = Field(0.8, ge=0, le=1, description="a draft with a token no likelier than this is searched with")

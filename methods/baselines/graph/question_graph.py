@@ -114,7 +114,7 @@ class GraphEncoderConfig(EncoderConfig, ModelMethodConfig):
         description=f"a folder or hub id; minilm: all-MiniLM-L6-v2; GPR's comparison {DISTILBERT}, released by both methods: {ROBERTA}",
     )
     pooling: Literal["cls", "mean", "lasttoken"] | None = Field(
-        "mean", description="how token vectors become one: the first, their mean, the last; null: the model's own"
+        "mean", description="pooling of token vectors: the first, their mean, the last; null: the model's own"
     )
 
 

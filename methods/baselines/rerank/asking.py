@@ -41,7 +41,7 @@ OVERHEAD = 120
 class AskingRerankerConfig(AskingMethodConfig):
     """Options that all have."""
 
-    depth: int | None = Field(None, ge=1, description="candidates to rerank, the rest following in their order; null: all. SARK: 50")
+    depth: int | None = Field(None, ge=1, description="number of candidates to rerank; the rest follow in their order; null: all. SARK: 50")
     prompt: str | None = Field(
         None,
         description="`ours`; `published`, as the authors of the system published it; or a template file. null: published for "

@@ -61,7 +61,6 @@ RULES: Mapping[str, Mapping[str, Rules]] = {
 }
 """By rule set and style."""
 
-FORMAL = "formal"
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 

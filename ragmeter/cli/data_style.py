@@ -140,9 +140,9 @@ def mix(
     device: options.DeviceOption = None,
 ) -> None:
     """Write a benchmark's questions over candidates of mixed style as a file that dataset `sark` reads."""
-    from benchmarks.styles.mix import STYLED, Draw, styled
+    from benchmarks.styles import FORMAL, STYLED
+    from benchmarks.styles.mix import Draw, styled
     from benchmarks.styles.pairs import load_pairs
-    from benchmarks.styles.rules import FORMAL
     from benchmarks.styles.sark_files import Layout, write_sark
 
     wanted = _shares(shares)

@@ -57,8 +57,8 @@ def layout(folder: Path) -> Layout | None:
     config, transformer = _read(folder / "config.json"), _read(folder / "sentence_bert_config.json")
     pooling = _read(folder / str(modules[1].get("path")) / "config.json")
     normalize = _read(folder / str(modules[2].get("path")) / "config.json", {}) if len(modules) == 3 else {}
-    prompts = _read(folder / "config_sentence_transformers.json", {})
-    parts = (config, transformer, pooling, normalize, prompts)
+    prompts, words = (_read(folder / name, {}) for name in ("config_sentence_transformers.json", "tokenizer_config.json"))
+    parts = (config, transformer, pooling, normalize, prompts, words)
     if not all(isinstance(part, dict) for part in parts) or (folder / "adapter_config.json").exists():
         return None
     mode = _pooling(pooling)
@@ -69,6 +69,7 @@ def layout(folder: Path) -> Layout | None:
         and not config.get("is_decoder")
         and all(key in _USUAL and value == _USUAL[key] for key, value in transformer.items())
         and all(_SAME.get(key) == value for key, value in normalize.items())
+        and words.get("padding_side", "right") == "right"
         and mode is not None
         and prompts.keys() <= _PROMPTS
         and prompts.get("default_prompt_name") is None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
 
@@ -20,7 +20,6 @@ from methods.spending import NO_LIMITS, LimitReached, Limits, spending
 from ragmeter.experiment import Experiment, place_of_data
 from ragmeter.runner import judging
 from ragmeter.runner.executors import Executor, Local
-from ragmeter.runner.executors.cluster import Shares, connected
 from ragmeter.runner.executors.devices import every_device
 from ragmeter.runner.loop import Interrupted, Outcome, execute, going_on, stoppable
 from ragmeter.runner.preflight import preflight, to_train
@@ -33,6 +32,9 @@ from ragmeter.trainings import TrainingPlan
 from results.boards.changes import since_last
 from results.store import queries
 from results.store.store import Store, left_behind
+
+if TYPE_CHECKING:
+    from ragmeter.runner.executors.cluster import Shares
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
 def opened(how: How) -> AbstractContextManager[Executor]:
     """Return a block's executor: a cluster, all GPUs of this machine, or this process."""
     if how.cluster is not None:
+        from ragmeter.runner.executors.cluster import connected
+
         return connected(how.cluster)
     return every_device() if how.every_device and how.device is None else nullcontext(Local())
 

@@ -25,7 +25,7 @@ from benchmarks.clusters import Sampled
 from benchmarks.core.errors import Broke, counted
 from benchmarks.registry import CAVEATS, Benchmark
 from benchmarks.schema import SCORED, Passage, Question
-from benchmarks.styles.mix import STYLED
+from benchmarks.styles import STYLED
 from judges.metric import Metric, Scores
 from methods.api import CAUSE, CODE, FAILED, KEPT_CALLS, MODEL, Call, Evidence, Indexed, Prediction, Usage, kept, reason
 from methods.record import read_record

@@ -31,64 +31,6 @@ from results.submission.card import Card
 from results.submission.plausible import SIGNS, LoadRuns, StoredRun
 from results.submission.validate import Target
 
-# What a server accepts from anyone: submissions for the boards that its store has, and for nothing else.
-# A card names what is loaded, generated and retrieved to check it; that is work which only the keeper of a machine
-# should be able to ask for.
-
-
-_LISTED = 5
-
-
-def require_known(store: Store, card: Card) -> None:
-    """Check that the store has runs over the card's benchmark in its setting, with its seed and the usual options.
-
-    Args:
-        store: With the boards.
-        card: Validated.
-
-    Raises:
-        UserError: It has none; says which boards there are.
-    """
-    if card.config:
-        raise UserError(
-            "options of a benchmark are not accepted here, where cards are untrusted input",
-            code="benchmark-options-refused",
-            where="card: config",
-            try_this="leave config out, or hand the files to who keeps this board: ragmeter submit",
-        )
-    reference, _ = datasets.resolve(card.benchmark)
-    references = {mark: item["reference"] for mark, item in queries.datasets(store).items()}
-    rows = queries.runs(store)
-    known = list(
-        dict.fromkeys((references[row.dataset_fingerprint], row.setting, row.seed) for row in rows if row.dataset_fingerprint in references)
-    )
-    if (str(reference), str(card.setting), card.seed) not in known:
-        responses = [f"{position}, setting {setting}, seed {seed}" for position, setting, seed in known]
-        more = f" and {len(responses) - _LISTED} more" if len(responses) > _LISTED else ""
-        raise UserError(
-            f"this store has no board for {reference}, setting {card.setting}, seed {card.seed}",
-            code="no-board-for-setting",
-            where="card: benchmark",
-            try_this=f"one of: {'; '.join(responses[:_LISTED])}{more}" if responses else "run something first: ragmeter demo",
-        )
-
-
-def require_board(store: Store, card: Card, dataset_fingerprint: str) -> None:
-    """Check that the store has runs over just these data; a limit makes other data of the same benchmark.
-
-    Raises:
-        UserError: It has none.
-    """
-    if beside(queries.runs(store), dataset_fingerprint, str(card.setting), card.seed):
-        return
-    raise UserError(
-        f"this store has no board over these questions of {card.benchmark} (fingerprint {dataset_fingerprint})",
-        code="no-board-for-questions",
-        where="card: limit",
-        try_this="the limit that the board's runs have",
-    )
-
-
 def beside(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed: int) -> list[RunRow]:
     """The stored runs on whose board a submission would stand, each once; none where the store has other data.
 
@@ -145,7 +87,7 @@ def preview(report: Report, target: Target) -> dict[str, Estimate]:
     """
     if not report.scores:
         return {}
-    results = estimates(np.stack(list(report.scores.values())), clusters=target.loaded.sampled().labels)
+    results = estimates(np.stack(list(report.scores.values())), clusters=target.sampled.labels)
     return dict(zip(report.scores, results, strict=True))
 
 
@@ -221,7 +163,8 @@ def store_report(
     if known is not None:
         # An earlier attempt was cut off; what it left may be of other predictions.
         store.forget(run)
-    store.put_benchmark(target.loaded, report.dataset_fingerprint)
+    if target.stored is None:
+        store.put_benchmark(target.loaded, report.dataset_fingerprint)
     store.put_cards([], [metric for metric in metrics if str(metric) in report.scores])
     store.start(
         Run(

@@ -127,7 +127,7 @@ class RunRow:
         run: The id: the task's fingerprint, for later executions with a token.
         path: `experiment/method/dataset/setting/seed`; the experiment is "-" for a run of none.
         done, failed: Questions answered, and those among them that failed.
-        origin: `run`, `submitted` or `verified`.
+        origin: `run`; of submissions that boards show `submitted` or `verified`, of others one of `HIDDEN`.
         description, provenance, environment, card: As stored.
         metrics: Ids of the metrics that the experiment shows: its file's, then those that people added
             (`results.boards.board`); None for all that were scored.
@@ -272,6 +272,14 @@ class IndexCost:
         return ", ".join(filter(None, (f"{self.seconds:.2f} s", calls)))
 
 
+HIDDEN = ("held", "rejected", "withdrawn")
+"""Origins of submissions that wait for approval or were taken off: no board shows them."""
+_MEMBERS = f"""(SELECT experiment, position, run, method, metrics, cluster FROM experiment_runs UNION ALL
+SELECT m.experiment, max(m.position) + 1, s.run, NULL, first(m.metrics ORDER BY m.position), first(m.cluster ORDER BY m.position)
+FROM runs s JOIN runs o USING (dataset_fingerprint, setting, seed) JOIN experiment_runs m ON m.run = o.run
+WHERE s.origin NOT IN ('{OURS}', {", ".join(f"'{name}'" for name in HIDDEN)})
+  AND s.run NOT IN (SELECT run FROM experiment_runs) GROUP BY m.experiment, s.run)"""
+"""SQL: which runs an experiment shows: its own, and submissions on the same questions in its setting with its seed."""
 _RUNS = f"""
 SELECT r.run, coalesce(m.experiment, '-'), coalesce(m.method, r.method),
        r.method_id, r.kind, r.dataset, r.dataset_fingerprint, r.setting,
@@ -279,7 +287,7 @@ SELECT r.run, coalesce(m.experiment, '-'), coalesce(m.method, r.method),
        r.origin, r.description, r.provenance, e.description, r.card, CASE WHEN m.metrics IS NOT NULL THEN
        list_concat(m.metrics, list_filter(a.metrics, lambda x: NOT list_contains(m.metrics, x))) END,
        r.base, r.split, r.style, r.same_questions, x.execution, r.replies, r.accepted_at, i.metrics
-FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN experiment_runs m USING (run)
+FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN {_MEMBERS} m USING (run)
 JOIN (SELECT run, row_number() OVER (PARTITION BY {FINGERPRINT} ORDER BY started_at, run) AS execution FROM runs) x USING (run)
 LEFT JOIN (SELECT experiment, dataset, setting, list(metric ORDER BY rowid) AS metrics FROM added_columns
            GROUP BY ALL) a ON a.experiment = m.experiment AND a.dataset = r.dataset AND a.setting = r.setting
@@ -288,18 +296,30 @@ LEFT JOIN (SELECT run, count(*) AS done, count(failed) AS failed FROM prediction
 """
 
 
-def runs(store: Store, experiment: str | None = None, *, method: str | None = None, dataset_fingerprint: str | None = None) -> list[RunRow]:
+def runs(
+    store: Store,
+    experiment: str | None = None,
+    *,
+    method: str | None = None,
+    dataset_fingerprint: str | None = None,
+    hidden: bool = False,
+) -> list[RunRow]:
     """Runs in the order of their experiment's table, experiments by name, runs of none last.
+
+    A submission belongs to every experiment with runs on the same questions, in the same setting, with the same seed.
 
     Args:
         store: Where to read.
         experiment, method, dataset_fingerprint: Only those of this experiment, method id, data; None for all.
+        hidden: Whether submissions that no board shows are among them (`HIDDEN`).
     """
     options = {"m.experiment": experiment, "r.method_id": method, "r.dataset_fingerprint": dataset_fingerprint}
     queries = {column: value for column, value in options.items() if value is not None}
-    where = f"WHERE {' AND '.join(f'{column} = ?' for column in queries)}" if queries else ""
+    conditions = [f"{column} = ?" for column in queries]
+    conditions += [] if hidden else ["NOT list_contains(?, r.origin)"]
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     order = " ORDER BY m.experiment NULLS LAST, m.position, r.started_at"
-    rows = store.database.rows(_RUNS + where + order, list(queries.values()))
+    rows = store.database.rows(_RUNS + where + order, [*queries.values(), *([] if hidden else [list(HIDDEN)])])
     return [_run_row(row) for row in rows]
 
 
@@ -375,7 +395,7 @@ def find_run(store: Store, text: str) -> RunRow:
     Raises:
         UserError: The text means no run, or runs of several tasks.
     """
-    every = runs(store)
+    every = runs(store, hidden=True)
     named, _, number = text.partition("#")
     beginning, token = fingerprint_of(named), token_of(named)
     hashed = [row for row in every if row.fingerprint.startswith(beginning) and token_of(row.run).startswith(token) and len(beginning) >= 4]
@@ -525,7 +545,7 @@ def sampled_by_data(
         f"""SELECT DISTINCT dataset_fingerprint,
                    coalesce(CASE WHEN m.experiment IS NULL THEN r.cluster ELSE m.cluster END, d.cluster, '{QUESTION}')
             FROM runs r LEFT JOIN datasets d ON d.fingerprint = r.dataset_fingerprint
-            LEFT JOIN experiment_runs m ON m.run = r.run AND (len($2) = 0 OR list_contains($2, m.experiment))
+            LEFT JOIN {_MEMBERS} m ON m.run = r.run AND (len($2) = 0 OR list_contains($2, m.experiment))
             WHERE list_contains($1, r.run) ORDER BY ALL""",
         [every, list(experiments)],
     ).fetchall():

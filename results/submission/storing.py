@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks import registry as datasets
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.registry import DataReference
@@ -29,6 +28,7 @@ from results.store.store import FINISHED, Run, Store
 from results.submission import Report
 from results.submission.card import Card
 from results.submission.plausible import SIGNS, LoadRuns, StoredRun
+from results.submission.review import HELD, RECORD, STATUS, SUBMITTED, VERIFIED, WAITING, decision
 from results.submission.validate import Target
 
 def beside(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed: int) -> list[RunRow]:
@@ -97,9 +97,6 @@ def to_json(results: dict[str, Estimate]) -> dict[str, Any]:
     return {metric: {name: plain(getattr(item, name)) for name in names} for metric, item in results.items()}
 
 
-SUBMITTED, VERIFIED = "submitted", "verified"
-RECORD = "submission"
-"""Key of the stored card under which stands what was found here: digests, contamination, warnings, verification."""
 _BATCH_ROWS = 500
 _BATCH_CHARS = 16 * MIB
 
@@ -131,6 +128,7 @@ def store_report(
     *,
     environment: Mapping[str, Any],
     provenance: Mapping[str, Any] | None = None,
+    hold: bool = False,
 ) -> Stored:
     """Write a validated submission.
 
@@ -141,6 +139,7 @@ def store_report(
         metrics: Those that were scored; their definitions are kept.
         environment: Of this machine, which scored it.
         provenance: What else is known of how it came here.
+        hold: Whether it waits for approval: no board shows it until then.
 
     Raises:
         UserError: The report has errors, or another submission of this method and version is there already.
@@ -180,8 +179,8 @@ def store_report(
             report.questions,
             dict(provenance or {}),
             dict(environment),
-            SUBMITTED,
-            card.to_json() | {RECORD: _record(report)},
+            HELD if hold else SUBMITTED,
+            card.to_json() | {RECORD: _record(report) | ({"review": [decision(HELD, WAITING, "board")]} if hold else {})},
         )
     )
     for start, end in _batches(report.predictions):
@@ -201,7 +200,7 @@ def stored(store: Store, run: str) -> RunRow | None:
     """The stored run with this fingerprint."""
     if not store.database.exists:
         return None
-    return next((row for row in queries.runs(store) if row.run == run), None)
+    return next((row for row in queries.runs(store, hidden=True) if row.run == run), None)
 
 
 def _record(report: Report) -> dict[str, Any]:
@@ -329,7 +328,7 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
         UserError: The first is no submission, the second was not made here, they are not about the same data in the
             same setting, or have no metric in common.
     """
-    if submitted.origin not in (SUBMITTED, VERIFIED):
+    if submitted.origin not in STATUS:
         raise UserError(
             f"{submitted.path} is not a submission", code="not-submission", try_this="ragmeter list runs --json shows each run's origin"
         )
@@ -372,7 +371,7 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
 
 
 def promote(store: Store, submitted: RunRow, result: Verification) -> str:
-    """Record a comparison with a submission and make it `verified` where it agrees.
+    """Record a comparison with a submission and make it `verified` if it agrees and boards show it.
 
     One that disagrees takes nothing back from a submission that another run of ours has confirmed.
 
@@ -383,7 +382,8 @@ def promote(store: Store, submitted: RunRow, result: Verification) -> str:
         return VERIFIED
     card = dict(submitted.card or {})
     card[RECORD] = {**card.get(RECORD, {}), "verification": result.to_json()}
-    origin = VERIFIED if result.agrees else SUBMITTED
+    shown = submitted.origin in (SUBMITTED, VERIFIED)
+    origin = submitted.origin if not shown else VERIFIED if result.agrees else SUBMITTED
     with store.database.writing() as connection:
         connection.execute(
             "UPDATE runs SET origin = ?, card = ? WHERE run = ?", [origin, json.dumps(card, ensure_ascii=False), submitted.run]

@@ -248,15 +248,12 @@ class _Checker:
                 self._findings.add("missing", "a question has no row", detail, try_this=remedy)
 
     def scorable(self, metrics: Sequence[Metric]) -> list[Metric]:
-        """Return the metrics that read only what some row has; a note names the others."""
+        """Return the metrics that read only what some row has: a closed-book system has no recall, which is not one of 0."""
         kept = self._kept.values()
         lacking = {need for need, has in _HAS.items() if not any(map(has, kept))}
         if not self._whole:
             lacking |= {"graph"} | ({"texts"} if self.unchecked else set())
-        out = [str(metric) for metric in metrics if lacking.intersection(metric.entry.needs)] if kept else []
-        if out:
-            self._findings.listed("left_out", metrics=", ".join(out))
-        return [metric for metric in metrics if str(metric) not in out]
+        return [metric for metric in metrics if not lacking.intersection(metric.entry.needs)]
 
     def finish(self, card: Card, ranked: bool, runs: LoadRuns | None, partial: bool, refused: int) -> None:
         """Add what can be said only when every row was seen."""

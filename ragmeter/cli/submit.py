@@ -170,13 +170,7 @@ def _submit(
     if report.ok and keep:
         made_from = (Path(file).suffix.lstrip(".") or "stream") if format == JSONL else {"trec": "TREC run"}.get(format, format)
         stored = storing.store_report(
-            store,
-            report,
-            checked.target,
-            checked.metrics,
-            environment=environment(),
-            provenance={"submitted_as": made_from},
-            hold=hold,
+            store, report, checked.target, checked.metrics, environment=environment(), provenance={"submitted_as": made_from}, hold=hold
         )
     value: dict[str, Any] = {
         "report": report.to_json(),

@@ -33,8 +33,8 @@ from results.store.queries import RunRow
 from results.store.store import Store
 from results.submission import NOT_IN_FILE, Report, bundle
 from results.submission.card import Card, dataset_options, parse_card
-from results.submission.leakage import stored_training, training_loader
 from results.submission.from_store import Known, known_board, stored_target
+from results.submission.leakage import stored_training, training_loader
 from results.submission.storing import NOT_STATED, board_metrics, other_runs
 from results.submission.validate import Target, validate
 

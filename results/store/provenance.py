@@ -181,7 +181,8 @@ def dataset_facts(store: Store) -> list[DatasetFacts]:
         ).fetchall()
         typed = connection.execute("SELECT dataset_fingerprint, type, count(*) FROM questions GROUP BY 1, 2 ORDER BY 3 DESC, 2").fetchall()
         requests = connection.execute(
-            "SELECT dataset_fingerprint, min(dataset), count(*), count(DISTINCT method) FROM runs WHERE NOT list_contains(?, origin) GROUP BY 1",
+            """SELECT dataset_fingerprint, min(dataset), count(*), count(DISTINCT method) FROM runs
+               WHERE NOT list_contains(?, origin) GROUP BY 1""",
             [list(queries.HIDDEN)],
         ).fetchall()
         sent = connection.execute(

@@ -297,12 +297,7 @@ LEFT JOIN (SELECT run, count(*) AS done, count(failed) AS failed FROM prediction
 
 
 def runs(
-    store: Store,
-    experiment: str | None = None,
-    *,
-    method: str | None = None,
-    dataset_fingerprint: str | None = None,
-    hidden: bool = False,
+    store: Store, experiment: str | None = None, *, method: str | None = None, dataset_fingerprint: str | None = None, hidden: bool = False
 ) -> list[RunRow]:
     """Runs in the order of their experiment's table, experiments by name, runs of none last.
 

@@ -65,10 +65,36 @@ def write_template(
     Raises:
         UserError: One of the files is there already, or the folder cannot be written.
     """
+    files = template_files(target, setting, seed=seed, limit=limit, config=config, passages=passages)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in files:
+            if (folder / name).exists():
+                raise UserError(
+                    "output file already exists", code="output-exists", where=str(folder / name), try_this="choose another --output"
+                )
+        for name, content in files.items():
+            with open(folder / name, "x", encoding="utf-8") as sink:
+                sink.writelines(content())
+    except OSError as error:
+        raise UserError(f"the folder cannot be written: {error.strerror}", code="unwritable-folder", where=str(folder)) from error
+    return [folder / name for name in files]
+
+
+def template_files(
+    target: Target,
+    setting: Setting,
+    *,
+    seed: int = 0,
+    limit: int | None = None,
+    config: dict[str, Any] | None = None,
+    passages: bool = False,
+) -> dict[str, Callable[[], Iterable[str]]]:
+    """Return the lines of a template's files by name; the arguments are those of `write_template`."""
     data: dict[str, Any] = {"benchmark": str(target.loaded.reference), "setting": str(setting), "seed": seed}
     data |= {"limit": limit} if limit is not None else {}
     data |= {"config": config} if config else {}
-    data["dataset_fingerprint"] = target.loaded.fingerprint
+    data["dataset_fingerprint"] = target.fingerprint
     questions = target.in_setting.questions
     queries = [question.query() for question in questions]
     template = importlib.resources.files("results.submission").joinpath("card_template.yaml").read_text("utf-8")
@@ -94,19 +120,7 @@ def write_template(
             )
             for query in queries
         )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in files:
-            if (folder / name).exists():
-                raise UserError(
-                    "output file already exists", code="output-exists", where=str(folder / name), try_this="choose another --output"
-                )
-        for name, content in files.items():
-            with open(folder / name, "x", encoding="utf-8") as sink:
-                sink.writelines(content())
-    except OSError as error:
-        raise UserError(f"the folder cannot be written: {error.strerror}", code="unwritable-folder", where=str(folder)) from error
-    return [folder / name for name in files]
+    return files
 
 
 def _line(value: dict[str, Any]) -> str:

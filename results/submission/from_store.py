@@ -7,7 +7,9 @@ hold cannot be checked, and metrics that read the text of such evidence or a gra
 
 from __future__ import annotations
 
+import io
 import re
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,12 +17,13 @@ from typing import Any
 from benchmarks import registry as datasets
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.registry import Benchmark, DatasetCard, DataReference
+from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Question
 from benchmarks.settings import Setting
 from results.store import queries, records
 from results.store.queries import RunRow
 from results.store.store import Store
+from results.submission.bundle import template_files
 from results.submission.card import Card
 from results.submission.leakage import WORLDS
 from results.submission.validate import Target
@@ -54,7 +57,7 @@ def known_board(store: Store, card: Card) -> Known:
         UserError: The store has no such board, or the card leaves open which one is meant; lists the boards.
     """
     reference = str(datasets.resolve(card.benchmark)[0])
-    every = _boards(store)
+    every = known_boards(store)
     alike = [board for board, setting, seed in every if (board.reference, setting, seed) == (reference, str(card.setting), card.seed)]
     if not alike:
         listed = [f"{board.reference}, setting {setting}, seed {seed}" for board, setting, seed in every]
@@ -92,7 +95,7 @@ def _some(texts: Sequence[str]) -> str:
     return f"{'; '.join(texts[:_LISTED])}{more}"
 
 
-def _boards(store: Store) -> list[tuple[Known, str, int]]:
+def known_boards(store: Store) -> list[tuple[Known, str, int]]:
     """Return the boards with their settings and seeds, in the order of their first run."""
     references = {mark: str(item["reference"]) for mark, item in queries.datasets(store).items()}
     groups: dict[tuple[str, str, int], dict[str, RunRow]] = {}
@@ -122,6 +125,18 @@ def stored_target(store: Store, board: Known, setting: Setting) -> Target:
     with store.database.reading() as connection:
         sampled = queries.sampled_by_data(connection, {board.fingerprint: [run.run for run in board.runs]})[board.fingerprint]
     return Target(loaded, loaded, stored=board.fingerprint, clusters=sampled)
+
+
+def template_of(store: Store, board: Known, setting: str, seed: int) -> bytes:
+    """Return a zip of what a sender fills in: a card for a board, its questions without gold, and an empty predictions file."""
+    chosen = Setting.parse(setting)
+    target = stored_target(store, board, chosen)
+    files = template_files(target, chosen, seed=seed, limit=len(target.loaded.questions))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, lines in files.items():
+            archive.writestr(name, "".join(lines()))
+    return packed.getvalue()
 
 
 def _question(question: Question, setting: Setting, seeded: bool) -> Question:

@@ -62,6 +62,11 @@ def submissions(store: Store) -> list[Submitted]:
     return [_submitted(row) for row in sorted(rows.values(), key=lambda row: row.updated_at, reverse=True)]
 
 
+def has_submissions(store: Store) -> bool:
+    """Return whether anything was submitted here."""
+    return bool(store.database.rows("SELECT 1 FROM runs WHERE origin <> ? LIMIT 1", [queries.OURS], lenient=True))
+
+
 def _submitted(row: RunRow) -> Submitted:
     decisions = (row.card or {}).get(RECORD, {}).get(_REVIEW, ())
     last: Mapping[str, Any] = decisions[-1] if decisions else {}
@@ -74,7 +79,7 @@ def decision(origin: str, reason: str, by: str) -> dict[str, str]:
     return {"status": STATUS[origin], "reason": reason, "by": by, "at": now().isoformat(timespec="seconds")}
 
 
-def decide(store: Store, row: RunRow, action: str, reason: str = "", *, by: str = "command line") -> Submitted:
+def decide(store: Store, row: RunRow, action: str, reason: str = "", *, by: str = "owner") -> Submitted:
     """Accept, hold, reject or withdraw a submission; a submission whose verification agreed is accepted as verified.
 
     Args:
@@ -101,7 +106,10 @@ def decide(store: Store, row: RunRow, action: str, reason: str = "", *, by: str 
         raise UserError(f"{action} needs a reason, which visitors read", code="reason-needed", where="--reason", try_this='--reason "…"')
     if len(text) > _REASON_CHARS or not text.isprintable():
         raise UserError(
-            f"a reason is one line of at most {_REASON_CHARS} printable characters", code="bad-reason", where="--reason", try_this="shorten it"
+            f"a reason is one line of at most {_REASON_CHARS} printable characters",
+            code="bad-reason",
+            where="--reason",
+            try_this="shorten it",
         )
     with store.database.writing() as connection:
         stored = connection.execute("SELECT card FROM runs WHERE run = ?", [row.run]).fetchone()

@@ -31,6 +31,7 @@ from results.submission.plausible import SIGNS, LoadRuns, StoredRun
 from results.submission.review import HELD, RECORD, STATUS, SUBMITTED, VERIFIED, WAITING, decision
 from results.submission.validate import Target
 
+
 def beside(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed: int) -> list[RunRow]:
     """The stored runs on whose board a submission would stand, each once; none where the store has other data.
 

@@ -268,8 +268,8 @@ def in_this_process(command: list[str], **options: Any) -> subprocess.CompletedP
 @pytest.fixture
 def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that takes submissions; the command that it hands them to runs here."""
-    from leaderboard import server
+    from leaderboard import intake
 
     command = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"]
-    monkeypatch.setenv(server.VARIABLE, json.dumps(command))
-    monkeypatch.setattr(server.subprocess, "run", in_this_process)
+    monkeypatch.setenv(intake.VARIABLE, json.dumps(command))
+    monkeypatch.setattr(intake.subprocess, "run", in_this_process)

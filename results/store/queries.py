@@ -136,6 +136,7 @@ class RunRow:
         replies: Which cached replies it may use (`Services.replies`).
         accepted_at: When its failed questions were accepted as wrong answers (UTC); None: they were not.
         not_rescored: Metrics whose scores came from another store and could not be computed here.
+        gate: Outcome of the newest gate that it was the candidate of; empty without one.
     """
 
     run: str
@@ -165,6 +166,7 @@ class RunRow:
     replies: str = ""
     accepted_at: datetime | None = None
     not_rescored: tuple[str, ...] = ()
+    gate: str = ""
 
     @property
     def fingerprint(self) -> str:
@@ -188,7 +190,7 @@ class RunRow:
     def to_json(self) -> dict[str, Any]:
         """As a JSON object, without the documents that say how it was made."""
         names = ("run", "path", "experiment", "method", "kind", "dataset", "dataset_fingerprint", "setting", "seed")
-        counts = ("execution", "questions", "done", "failed", "status", "error", "origin")
+        counts = ("execution", "questions", "done", "failed", "status", "error", "origin", "gate")
         times = {name: getattr(self, name).isoformat() for name in ("started_at", "updated_at")}
         return {name: getattr(self, name) for name in (*names, *counts)} | times
 
@@ -286,13 +288,15 @@ SELECT r.run, coalesce(m.experiment, '-'), coalesce(m.method, r.method),
        r.seed, r.questions, coalesce(d.done, 0), coalesce(d.failed, 0), r.status, r.error, r.started_at, r.updated_at,
        r.origin, r.description, r.provenance, e.description, r.card, CASE WHEN m.metrics IS NOT NULL THEN
        list_concat(m.metrics, list_filter(a.metrics, lambda x: NOT list_contains(m.metrics, x))) END,
-       r.base, r.split, r.style, r.same_questions, x.execution, r.replies, r.accepted_at, i.metrics
+       r.base, r.split, r.style, r.same_questions, x.execution, r.replies, r.accepted_at, i.metrics, g.outcome
 FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN {_MEMBERS} m USING (run)
 JOIN (SELECT run, row_number() OVER (PARTITION BY {FINGERPRINT} ORDER BY started_at, run) AS execution FROM runs) x USING (run)
 LEFT JOIN (SELECT experiment, dataset, setting, list(metric ORDER BY rowid) AS metrics FROM added_columns
            GROUP BY ALL) a ON a.experiment = m.experiment AND a.dataset = r.dataset AND a.setting = r.setting
 LEFT JOIN (SELECT run, list(metric ORDER BY metric) AS metrics FROM imports GROUP BY run) i USING (run)
 LEFT JOIN (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions GROUP BY run) d USING (run)
+LEFT JOIN (SELECT candidate AS run, arg_max(coalesce(details ->> 'gate', outcome), decided_at) AS outcome
+           FROM gates GROUP BY 1) g USING (run)
 """
 
 
@@ -325,7 +329,7 @@ def has_runs(store: Store) -> bool:
 
 
 def _run_row(row: Sequence[Any]) -> RunRow:
-    *fields, description, provenance, environment, card, metrics, base, split, style, same, execution, replies, accepted, theirs = row
+    *fields, description, provenance, environment, card, metrics, base, split, style, same, execution, replies, accepted, theirs, gate = row
     texts: list[Any] = [_shareable(text) for text in (description, provenance, environment)]
     result = RunRow(
         *[
@@ -338,6 +342,7 @@ def _run_row(row: Sequence[Any]) -> RunRow:
             replies,
             accepted,
             tuple(theirs or ()),
+            gate or "",
         ]
     )
     # Services repeat keys in what they say of errors.

@@ -24,7 +24,7 @@ from results.submission.storing import beside
 
 BOARD_PAGE = "board.py"
 _CHECKED, _CHANGED, _STORED = "submission-checked", "submission-changed", "submission-stored"
-_OWNER, _REFUSED = "submission-owner", "submission-refused"
+_OWNER, _REFUSED, _TURN = "submission-owner", "submission-refused", "submission-turn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,8 @@ def _owner(at: Source, sent: list[Submitted]) -> None:
         run = st.selectbox(
             "Submission", list(runs), format_func=lambda run: f"{runs[run].run.method} · {runs[run].run.dataset} · {runs[run].status}"
         )
-        reason = st.text_input("Reason, which visitors read", key="owner-reason", max_chars=500)
+        # After a decision the box is a new one, which is empty.
+        reason = st.text_input("Reason, which visitors read", key=f"owner-reason-{st.session_state.get(_TURN, 0)}", max_chars=500)
         buttons = st.columns(len(review.ACTIONS))
         for column, action in zip(buttons, review.ACTIONS, strict=True):
             with column:
@@ -155,6 +156,7 @@ def _owner(at: Source, sent: list[Submitted]) -> None:
 def _decide(at: Source, run: str, action: str, reason: str) -> None:
     try:
         intake.decide(run, action, reason, Path(at.folder))
+        st.session_state[_TURN] = st.session_state.get(_TURN, 0) + 1
     except UserError as error:
         st.session_state[_REFUSED] = error.with_traceback(None)
     st.rerun()

@@ -147,9 +147,10 @@ class Checker:
     def _bundle(self, path: Path) -> Checked:
         with bundle.open_bundle(path) as opened:
             target = self.target(opened.card)
-            if target.fingerprint != opened.manifest.dataset_fingerprint:
+            manifest = opened.manifest
+            if manifest is not None and target.fingerprint != manifest.dataset_fingerprint:
                 raise UserError(
-                    f"the bundle is about other data: it says {opened.manifest.dataset_fingerprint}, "
+                    f"the bundle is about other data: it says {manifest.dataset_fingerprint}, "
                     f"{target.loaded.reference} here is {target.fingerprint}",
                     code="bundle-data-mismatch",
                     where=f"{path}/{bundle.MANIFEST}",
@@ -157,9 +158,9 @@ class Checker:
                 )
             with opened.predictions() as source:
                 checked = self._validated(opened.card, source, target, f"{path}/{bundle.PREDICTIONS}")
-            if checked.report.ok:
+            if checked.report.ok and manifest is not None:
                 means = checked.report.means
-                common = [metric for metric in opened.manifest.metrics if metric in means]
+                common = [metric for metric in manifest.metrics if metric in means]
                 same = f"scored again here: {len(common)} metrics as the bundle states them"
                 checked.notes.extend(opened.differences(means) or [same])
             return checked

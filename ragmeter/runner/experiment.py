@@ -31,6 +31,7 @@ from ragmeter.show.console import err
 from ragmeter.trainings import TrainingPlan
 from results.boards.changes import since_last
 from results.store import queries
+from results.store.queries import RunRow
 from results.store.store import Store, left_behind
 
 if TYPE_CHECKING:
@@ -279,11 +280,16 @@ def _announce(experiment: Experiment, results: list[TaskState], store: Store) ->
         err.print(Text(f"{name}: about {wanted}"))
 
 
+def _own_runs(store: Store, experiment: Experiment) -> list[RunRow]:
+    """Return the experiment's runs; what others submitted is only judged when asked for (`ragmeter judge run`)."""
+    return [row for row in queries.runs(store, experiment.name) if row.origin == queries.OURS]
+
+
 def unread_judgings(experiment: Experiment, store: Store) -> list[str]:
     """Return which judgings of an experiment lack too many verdicts, in a line each."""
     if not experiment.judges:
         return []
-    work = judging.judgings(experiment.judges, queries.runs(store, experiment.name), experiment.reference)
+    work = judging.judgings(experiment.judges, _own_runs(store, experiment), experiment.reference)
     return judging.incomplete(store, work)
 
 
@@ -291,6 +297,6 @@ def _judge(experiment: Experiment, store: Store, services: Services, retry: bool
     """Let the experiment's judges judge what was answered."""
     if not experiment.judges:
         return
-    work = judging.judgings(experiment.judges, queries.runs(store, experiment.name), experiment.reference)
+    work = judging.judgings(experiment.judges, _own_runs(store, experiment), experiment.reference)
     with JudgingProgress(len(work), quiet=quiet) as progress, stoppable():
         judging.execute(work, store, services, progress, retry_unscored=retry)

@@ -485,7 +485,7 @@ def _tagged(store: Store, name: Tag) -> RunRow | Checkpoint:
         if results:
             return results[0]
     else:
-        row = next((run for run in queries.runs(store) if run.run == name.run), None)
+        row = next((run for run in queries.runs(store, hidden=True) if run.run == name.run), None)
         if row is not None:
             return row
     gone = f"checkpoint {name.checkpoint}" if name.checkpoint else f"run {name.run}"

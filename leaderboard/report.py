@@ -11,17 +11,19 @@ import base64
 import hashlib
 import importlib.resources
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from leaderboard import server
 from leaderboard.elements import formats
-from leaderboard.elements.formats import MAIN, board_label, families, higher_is_better, scale_of
+from leaderboard.elements.formats import MAIN, board_label, higher_is_better, scale_of
 from leaderboard.elements.nodes import Node, Order, el, line_of_facts
 from leaderboard.elements.pictures import framed
-from leaderboard.matrix.exports import Export, lines, picture, still_matrix
+from leaderboard.matrix.exports import Export, lines, still_matrix
 from leaderboard.matrix.overall import overall
+from leaderboard.matrix.rows import ordered, ranked_families, sort_columns
+from leaderboard.matrix.table import heads_of, legend
 from leaderboard.views import battles, budget, run, style
 from leaderboard.views import board as board_table
 from leaderboard.views.board import published_table
@@ -126,7 +128,7 @@ def _compression(board: Board, definitions: Definitions, card: Mapping[str, Any]
     compresses = remembers or any(row.run.description.get("compressor") for row in board.rows)
     if not board.metrics or not compresses:
         return
-    metric = families(board.metrics, definitions, card.get("metrics", ()))[MAIN][0]
+    metric = _focus(board, definitions, card)
     curves, full = budget_curves(board, metric), read_in_full(board)
     if curves:
         table = budget.curve_table(curves, metric, scale_of(metric, definitions), full.run.method if full is not None else None)
@@ -175,10 +177,12 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     """
     definitions, cards = queries.definitions(store), queries.datasets(store)
     results = boards(store, experiment)
-    whole = still_matrix(store, experiment, "Methods against benchmarks")
-    parts = [_head(experiment, results, now).to_json()]
-    parts += [] if whole is None else [framed(picture(whole), "chart whole")]
-    parts += [] if whole is None or (table := overall(whole.shown)) is None else [table.to_json()]
+    whole = still_matrix(store, experiment, experiment)
+    parts: list[Any] = [_head(experiment, results, now).to_json()]
+    if whole is not None and len(whole.shown.board.columns) > 1:
+        parts.append(el("h2", "Methods against benchmarks").to_json())
+        parts += [sortable_matrix(whole), legend(whole.shown).to_json()]
+        parts += [] if (table := overall(whole.shown)) is None else [table.to_json()]
     for board in results:
         parts += _section(store, board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {}))
     parts += [node.to_json() for node in behind(store, experiment, results, definitions, cards)]
@@ -229,11 +233,11 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
     """Yield the parts of a board: trees that a page draws too, and one sortable table."""
     if not board.metrics:
         return
-    focus = families(board.metrics, definitions, card.get("metrics", ()))[MAIN][0]
+    focus = _focus(board, definitions, card)
     rows = board_table.ordered(board, focus, Order("rank", False), definitions)
     better = higher_is_better(focus, definitions)
     yield _section_head(board).to_json()
-    yield sortable(board, focus, definitions, positions(store, board, focus, higher_is_better=better))
+    yield sortable_board(board, focus, definitions, positions(store, board, focus, higher_is_better=better))
     if (drawing := board_table.intervals(board, rows, focus, definitions)) is not None:
         yield el("h3", f"{formats.metric_label(focus)} with 95 % intervals").to_json()
         yield framed(drawing)
@@ -250,6 +254,11 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
     yield run.sources([row.run for row in board.rows]).to_json()
 
 
+def _focus(board: Board, definitions: Definitions, card: Mapping[str, Any]) -> str:
+    """Return the metric that ranks a board."""
+    return ranked_families([row.run for row in board.rows], board.metrics, definitions, card, board.primary)[MAIN][0]
+
+
 def _section_head(board: Board) -> Node:
     text = f"{board.sampled.in_words(board.questions)}. Brackets: 95 % interval over {board.sampled.kind}s."
     if board.reference is not None:
@@ -263,23 +272,56 @@ def _section_head(board: Board) -> Node:
     return el("div", el("h2", title), *(el("p", line, cls="note") for line in lines))
 
 
-def sortable(board: Board, focus: str, definitions: Definitions, bands: Mapping[str, Band] | None = None) -> dict[str, Any]:
-    """The board's table with what changes when it is sorted: for each column and direction, head and order of rows.
+def sortable(tree: Node, keys: Sequence[str], orders: Iterable[tuple[Order, Node, Sequence[str]]]) -> dict[str, Any]:
+    """Return a table with what changes when it is sorted.
+
+    Args:
+        tree: The table in its first order.
+        keys: Of its methods and controls, in that order.
+        orders: Each with its head row and the keys in this order.
 
     Returns:
-        `tree` in the first order, `rows` (all of its body), and `orders` by `column|direction`, each with `head` and
-        `rows`, the positions of the rows.
+        `tree`, `rows` (all of its body), and `orders` by `column|direction`, each with `head` and `rows`, the positions of the rows.
+        A row that divides controls from methods stays between them.
     """
-    tree = board_table.draw_board(board, focus, Order("rank", False), definitions, bands).to_json()
-    rows = _find_table(tree)[2][6]
-    position = {as_json(row): number for number, row in enumerate(rows)}
-    orders = {}
-    for column in board_table.sort_columns(board):
-        for direction in ("asc", "desc"):
-            order = Order(column, direction == "desc")
-            sorted_ = _find_table(board_table.draw_board(board, focus, order, definitions, bands).to_json())
-            orders[f"{column}|{direction}"] = {"head": sorted_[1], "rows": [position[as_json(row)] for row in sorted_[2][6]]}
-    return {"tree": tree, "rows": rows, "orders": orders}
+    drawn = tree.to_json()
+    rows = _find_table(drawn)[2][6]
+    divided = [number for number, row in enumerate(rows) if row[1] == "divider"]
+    position = dict(zip(keys, (number for number in range(len(rows)) if number not in divided), strict=True))
+    turned = {}
+    for order, head, sorted_ in orders:
+        places = [position[key] for key in sorted_]
+        for number in divided:
+            places.insert(number, number)
+        turned[f"{order.column}|{'desc' if order.descending else 'asc'}"] = {
+            "head": ["thead", "", {}, "", None, {}, [head.to_json()]],
+            "rows": places,
+        }
+    return {"tree": drawn, "rows": rows, "orders": turned}
+
+
+def sortable_board(board: Board, focus: str, definitions: Definitions, bands: Mapping[str, Band] | None = None) -> dict[str, Any]:
+    """Return the table of one board with all of its orders."""
+
+    def keys(order: Order) -> list[str]:
+        return [row.run.run for row in board_table.ordered(board, focus, order, definitions)]
+
+    first = Order("rank", False)
+    orders = [Order(column, descending) for column in board_table.sort_columns(board) for descending in (False, True)]
+    heads = ((order, board_table.heads_of(board, focus, order, definitions), keys(order)) for order in orders)
+    return sortable(board_table.draw_board(board, focus, first, definitions, bands), keys(first), heads)
+
+
+def sortable_matrix(whole: Export) -> dict[str, Any]:
+    """Return the table of all benchmarks with all of its orders."""
+    board = whole.shown.board
+
+    def keys(order: Order) -> list[str]:
+        return [row.key for row in ordered(board, order)]
+
+    orders = [Order(column, descending) for column in sort_columns(board) for descending in (False, True)]
+    heads = ((order, heads_of(whole.shown, whole.drawn, order), keys(order)) for order in orders)
+    return sortable(whole.tree, keys(whole.order), heads)
 
 
 def _find_table(tree: list[Any]) -> list[Any]:

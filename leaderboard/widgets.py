@@ -13,7 +13,7 @@ import streamlit as st
 
 from leaderboard import read, state
 from leaderboard.elements import formats
-from leaderboard.elements.formats import ALL_RUNS, board_key, board_label, families
+from leaderboard.elements.formats import ALL_RUNS, board_key, board_label
 from leaderboard.elements.nodes import Node, el, link, message
 from leaderboard.elements.pictures import Drawing, framed, svg_file
 from leaderboard.matrix.rows import (
@@ -27,6 +27,8 @@ from leaderboard.matrix.rows import (
     Filters,
     known_families,
     metrics_in,
+    own_metrics,
+    ranked_families,
 )
 from leaderboard.matrix.table import CORRECTIONS
 from leaderboard.read import Source
@@ -284,8 +286,9 @@ def _choose(at: Source) -> Chosen | None:
     group = list(labels).index(board)
     runs = results[group]
     definitions = read.definitions(at)
-    metrics = read.metric_ids(at, tuple(run.run for run in runs))
-    if not metrics:
+    scored = read.metric_ids(at, tuple(run.run for run in runs))
+    metrics = shown_metrics(own_metrics(runs, scored), scored)
+    if not scored:
         tell(
             "Nothing is scored yet",
             f"{len(runs)} runs have started, none has a finished question. Reload in a moment, or continue them.",
@@ -293,7 +296,21 @@ def _choose(at: Source) -> Chosen | None:
         )
         return None
     card = read.datasets(at).get(runs[0].dataset_fingerprint, {}).get("card", {})
-    return Chosen(at, experiment, group, runs, families(metrics, definitions, card.get("metrics", ())), definitions)
+    return Chosen(at, experiment, group, runs, ranked_families(runs, metrics, definitions, card, read.primary(at, experiment)), definitions)
+
+
+def shown_metrics(own: Sequence[str], scored: Sequence[str]) -> list[str]:
+    """Draw the control that adds metrics and judges of other experiments, if there are any; the metrics to show.
+
+    Args:
+        own: Metrics that the experiment shows.
+        scored: All that its runs were scored on.
+    """
+    others = [metric for metric in scored if metric not in own]
+    if not others or not own:
+        return list(own or scored)
+    label = f"{len(others):,} metric{'s' * (len(others) != 1)} of other experiments"
+    return [*own, *others] if state.switch(label, "others", resets=("metric", "measure", "sort", "order")) else list(own)
 
 
 def permalink() -> None:
@@ -492,7 +509,7 @@ def _day(name: str) -> date | None:
 
 
 def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> bool:
-    """Draw the filters; whether papers' figures are to stand below.
+    """Draw the filters; whether published figures are to stand in the cells.
 
     Args:
         labels: Of all columns, by key.
@@ -519,7 +536,7 @@ def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> boo
             _date("Run on or after", "since")
         with right:
             _date("Run on or before", "until")
-        papers = state.switch("Papers' own figures below", "papers")
+        papers = state.switch("Published figures", "papers", help="The closest figure that a paper prints, below ours")
         st.button(
             "Clear filters",
             key="clear-filters",

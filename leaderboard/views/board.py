@@ -127,6 +127,12 @@ def draw_board(
     return grid(caption, heads, body, "board-scroll", label="Results table")
 
 
+def heads_of(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]]) -> Node:
+    """Return the head row of the table in another order."""
+    spent = [row.cost.seconds for row in board.rows if row.cost and not math.isnan(row.cost.seconds)]
+    return el("tr", *_heads(board, focus, order, definitions, bool(spent) and max(spent) < 1))
+
+
 def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]], milliseconds: bool) -> list[Node]:
     best = {metric: higher_is_better(metric, definitions) for metric in board.metrics}
     tip = (

@@ -26,7 +26,6 @@ from leaderboard.matrix.rows import ordered, ranked_families, sort_columns
 from leaderboard.matrix.table import heads_of, legend
 from leaderboard.views import battles, budget, run, style
 from leaderboard.views import board as board_table
-from leaderboard.views.board import published_table
 from results.boards.board import Board, boards, positions
 from results.boards.budget import Axis, budget_curves, quality_budget, read_in_full
 from results.boards.health import health_text
@@ -248,9 +247,6 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
             note = el("p", "▲ on the Pareto front: no finished method is at least as good and as cheap", cls="note")
             yield el("div", el("h3", f"Quality against {cost}"), note).to_json()
             yield framed(drawing)
-    published = published_table(board)
-    if published is not None:
-        yield el("div", el("h3", "Published figures beside ours"), published, cls="stack").to_json()
     yield run.sources([row.run for row in board.rows]).to_json()
 
 
@@ -309,7 +305,7 @@ def sortable_board(board: Board, focus: str, definitions: Definitions, bands: Ma
     first = Order("rank", False)
     orders = [Order(column, descending) for column in board_table.sort_columns(board) for descending in (False, True)]
     heads = ((order, board_table.heads_of(board, focus, order, definitions), keys(order)) for order in orders)
-    return sortable(board_table.draw_board(board, focus, first, definitions, bands), keys(first), heads)
+    return sortable(board_table.draw_board(board, focus, first, definitions, bands, papers=True), keys(first), heads)
 
 
 def sortable_matrix(whole: Export) -> dict[str, Any]:

@@ -471,6 +471,11 @@ def choose_reference(methods: Sequence[str], default: str) -> str | None:
     return None if name == NO_REFERENCE else name
 
 
+def choose_papers() -> bool:
+    """Let published figures be shown in their cells."""
+    return state.switch("Published figures", "papers", help="The closest figure that a paper prints, below ours")
+
+
 def choose_correction() -> Correction:
     """Let it be chosen for how many tests p-values are corrected."""
     words = {str(name): text for name, text in CORRECTIONS.items()}
@@ -536,7 +541,7 @@ def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> boo
             _date("Run on or after", "since")
         with right:
             _date("Run on or before", "until")
-        papers = state.switch("Published figures", "papers", help="The closest figure that a paper prints, below ours")
+        papers = choose_papers()
         st.button(
             "Clear filters",
             key="clear-filters",

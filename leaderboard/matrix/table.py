@@ -125,12 +125,6 @@ def better(column: Column, cell: Cell) -> bool | None:
     return (cell.paired.value > 0) == column.higher_is_better
 
 
-def published(item: Comparison, scale: Scale) -> str:
-    """`GPR 57.1, gap −2.0, other setting`."""
-    gap = "" if item.gap is None else f", gap {scale.difference(item.gap)}"
-    return f"{item.figure.paper.upper()} {item.figure.value}{gap}, {item.status}"
-
-
 def explained(shown: Shown, column: Column, cell: Cell) -> str:
     """All that is known of a cell, in sentences."""
     scale = shown.scale(column)
@@ -158,8 +152,7 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
         )
     known = shown.comparison(column, cell)
     if known is not None:
-        differs = f" What differs: {'; '.join(map(str, known.differs))}." if known.differs else ""
-        sentences.append(f"Published: {known.figure.source} prints {known.figure.value} {known.figure.unit}; {known.status}.{differs}")
+        sentences.append(formats.published_tip(known))
     if cell.paired is not None and cell.paired.insufficient_data:
         sentences.append(f"No verdict on it: {cell.paired.insufficient_data}.")
     if cell.insufficient_data:
@@ -423,7 +416,7 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
         el("span", rank(cell), cls="interval") if cell.band else None,
         _reason(cell) if apart else None,
         el("span", " ".join(filter(None, (gaps(cell), open_to(shown, column, cell)))), cls="interval") if cell.unscored else None,
-        el("span", published(known, scale), cls="interval printed") if known else None,
+        el("span", formats.published(known, scale), cls="interval printed") if known else None,
         cls=f"number{' apart' if apart else ''}{' opens' if layout.live else ''}",
         tip=explained(shown, column, cell),
         action=_questions(cell, column.metric) if layout.live else None,

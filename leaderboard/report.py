@@ -24,10 +24,11 @@ from leaderboard.matrix.exports import Export, lines, still_matrix
 from leaderboard.matrix.overall import overall
 from leaderboard.matrix.rows import ordered, ranked_families, sort_columns
 from leaderboard.matrix.table import heads_of, legend
-from leaderboard.views import battles, budget, run, style
+from leaderboard.views import battles, budget, drill, question, run, style
 from leaderboard.views import board as board_table
 from results.boards.board import Board, boards, positions
 from results.boards.budget import Axis, budget_curves, quality_budget, read_in_full
+from results.boards.compare import compare
 from results.boards.health import health_text
 from results.boards.style import style_gaps
 from results.boards.tables import plain
@@ -39,6 +40,8 @@ from results.store.store import Store
 
 FORMAT = "ragmeter-board"
 VERSION = 2
+TELLING, DEPTH = 5, 20
+"""Questions shown per board, and ranks of their evidence."""
 
 
 def board_document(store: Store, experiment: str, now: datetime) -> dict[str, Any]:
@@ -247,7 +250,37 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
             note = el("p", "▲ on the Pareto front: no finished method is at least as good and as cheap", cls="note")
             yield el("div", el("h3", f"Quality against {cost}"), note).to_json()
             yield framed(drawing)
+    yield from (node.to_json() for node in _telling(store, board, focus, definitions))
     yield run.sources([row.run for row in board.rows]).to_json()
+
+
+def _telling(store: Store, board: Board, focus: str, definitions: Definitions) -> Iterator[Node]:
+    """Yield the questions on which the best method and the reference, or the next best, differ most."""
+    order = Order("rank", False)
+    able = [row.run for row in board_table.ordered(board, focus, order, definitions) if focus in row.cells and not row.cells[focus].apart]
+    able = [item for item in able if item.kind != "control"]
+    other = next((item for item in able[1:] if item.method == board.reference), able[1] if len(able) > 1 else None)
+    if other is None:
+        return
+    pair = [able[0], other]
+    result = compare(store, pair, focus)
+    positions = result.apart()
+    if not positions:
+        return
+    named = f"{pair[0].method} and {pair[1].method}"
+    yield el("h3", f"{min(TELLING, len(positions))} most telling of {len(positions):,} questions on which {named} differ")
+    for position in positions[:TELLING]:
+        row = result.questions[position]
+        answers = queries.answers(store, row, [item.run for item in pair], depth=DEPTH)
+        passages = queries.passages(store, row.evidence)
+        evidence = (
+            question.evidence(row, answer, passages, drill.cutoffs(item, focus), opened=False)
+            for item in pair
+            for answer in answers
+            if answer.run == item.run and answer.evidence
+        )
+        table = question.answer_table(row, passages, answers, pair, [focus], definitions, DEPTH)
+        yield el("details", el("summary", row.text), question.question(row), table, *evidence, cls="evidence telling")
 
 
 def _focus(board: Board, definitions: Definitions, card: Mapping[str, Any]) -> str:

@@ -313,6 +313,12 @@ def shown_metrics(own: Sequence[str], scored: Sequence[str]) -> list[str]:
     return [*own, *others] if state.switch(label, "others", resets=("metric", "measure", "sort", "order")) else list(own)
 
 
+def run_labels(runs: Sequence[RunRow]) -> dict[str, str]:
+    """Return the name of each run's method by id; a fingerprint distinguishes runs of the same name."""
+    called = [run.method for run in runs]
+    return {run.run: f"{run.method} ({run.short})" if called.count(run.method) > 1 else run.method for run in runs}
+
+
 def permalink() -> None:
     """Draw the link that reproduces this view."""
     address = state.permalink()

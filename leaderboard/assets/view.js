@@ -95,7 +95,9 @@ function stops(root) {
 function walker(root) {
   root.addEventListener("keydown", (pressed) => {
     const cell = pressed.target, way = ARROWS[pressed.key];
-    if (!way || cell.tagName !== "TD" || !cell.dataset.tip) return;
+    if (cell.tagName !== "TD" || !cell.dataset.tip) return;
+    if (pressed.key === "Enter") cell.click();
+    if (!way) return;
     const found = neighbor(cell, way);
     if (!found) return;
     pressed.preventDefault();

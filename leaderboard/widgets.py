@@ -36,20 +36,25 @@ from leaderboard.state import Miss
 from results.boards.matrix import Correction
 from results.store.queries import RunRow, UserError
 
-_PREFIX = "bar-"
+_PREFIX, _OPENER = "bar-", "options"
+_BARS, _OPEN = f"[class*='st-key-{_PREFIX}']", f".st-key-{_OPENER}"
 STYLE = (
-    f"@media (max-width: 640px) {{ [class*='st-key-{_PREFIX}'] [data-testid='stHorizontalBlock'] {{ gap: 0.6rem; }}"
-    f" [class*='st-key-{_PREFIX}'] [data-testid='stColumn'] {{ min-width: calc(50% - 0.3rem);"
+    f"@media (min-width: 641px) {{ {_OPEN} {{ display: none; }} }}"
+    f" @media (max-width: 640px) {{ body:not(:has({_OPEN} input:checked)) :is({_BARS}, [data-testid='stLayoutWrapper']:has(> {_BARS}))"
+    " { display: none; } [data-testid='stMainBlockContainer'] { padding-top: 3.9rem; }"
+    " [class*='st-key-split-'] > [data-testid='stLayoutWrapper'] > [data-testid='stHorizontalBlock'] { flex-direction: column-reverse; }"
+    f" {_BARS} [data-testid='stHorizontalBlock'] {{ gap: 0.6rem; }}"
+    f" {_BARS} [data-testid='stColumn'] {{ min-width: calc(50% - 0.3rem);"
     " flex: 1 1 calc(50% - 0.3rem); } }"
     " [data-testid='stMultiSelect'] [data-tag] :is(span, button), [data-testid='stMultiSelect'] [data-tag]"
     " { color: light-dark(#ffffff, #10151b); }"
 )
-"""For Streamlit, which on a narrow screen gives every column a row of its own (nine widgets filled a phone's screen),
-and writes what is chosen in white on our light blue of dark mode."""
+"""For Streamlit: on a phone all bars of widgets are folded behind one switch, and two widgets stand in a row. What is chosen
+would be white on our light blue in dark mode."""
 
 
 def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "center", "bottom"] = "top") -> list[Any]:
-    """Places for widgets, one beside the other.
+    """Return places for widgets side by side; on a phone they are folded.
 
     Args:
         key: Unique within the page.
@@ -60,9 +65,16 @@ def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "cente
         return st.columns(shares, vertical_alignment=align)
 
 
+def split(key: str, shares: Sequence[float]) -> list[Any]:
+    """Return two places side by side; on a phone the second, which has the content, stands first."""
+    with st.container(key=f"split-{key}"):
+        return st.columns(shares, gap="medium")
+
+
 def style() -> None:
-    """Add the style sheet of a page's bars."""
+    """Add the style sheet of the bars, and the switch that unfolds them on a phone."""
     st.html(f"<style>{STYLE}</style>")
+    st.toggle("Options and filters", key=_OPENER)
 
 
 NAME = "ragmeter_view"
@@ -263,7 +275,7 @@ def nothing(at: Source) -> bool:
 def _choose(at: Source) -> Chosen | None:
     if nothing(at):
         return None
-    left, right = st.columns([1, 2])
+    left, right = bar("chosen", [1, 2])
     with left:
         experiment = experiment_box(at)
     results = read.run_groups(at, experiment)
@@ -287,7 +299,8 @@ def _choose(at: Source) -> Chosen | None:
     runs = results[group]
     definitions = read.definitions(at)
     scored = read.metric_ids(at, tuple(run.run for run in runs))
-    metrics = shown_metrics(own_metrics(runs, scored), scored)
+    with right:
+        metrics = shown_metrics(own_metrics(runs, scored), scored)
     if not scored:
         tell(
             "Nothing is scored yet",
@@ -623,5 +636,6 @@ def segments(label: str, name: str, options: Mapping[str, str], default: str, *,
     value = state.pick(name, list(options), default, lambda item: options[item])
     # A second click on what is chosen asks for nothing; it stays chosen.
     bound = state.bound(name, value, resets, lambda chosen: chosen or value)
-    st.segmented_control(label, list(options), format_func=lambda item: options[item], label_visibility="collapsed", **bound)
+    with bar(name, 1)[0]:
+        st.segmented_control(label, list(options), format_func=lambda item: options[item], label_visibility="collapsed", **bound)
     return value

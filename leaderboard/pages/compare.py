@@ -67,7 +67,7 @@ def _choices(chosen: Chosen) -> tuple[list[RunRow], str]:
     # One that was chosen elsewhere is compared with the first of the others.
     named = [run for run in state.read("runs").split(",") if run in able]
     usual = list(dict.fromkeys([*named, *finished]))[: LEAST if named else AT_FIRST]
-    left, right = st.columns([2, 1])
+    left, right = bar("runs", [2, 1])
     with left:
         names = several("Runs", "runs", list(able), usual, least=LEAST, most=MOST, show=lambda run: labels[run], resets=("x", "y", "from"))
     with right:
@@ -101,7 +101,7 @@ def _values(result: Comparison, shown: Scale, *, better: bool) -> None:
 def _scatter(result: Comparison, shown: Scale) -> None:
     show(el("h2", "Question by question", cls="section"), "scatter-title")
     called = dict(zip((run.run for run in result.runs), compare.names(result), strict=True))
-    left, right = bar("axes", 2)
+    left, right = st.columns(2)
     with left:
         x = state.select("Along", "x", list(called), result.runs[0].run, show=lambda run: called[run])
     others = [run for run in called if run != x]

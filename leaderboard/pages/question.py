@@ -15,7 +15,7 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, board_key
 from leaderboard.elements.nodes import el
 from leaderboard.views import drill, judge, question
-from leaderboard.widgets import Chosen, bar, choose, permalink, run_labels, several, show, tell
+from leaderboard.widgets import Chosen, bar, choose, permalink, run_labels, several, show, split, tell
 from results.store.queries import QuestionRow, RunRow
 
 # Methods that can be chosen.
@@ -43,7 +43,7 @@ def render() -> None:
         state.settle("question", "")
         return
     position = _position(rows, result)
-    left, right = st.columns([1, 2.6], gap="medium")
+    left, right = split("questions", [1, 2.6])
     with left:
         _list(chosen, rows, result, position, metric, runs)
     with right:
@@ -54,7 +54,8 @@ def render() -> None:
 def _runs(chosen: Chosen) -> list[RunRow]:
     """Let methods be chosen; all of the board if none is."""
     able = {run.run: run for run in chosen.runs}
-    names = several("Methods", "runs", list(able), (), least=0, most=MOST, show=run_labels(chosen.runs).__getitem__)
+    with bar("runs", 1)[0]:
+        names = several("Methods", "runs", list(able), (), least=0, most=MOST, show=run_labels(chosen.runs).__getitem__)
     return [able[name] for name in names] or chosen.runs
 
 

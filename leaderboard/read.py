@@ -17,7 +17,7 @@ from leaderboard.matrix import rows as filters
 from leaderboard.matrix.exports import closest_printed
 from leaderboard.matrix.rows import ALL_SETTINGS, Choices, Filters, columns_of, labels, metrics_of, own_metrics, settings_of, wanted_of
 from results.boards import board as boards
-from results.boards import compare, style
+from results.boards import budget, compare, style
 from results.boards import systems as column_figures
 from results.boards.board import Board, board, folded_costs, folded_runs, groups, positions, series_of
 from results.boards.compare import Comparison
@@ -185,6 +185,12 @@ def board_of(at: Source, experiment: str | None, group: int, reference: str | No
         for rows in zip(*(column.rows for column in columns), strict=True)
     )
     return replace(columns[0], metrics=metrics, rows=rows)
+
+
+@st.cache_data(show_spinner=False, max_entries=32)
+def cost_intervals(at: Source, experiment: str | None, group: int, metric: str, axis: budget.Axis) -> dict[str, tuple[float, float]]:
+    """Return the intervals of what the runs of a board take per question, by run."""
+    return budget.cost_intervals(store_of(at), _column(at, experiment, group, None, metric), axis)
 
 
 @st.cache_data(show_spinner=False, max_entries=64)

@@ -11,6 +11,7 @@ import base64
 import hashlib
 import importlib.resources
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -19,7 +20,7 @@ from leaderboard import server
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, board_label, higher_is_better, scale_of
 from leaderboard.elements.nodes import Node, Order, el, line_of_facts
-from leaderboard.elements.pictures import framed
+from leaderboard.elements.pictures import STYLE, Picture, framed
 from leaderboard.matrix.exports import Export, lines, still_matrix
 from leaderboard.matrix.overall import overall
 from leaderboard.matrix.rows import ordered, ranked_families, sort_columns
@@ -27,7 +28,7 @@ from leaderboard.matrix.table import heads_of, legend
 from leaderboard.views import battles, budget, drill, question, run, style
 from leaderboard.views import board as board_table
 from results.boards.board import Board, boards, positions
-from results.boards.budget import Axis, budget_curves, quality_budget, read_in_full
+from results.boards.budget import Axis, budget_curves, cost_intervals, quality_budget, read_in_full
 from results.boards.compare import compare
 from results.boards.health import health_text
 from results.boards.style import style_gaps
@@ -162,7 +163,7 @@ def _battles(store: Store, experiment: str) -> Iterator[Node]:
 
 
 _EXPORT = "export default function (component)"
-_AXES: dict[Axis, str] = {"tokens": "tokens", "seconds": "time", "cost": "money"}
+_AXES: dict[Axis, str] = {"tokens": "tokens", "seconds": "latency", "cost": "cost", "parameters": "parameters"}
 
 
 def report(store: Store, experiment: str, now: datetime) -> str:
@@ -188,7 +189,12 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     for board in results:
         parts += _section(store, board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {}))
     parts += [node.to_json() for node in behind(store, experiment, results, definitions, cards)]
-    data = {"title": f"{experiment} · ragmeter", "parts": parts, "board": document_of(results, definitions, experiment, now, whole)}
+    data = {
+        "title": f"{experiment} · ragmeter",
+        "parts": parts,
+        "style": STYLE,
+        "board": document_of(results, definitions, experiment, now, whole),
+    }
     return page(data)
 
 
@@ -242,14 +248,13 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
     yield sortable_board(board, focus, definitions, positions(store, board, focus, higher_is_better=better))
     if (drawing := board_table.intervals(board, rows, focus, definitions)) is not None:
         yield el("h3", f"{formats.metric_label(focus)} with 95 % intervals").to_json()
-        yield framed(drawing)
+        yield offered(drawing, f"{board.dataset} {focus}")
     for axis, cost in _AXES.items():
-        points = quality_budget(board, focus, axis, higher_is_better=better)
+        points = quality_budget(board, focus, axis, higher_is_better=better, intervals=cost_intervals(store, board, axis))
         drawing = budget.pareto_chart(points, axis, focus, scale_of(focus, definitions))
         if drawing is not None and len({point.x for point in points if point.x == point.x}) > 1:
-            note = el("p", "▲ on the Pareto front: no finished method is at least as good and as cheap", cls="note")
-            yield el("div", el("h3", f"Quality against {cost}"), note).to_json()
-            yield framed(drawing)
+            yield el("h3", f"Quality against {cost}").to_json()
+            yield offered(drawing, f"{board.dataset} {cost}")
     yield from (node.to_json() for node in _telling(store, board, focus, definitions))
     yield run.sources([row.run for row in board.rows]).to_json()
 
@@ -286,6 +291,11 @@ def _telling(store: Store, board: Board, focus: str, definitions: Definitions) -
 def _focus(board: Board, definitions: Definitions, card: Mapping[str, Any]) -> str:
     """Return the metric that ranks a board."""
     return ranked_families([row.run for row in board.rows], board.metrics, definitions, card, board.primary)[MAIN][0]
+
+
+def offered(drawing: Picture, name: str) -> dict[str, Any]:
+    """Return a picture with its data, both of which the report offers as files."""
+    return {"drawing": framed(drawing), "csv": drawing.csv(), "name": re.sub(r"[^\w.-]+", "-", name)}
 
 
 def _section_head(board: Board) -> Node:

@@ -15,7 +15,7 @@ from leaderboard import read, state
 from leaderboard.elements import formats
 from leaderboard.elements.formats import ALL_RUNS, board_key, board_label
 from leaderboard.elements.nodes import Node, el, link, message
-from leaderboard.elements.pictures import Drawing, framed, svg_file
+from leaderboard.elements.pictures import Picture, framed, svg_file
 from leaderboard.matrix.rows import (
     ALL_SETTINGS,
     ANY,
@@ -36,7 +36,7 @@ from leaderboard.state import Miss
 from results.boards.matrix import Correction
 from results.store.queries import RunRow, UserError
 
-_PREFIX, _OPENER = "bar-", "options"
+_PREFIX, _OPENER = "bar-", "unfold"
 _BARS, _OPEN = f"[class*='st-key-{_PREFIX}']", f".st-key-{_OPENER}"
 STYLE = (
     f"@media (min-width: 641px) {{ {_OPEN} {{ display: none; }} }}"
@@ -98,7 +98,7 @@ def show(node: Node, key: str, act: Callable[[Mapping[str, str | None]], None] |
     _page_component()(key=key, data=node.to_json(), on_action_change=clicked)
 
 
-def draw(drawing: Drawing | None, key: str, name: str = "") -> None:
+def draw(drawing: Picture | None, key: str, name: str = "") -> None:
     """Draw a picture as wide as there is room; nothing where there is none.
 
     Args:
@@ -111,7 +111,7 @@ def draw(drawing: Drawing | None, key: str, name: str = "") -> None:
     _page_component()(key=key, data=framed(drawing), on_action_change=lambda: None)
     if name:
         with st.container(horizontal=True, horizontal_alignment="right"):
-            offer(name, {"svg": lambda: svg_file(drawing)}, f"save-{key}")
+            offer(name, {"csv": drawing.csv, "svg": lambda: svg_file(drawing)}, f"save-{key}")
 
 
 def _page_component():  # type: ignore[no-untyped-def]  # Streamlit's ComponentRenderer, whose module is imported lazily

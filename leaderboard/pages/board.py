@@ -11,7 +11,7 @@ from leaderboard import read, state
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, higher_is_better
 from leaderboard.elements.nodes import Node, Order, el, line_of_facts
-from leaderboard.elements.pictures import Drawing, svg_file
+from leaderboard.elements.pictures import Picture, svg_file
 from leaderboard.pages import matrix
 from leaderboard.read import Source
 from leaderboard.views import board as board_table
@@ -130,7 +130,7 @@ def _legend(board: Board, *, ranked: bool) -> Node:
     return el("div", *(el("p", line, cls="note") for line in lines))
 
 
-def _links(board: Board, drawing: Drawing | None) -> None:
+def _links(board: Board, drawing: Picture | None) -> None:
     texts: dict[str, Callable[[], str]] = {
         ending: lambda form=form: render_boards([board], form)  # type: ignore[misc]
         for ending, form in (("csv", "csv"), ("md", "markdown"), ("tex", "latex"))

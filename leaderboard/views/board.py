@@ -11,7 +11,7 @@ from typing import Any
 from leaderboard.elements import formats
 from leaderboard.elements.formats import higher_is_better, scale_of
 from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, metric_head, sorter, spent_cell, standing_sign
-from leaderboard.elements.pictures import APART, CONTROL, KINDS, METHOD, PARTIAL, Drawing, forest, point_of, shorten_name
+from leaderboard.elements.pictures import APART, CONTROL, KINDS, METHOD, PARTIAL, Picture, forest, point_of, shorten_name
 from results.boards.board import Board, Cell, Row
 from results.boards.published import Comparison, on_board
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
@@ -381,7 +381,7 @@ def _or_inf(value: float | None, sign: int) -> float:
     return math.inf if formats.missing(value) else sign * value  # type: ignore[operator]
 
 
-def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Drawing | None:
+def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Picture | None:
     """A dot with its 95 % interval per run; a dashed line at the reference; None where no run has a value.
 
     Args:

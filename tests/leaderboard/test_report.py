@@ -168,13 +168,13 @@ def test_the_front_is_drawn_through_those_on_it(made_up: Board) -> None:
     assert len(marks) == sum(row.front for row in rows)
 
 
-def test_names_do_not_overlap_and_those_on_the_front_come_first() -> None:
-    close = [("beaten", False, 100.0, 100.0), ("front", True, 104.0, 102.0), ("far", False, 400.0, 300.0)]
-    assert [text[2][0] for text in pictures._names(close)] == ["front", "beaten", "far"]
+def test_names_do_not_overlap_and_the_highest_come_first() -> None:
+    close = [("lower", 104.0, 102.0), ("upper", 100.0, 100.0), ("far", 400.0, 300.0)]
+    assert [text[2][0] for text in pictures._names(close)] == ["upper", "lower", "far"]
     assert [text[1]["text-anchor"] for text in pictures._names(close)] == ["start", "end", "start"]
-    crowd = [("n" * 20, number == 7, 400.0 + number, 100.0) for number in range(20)]
+    crowd = [("n" * 20, 400.0 + number, 100.0) for number in range(20)]
     assert len(pictures._names(crowd)) == 2
-    edge = pictures._names([("n" * 20, True, pictures.WIDTH - 5.0, 100.0)])
+    edge = pictures._names([("n" * 20, pictures.WIDTH - 5.0, 100.0)])
     assert edge[0][1]["text-anchor"] == "end"
 
 

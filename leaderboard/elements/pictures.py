@@ -48,7 +48,7 @@ _COLORS = ("#2a87c8", "#d55e00", "#009e73", "#cc79a7", "#c79500", "#56b4e9", "#8
 Look = tuple[str, str]
 """Style class and shape of a mark."""
 METHOD, CONTROL, PARTIAL, APART = "method", "control", "unfinished", "not comparable"
-ON, POSSIBLE, BEATEN = "on the front", "perhaps on the front", "beaten beyond the intervals"
+ON, POSSIBLE, BEATEN = "on the front", "perhaps on the front", "certainly beaten"
 KINDS: dict[str, Look] = {
     METHOD: ("of-0", _GLYPHS[0]),
     CONTROL: ("of-1", _GLYPHS[1]),

@@ -120,7 +120,8 @@ def cost_intervals(store: Store, board: Board, axis: Axis) -> dict[str, tuple[fl
 
     Args:
         store: Where to read.
-        board: Its rows. A row that stands for several runs has none: its cost is a mean over them.
+        board: Its rows. A row that stands for several runs has none: its cost is a mean over them. Nor has a run that took
+            the same for every question: its cost is exact.
         axis: As for `spent`; parameters have no interval.
     """
     if axis not in USED:
@@ -136,7 +137,10 @@ def cost_intervals(store: Store, board: Board, axis: Axis) -> dict[str, tuple[fl
         return {}
     results = dict(zip(runs, estimates(used, clusters=columns.sampled.labels, metric=Range(0.0, None)), strict=True))
     known = {row.run.run: spent(row, axis, row.run.done) for row in board.rows}
-    return {run: (item.low, item.high) for run, item in results.items() if math.isclose(item.value, known[run], rel_tol=1e-6)}
+    varies = dict(zip(runs, np.nanmax(used, axis=1) > np.nanmin(used, axis=1), strict=True))
+    return {
+        run: (item.low, item.high) for run, item in results.items() if varies[run] and math.isclose(item.value, known[run], rel_tol=1e-6)
+    }
 
 
 def quality_budget(

@@ -222,9 +222,10 @@ def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> di
         if column.metric is None:
             continue
         kept = figures[column.key]
+        ends = kept.means.interval()
         for run in column.runs:
             position = kept.runs[run.run]
-            value, low, high = (float(row[position]) for row in (kept.means.value, *kept.means.interval()))
+            value, low, high = (float(row[position]) for row in (kept.means.value, *ends))
             ours = Estimate(value, low, high, int(kept.means.n[position]), 0)
             known = beside(
                 run.dataset, run.setting, column.metric, run.description, estimate=ours, stated={"questions": str(kept.questions)}

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from leaderboard.matrix import rows as filters
 from leaderboard.matrix.exports import closest_printed
-from leaderboard.matrix.rows import ALL_SETTINGS, Choices, Filters, columns_of, labels, metrics_of, settings_of, wanted_of
+from leaderboard.matrix.rows import ALL_SETTINGS, Choices, Filters, columns_of, labels, metrics_of, own_metrics, settings_of, wanted_of
 from results.boards import board as boards
-from results.boards import compare, style
+from results.boards import budget, compare, style
 from results.boards import systems as column_figures
 from results.boards.board import Board, board, folded_costs, folded_runs, groups, positions, series_of
 from results.boards.compare import Comparison
 from results.boards.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
+from results.boards.primary import Primary, primary_of
 from results.boards.published import Comparison as PublishedComparison
 from results.boards.style import CurveTable, Over
 from results.boards.systems import Figures, System, systems
@@ -134,6 +135,11 @@ def opens_with(at: Source) -> str | None:
     return max(known, key=lambda row: row.finished).name if known else None
 
 
+def primary(at: Source, experiment: str | None) -> Primary | None:
+    """Return what an experiment declares as primary, if anything."""
+    return next((primary_of(row) for row in experiments(at) if row.name == experiment), None)
+
+
 @st.cache_resource(show_spinner=False, max_entries=16)
 def run_groups(at: Source, experiment: str | None) -> list[list[RunRow]]:
     """An experiment's runs (or all of the store's), split into those that may share a board; shared, not to be
@@ -179,6 +185,12 @@ def board_of(at: Source, experiment: str | None, group: int, reference: str | No
         for rows in zip(*(column.rows for column in columns), strict=True)
     )
     return replace(columns[0], metrics=metrics, rows=rows)
+
+
+@st.cache_data(show_spinner=False, max_entries=32)
+def cost_intervals(at: Source, experiment: str | None, group: int, metric: str, axis: budget.Axis) -> dict[str, tuple[float, float]]:
+    """Return the intervals of what the runs of a board take per question, by run."""
+    return budget.cost_intervals(store_of(at), _column(at, experiment, group, None, metric), axis)
 
 
 @st.cache_data(show_spinner=False, max_entries=64)
@@ -276,6 +288,7 @@ class Setting:
         options: All settings that can be chosen.
         groups: Runs by board.
         metrics: That any of the runs has values of.
+        own: Those among them that the experiment shows.
         series: By run, the runs of all training seeds of a method, for which it stands.
         names: Name and small print of the boards' columns by key.
         running: Whether a run is in progress.
@@ -284,6 +297,7 @@ class Setting:
     options: list[str]
     groups: list[list[RunRow]]
     metrics: list[str]
+    own: list[str]
     series: Mapping[str, tuple[str, ...]]
     names: Mapping[str, tuple[str, str]]
     running: tuple[RunRow, ...]
@@ -341,15 +355,16 @@ def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
     groups = [folded_runs(runs, over_seeds) for runs in groups]
     scored = _scored(at, experiment)
     metrics = dict.fromkeys(item for runs in groups for item in metrics_of(runs, scored))
+    own = dict.fromkeys(item for runs in groups for item in own_metrics(runs, metrics_of(runs, scored)))
     running = tuple(run for runs in groups for run in runs if run.status == "running")
-    return Setting(settings(at, experiment), groups, list(metrics), series, labels(groups, setting), running)
+    return Setting(settings(at, experiment), groups, list(metrics), list(own), series, labels(groups, setting), running)
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def entrants(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> Entrants:
     """Who competes on what, in which metric."""
     groups = setting_of(at, experiment, setting).groups
-    columns = columns_of(groups, _scored(at, experiment), definitions(at), datasets(at), family, measure)
+    columns = columns_of(groups, _scored(at, experiment), definitions(at), datasets(at), family, measure, primary(at, experiment))
     rows = systems({column.key: column.runs for column in columns}, method_cards(at), checkpoints_by_hash(at))
     return Entrants(columns, rows, filters.choices(rows))
 

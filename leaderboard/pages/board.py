@@ -11,14 +11,14 @@ from leaderboard import read, state
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, higher_is_better
 from leaderboard.elements.nodes import Node, Order, el, line_of_facts
-from leaderboard.elements.pictures import Drawing, svg_file
+from leaderboard.elements.pictures import Picture, svg_file
 from leaderboard.pages import matrix
 from leaderboard.read import Source
 from leaderboard.views import board as board_table
-from leaderboard.views.board import published_table
 from leaderboard.widgets import (
     bar,
     choose,
+    choose_papers,
     choose_reference,
     default_reference,
     draw,
@@ -78,6 +78,7 @@ def _benchmark() -> None:
         )
     with reference_column:
         base = choose_reference(chosen.methods, default_reference(chosen))
+        papers = choose_papers()
     metrics = chosen.families[family]
     shown = (focus, *(metric for metric in metrics if metric != focus))
     board = read.board_of(chosen.at, chosen.experiment, chosen.group, base, shown)
@@ -89,18 +90,14 @@ def _benchmark() -> None:
     show(_summary(board), "summary")
     rows = board_table.ordered(board, focus, order, chosen.definitions)
     show(
-        board_table.draw_board(board, focus, order, chosen.definitions, bands, opens=True),
+        board_table.draw_board(board, focus, order, chosen.definitions, bands, opens=True, papers=papers),
         "board",
-        state.act(("sort", "order"), {"method": matrix.METHODS_PAGE}),
+        state.act(("sort", "order"), matrix.PAGES),
     )
     show(_legend(board, ranked=bool(bands)), "legend")
     show(el("h2", f"{formats.metric_label(focus)} with 95 % intervals", cls="section"), "chart-title")
     drawing = board_table.intervals(board, rows, focus, chosen.definitions)
     draw(drawing, "chart")
-    beside = published_table(board)
-    if beside is not None:
-        show(el("h2", "Published figures beside ours", cls="section"), "published-title")
-        show(beside, "published")
     _links(board, drawing)
     refresh_while_running(chosen.at, chosen.runs)
 
@@ -133,7 +130,7 @@ def _legend(board: Board, *, ranked: bool) -> Node:
     return el("div", *(el("p", line, cls="note") for line in lines))
 
 
-def _links(board: Board, drawing: Drawing | None) -> None:
+def _links(board: Board, drawing: Picture | None) -> None:
     texts: dict[str, Callable[[], str]] = {
         ending: lambda form=form: render_boards([board], form)  # type: ignore[misc]
         for ending, form in (("csv", "csv"), ("md", "markdown"), ("tex", "latex"))

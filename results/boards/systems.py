@@ -456,13 +456,19 @@ def _system(name: str, key: str, runs: Mapping[str, RunRow], cards: Cards, known
         name,
         runs,
         tuple(dict.fromkeys(_reader(run) for run in every)),
-        next((part["parameters"] for part in responses if part.get("parameters") is not None), _most(every)),
+        parameters_of(every),
         next((part["open_weights"] for part in responses if part.get("open_weights") is not None), _here(every)),
         min(run.updated_at for run in every),
         max(run.updated_at for run in every),
         tuple(trained),
         all(declared(run, cards, known) for run in every),
     )
+
+
+def parameters_of(runs: Sequence[RunRow]) -> int | None:
+    """Return the parameters of a method's models: those on a submission's card, else as counted here; None if unknown."""
+    stated = (((run.card or {}).get("method") or {}).get("parameters") for run in runs)
+    return next((number for number in stated if number is not None), _most(runs))
 
 
 def _counted(runs: Sequence[RunRow]) -> list[Mapping[str, Any]]:

@@ -53,6 +53,7 @@ MetricOption = Annotated[
 ReferenceOption = Annotated[
     str | None, option("Method that differences are taken to (default: the experiment's).", completes=completion.stored_methods)
 ]
+WideOption = Annotated[bool, option("All columns of tables, however wide (default: those that fit).", "--wide")]
 OverSeedsOption = Annotated[bool, option("One row for all training seeds of a method.", "--over-seeds")]
 DataReference = Annotated[
     str, argument("A data reference: name[/subset][:split]; or a file of your own.", completion.references, metavar="REF")

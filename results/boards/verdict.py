@@ -9,7 +9,7 @@ with the highest mean, each benchmark weighing the same, and differences are poo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from results.boards.matrix import Cell, Column, Matrix, kind_of, matrix, ranked_
 from results.boards.names import is_called
 from results.boards.primary import Primary, primary_of
 from results.boards.systems import Figures, System, Wanted, figures, scored_metrics, systems
-from results.boards.tables import plain
+from results.boards.tables import labels, plain
 from results.boards.unread import range_of_metric
 from results.statistics.core import LEVEL, Floats
 from results.statistics.difference import AtBothEnds, Side, compared, generalizes
@@ -135,6 +135,7 @@ class Place:
         scale: What values are multiplied by where they are shown.
         questions, clusters: Of the benchmarks together.
         kind: What a cluster is.
+        fingerprints: Of the benchmarks' questions: two benchmarks may differ only in them.
     """
 
     benchmarks: tuple[tuple[str, str], ...]
@@ -145,6 +146,7 @@ class Place:
     questions: int = 0
     clusters: int = 0
     kind: str = "question"
+    fingerprints: tuple[str, ...] = ()
 
     @property
     def suite(self) -> bool:
@@ -197,25 +199,31 @@ class BoardVerdict:
         return dict(plain(asdict(self.place) | {"outcome": self.outcome, "best": best} | known | pairs))
 
 
-def matrix_verdicts(board: Matrix, figures: Mapping[str, Figures], definitions: Mapping[str, Mapping[str, Any]]) -> list[BoardVerdict]:
+def matrix_verdicts(
+    board: Matrix, figures: Mapping[str, Figures], definitions: Mapping[str, Mapping[str, Any]], names: Mapping[str, str] | None = None
+) -> list[BoardVerdict]:
     """Return the verdict on each benchmark of a matrix, in its order; before them that on all together, if they have one metric.
 
     Args:
         board: With its cells and costs.
         figures: By the column's key, those that the cells were made of.
         definitions: Of metrics by id.
+        names: What metrics are called, by id; None: as short as tells those of this matrix apart.
     """
+    names = names or labels([column.metric for column in board.columns if column.metric is not None])
     columns = [column for column in board.columns if column.metric is not None and column.ranked and column.key in figures]
-    verdicts = [_column(board, column, figures[column.key], definitions) for column in columns]
+    verdicts = [_column(board, column, figures[column.key], definitions, names) for column in columns]
     if len(columns) == len(board.columns) > 1 and len({(kind_of(column), column.higher_is_better) for column in columns}) == 1:
-        verdicts.insert(0, _suite(board, figures, definitions))
+        verdicts.insert(0, _suite(board, figures, definitions, names))
     return verdicts
 
 
-def _column(board: Matrix, column: Column, figures: Figures, definitions: Mapping[str, Mapping[str, Any]]) -> BoardVerdict:
+def _column(
+    board: Matrix, column: Column, figures: Figures, definitions: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]
+) -> BoardVerdict:
     cells = {row.name: board.cells[row.key, column.key] for row in board.rows if (row.key, column.key) in board.cells}
     entrants = [_entrant(name, cell, figures, board.costs.get(cell.run.run)) for name, cell in cells.items() if cell.run.kind != "control"]
-    verdict = decide(_place([column], figures={column.key: figures}, definitions=definitions), entrants, figures)
+    verdict = decide(_place([column], {column.key: figures}, definitions, names), entrants, figures)
     paired = None if verdict.best is None else cells[verdict.best.name].paired
     if verdict.best is None or paired is None or board.reference is None:
         return verdict
@@ -232,7 +240,9 @@ def _entrant(name: str, cell: Cell, figures: Figures, cost: Cost | None) -> Entr
     return Entrant(name, cell.value, cell.low, cell.high, cell.n, apart, cell.run.failed, cost, position)
 
 
-def _place(columns: Sequence[Column], figures: Mapping[str, Figures], definitions: Mapping[str, Mapping[str, Any]]) -> Place:
+def _place(
+    columns: Sequence[Column], figures: Mapping[str, Figures], definitions: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]
+) -> Place:
     """Return what several columns of one kind of metric are about together."""
     first = columns[0].metric or ""
     metrics = {column.metric for column in columns}
@@ -242,18 +252,14 @@ def _place(columns: Sequence[Column], figures: Mapping[str, Figures], definition
     return Place(
         tuple((column.first.dataset, column.first.setting) for column in columns),
         first if len(metrics) == 1 else None,
-        kind_of(columns[0]) if len(metrics) > 1 else metric_name(first),
+        kind_of(columns[0]) if len(metrics) > 1 else names[first],
         columns[0].higher_is_better,
         1.0 if known.get("unit") == "number" else 100.0,
         sum(figures[column.key].questions for column in columns),
         sum(item.count(figures[column.key].questions) for item, column in zip(sampled, columns, strict=True)),
         kinds.pop() if len(kinds) == 1 else "cluster",
+        tuple(column.first.dataset_fingerprint for column in columns),
     )
-
-
-def metric_name(metric: str) -> str:
-    """Return a metric's id without its version, as tables head a column."""
-    return metric.partition("#")[0]
 
 
 def decide(place: Place, entrants: Sequence[Entrant], figures: Figures) -> BoardVerdict:
@@ -329,9 +335,11 @@ def cost_ratio(ours: Cost | None, theirs: Cost | None) -> CostRatio | None:
     return None
 
 
-def _suite(board: Matrix, figures: Mapping[str, Figures], definitions: Mapping[str, Mapping[str, Any]]) -> BoardVerdict:
+def _suite(
+    board: Matrix, figures: Mapping[str, Figures], definitions: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]
+) -> BoardVerdict:
     """Return the verdict over all benchmarks: of the methods that are ranked on each."""
-    place = _place(board.columns, figures, definitions)
+    place = _place(board.columns, figures, definitions, names)
     labels: set[str] = set()
     able: list[tuple[System, Entrant]] = []
     left_out: dict[str, str] = {}
@@ -366,7 +374,7 @@ def _suite(board: Matrix, figures: Mapping[str, Figures], definitions: Mapping[s
     corrected, levels = _of_all_pairs(p, len(able))
     few = len(labels) < FEWEST_CLUSTERS
 
-    def names(mask: Mask) -> tuple[str, ...]:
+    def named(mask: Mask) -> tuple[str, ...]:
         return tuple(item.name for (_, item), kept in zip(others, mask, strict=True) if kept)
 
     behind = corrected <= ALPHA
@@ -374,9 +382,9 @@ def _suite(board: Matrix, figures: Mapping[str, Figures], definitions: Mapping[s
     verdict = BoardVerdict(
         place,
         best,
-        names(~behind & ~lacking),
-        names(~behind & lacking),
-        names(behind),
+        named(~behind & ~lacking),
+        named(~behind & lacking),
+        named(behind),
         left_out,
         _pooled_against(board, figures, (base, best), others[0], float(corrected[0]), float(levels[0]), len(labels)),
     )
@@ -425,7 +433,7 @@ def _sides(figures: Figures, column: Column, one: System, other: System) -> tupl
     return first, second
 
 
-def verdicts(store: Store, experiment: str) -> list[BoardVerdict]:
+def verdicts(store: Store, experiment: str, *, metrics: Collection[str] | None = None, reference: str | None = None) -> list[BoardVerdict]:
     """Return the verdicts of an experiment on every metric that it shows; all seeds of a method are one entrant.
 
     First come those by the main metric of each benchmark (`main_metric`), the suite before its benchmarks; then those by
@@ -434,6 +442,8 @@ def verdicts(store: Store, experiment: str) -> list[BoardVerdict]:
     Args:
         store: Where to read.
         experiment: Its name.
+        metrics: Ids of the metrics that count; None: all that the experiment shows.
+        reference: Name of the method to compare with; None: the experiment's.
     """
     stored = queries.experiment(store, experiment)
     definitions, data, declared = queries.definitions(store), queries.datasets(store), primary_of(stored)
@@ -449,14 +459,14 @@ def verdicts(store: Store, experiment: str) -> list[BoardVerdict]:
             if what := list(dict.fromkeys(item for run in members for item in broken.get(run.run, ()))):
                 broken[first] = what
     folded = [folded_runs(runs) for runs in every]
-    metrics = [_shown(runs, scored) for runs in folded]
+    shown_on = [_shown(runs, scored, metrics) for runs in folded]
     mains = [
         main_metric(shown, data.get(runs[0].dataset_fingerprint, {}).get("card", {}).get("metrics", ()), declared)
-        for runs, shown in zip(folded, metrics, strict=True)
+        for runs, shown in zip(folded, shown_on, strict=True)
     ]
     tables = [list(enumerate(mains))]
-    for metric in dict.fromkeys(metric for shown in metrics for metric in shown):
-        tables.append([(at, metric) for at, shown in enumerate(metrics) if metric in shown and metric != mains[at]])
+    for metric in dict.fromkeys(metric for shown in shown_on for metric in shown):
+        tables.append([(at, metric) for at, shown in enumerate(shown_on) if metric in shown and metric != mains[at]])
     sets = [
         [
             Column(f"{at} {metric}", tuple(folded[at]), metric, bool(definitions.get(metric, {}).get("higher_is_better", True)))
@@ -478,20 +488,23 @@ def verdicts(store: Store, experiment: str) -> list[BoardVerdict]:
         for column in columns
     ]
     known, learned = figures(store, wanted), (cards(store), known_checkpoints(store))
-    results = []
+    results, base = [], reference or stored.reference
+    names = labels(list(dict.fromkeys(metric for shown in shown_on for metric in shown)))
     for columns in filter(None, sets):
         rows = systems({column.key: column.runs for column in columns}, *learned)
         cells = ranked_cells(columns, rows, known, cards=learned[0], known=learned[1], violations=broken)
-        base = next((row.name for row in rows if not row.control and stored.reference and is_called(row.name, stored.reference)), None)
-        whole = matrix(columns, rows, known, cells, costs=costs, reference=base)
-        results += [item for item in matrix_verdicts(whole, known, definitions) if not item.place.suite or len(columns) == len(folded)]
+        other = next((row.name for row in rows if not row.control and base and is_called(row.name, base)), None)
+        whole = matrix(columns, rows, known, cells, costs=costs, reference=other)
+        results += [
+            item for item in matrix_verdicts(whole, known, definitions, names) if not item.place.suite or len(columns) == len(folded)
+        ]
     return results
 
 
-def _shown(runs: Sequence[RunRow], scored: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the metrics that an experiment shows of runs and that any of them has values of."""
+def _shown(runs: Sequence[RunRow], scored: Mapping[str, Sequence[str]], metrics: Collection[str] | None) -> list[str]:
+    """Return the metrics that are chosen, or that an experiment shows of runs, if any of them has values."""
     there = dict.fromkeys(metric for run in runs for metric in scored.get(run.run, ()))
-    named = dict.fromkeys(metric for run in runs for metric in run.metrics or there)
+    named = dict.fromkeys(metrics) if metrics is not None else dict.fromkeys(metric for run in runs for metric in run.metrics or there)
     return [metric for metric in named if metric in there]
 
 
@@ -504,5 +517,5 @@ def main_metric(metrics: Sequence[str], official: Sequence[str], primary: Primar
         primary: What the experiment declares.
     """
     declared = None if primary is None else primary.of(tuple(metrics))
-    own = (metric for metric in metrics if official and official[0] in (metric, metric_name(metric)))
+    own = (metric for metric in metrics if official and official[0] in (metric, metric.partition("#")[0]))
     return declared or next(own, None) or next(iter(metrics), None)

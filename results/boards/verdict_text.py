@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from benchmarks.core.errors import counted
+from results.boards.board import Board
 from results.boards.tables import plus_minus
 from results.boards.verdict import Against, BoardVerdict, Place
 from results.store.variants import without_options
@@ -33,10 +34,16 @@ class Headline:
 
 def headlines(verdicts: Sequence[BoardVerdict]) -> list[Headline]:
     """Group verdicts by what they are about, in their order."""
-    groups: dict[tuple[tuple[str, str], ...], list[BoardVerdict]] = {}
+    groups: dict[object, list[BoardVerdict]] = {}
     for verdict in verdicts:
-        groups.setdefault(verdict.place.benchmarks, []).append(verdict)
+        groups.setdefault((verdict.place.benchmarks, verdict.place.fingerprints), []).append(verdict)
     return [Headline(main, tuple(others)) for main, *others in groups.values()]
+
+
+def headline_of(board: Board, known: Sequence[Headline]) -> Headline | None:
+    """Return the headline of one board; None if nothing is scored on it."""
+    about = ((board.dataset, board.setting),), (board.dataset_fingerprint,)
+    return next((item for item in known if (item.main.place.benchmarks, item.main.place.fingerprints) == about), None)
 
 
 def text(parts: Iterable[Part]) -> str:

@@ -135,16 +135,25 @@ def as_page(name: str, title: str) -> Callable[[Callable[[Source], None]], Calla
     return decorate
 
 
+FILL = (
+    "Each of these commands fills it: the demo (minutes, no GPU, no keys), an experiment of yours, which `ragmeter init` "
+    "writes for your data, or predictions of another system. Then reload this page."
+)
+FILLING = (
+    "ragmeter demo",
+    "ragmeter init FOLDER",
+    "ragmeter run EXPERIMENT.yaml",
+    "ragmeter submit template",
+    "ragmeter leaderboard --store FOLDER",
+)
+"""What an empty page tells to type; the last command shows another store."""
+
+
 def without_store(at: Source) -> bool:
     """Say so where there is no store, and what to do."""
     if at.stamp:
         return False
-    tell(
-        "No results here yet",
-        f"The folder {at.folder} holds no store. Run the demo (minutes, no GPU, no keys), then reload this page; "
-        "or point the server at another folder.",
-        ("ragmeter demo", "ragmeter leaderboard --store FOLDER"),
-    )
+    tell("No results here yet", f"The folder {at.folder} holds no store. {FILL}", FILLING)
     return True
 
 
@@ -230,7 +239,7 @@ def experiment_of(at: Source) -> str | None:
 
 def _experiments(at: Source) -> tuple[list[str], str]:
     """Return what can be chosen, and what pages open with."""
-    return [*(row.name for row in read.experiments(at)), ALL_RUNS], read.opens_with(at) or ALL_RUNS
+    return [*read.ordered_experiments(at), ALL_RUNS], read.opens_with(at) or ALL_RUNS
 
 
 def experiment_box(at: Source) -> str | None:
@@ -249,11 +258,7 @@ def nothing(at: Source) -> bool:
     if without_store(at):
         return True
     if not read.has_runs(at):
-        tell(
-            "The store is empty",
-            f"{at.folder} has no runs yet. Run the demo, or an experiment of your own.",
-            ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"),
-        )
+        tell("The store is empty", f"{at.folder} has no runs yet. {FILL}", FILLING)
         return True
     return False
 

@@ -195,7 +195,10 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentRow:
-    """A stored experiment; `source` is the YAML text it was run from, `finished` how many of its runs have ended well."""
+    """A stored experiment; `source` is the YAML text it was run from, `finished` how many of its runs have ended well.
+
+    `answered` are the questions of these, each counted once per method and benchmark.
+    """
 
     name: str
     source: str
@@ -206,6 +209,7 @@ class ExperimentRow:
     updated_at: datetime
     runs: int
     finished: int
+    answered: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +346,9 @@ def experiments(store: Store) -> list[ExperimentRow]:
     """Stored experiments, newest first."""
     rows = store.database.rows("""SELECT name, source, path, profile, reference, question_limit, updated_at,
                (SELECT count(*) FROM experiment_runs m WHERE m.experiment = e.name),
-               (SELECT count(*) FROM experiment_runs m JOIN runs r USING (run) WHERE m.experiment = e.name AND r.status = 'finished')
+               (SELECT count(*) FROM experiment_runs m JOIN runs r USING (run) WHERE m.experiment = e.name AND r.status = 'finished'),
+               (SELECT CAST(coalesce(sum(r.questions), 0) AS BIGINT) FROM experiment_runs m JOIN runs r USING (run)
+                WHERE m.experiment = e.name AND r.status = 'finished')
                FROM experiments e ORDER BY updated_at DESC""")
     return [ExperimentRow(*row) for row in rows]
 

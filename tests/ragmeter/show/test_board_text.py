@@ -74,6 +74,12 @@ def test_long_name_is_broken_only_if_the_table_does_not_fit(board: Board) -> Non
 
 def test_rows_are_sorted_by_the_main_metric_controls_last_and_the_direction_is_marked(board: Board) -> None:
     (metric,) = board.metrics
+
+    def worth(row: Row, value: float) -> Row:
+        cell = row.cells[metric]
+        return replace(row, cells={metric: replace(cell, estimate=replace(cell.estimate, value=value))})
+
+    board = replace(board, rows=tuple(worth(row, number / 10) for number, row in enumerate(board.rows)))
     lower = replace(board, lower_is_better=frozenset(board.metrics))
     up, down = ([row for row in sorted_rows(each, metric) if not row.control] for each in (board, lower))
     values = [row.cells[metric].estimate.value for row in up]

@@ -31,7 +31,8 @@ from results.boards.budget import Axis, budget_curves, quality_budget, read_in_f
 from results.boards.health import health_text
 from results.boards.style import style_gaps
 from results.boards.tables import plain
-from results.boards.verdict import BoardVerdict, verdicts
+from results.boards.verdict import BoardVerdict
+from results.boards.verdict_of import verdicts
 from results.judging.battles import battle_boards
 from results.statistics.places import Band
 from results.store import queries

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.core.errors import counted
 from leaderboard.elements.nodes import Node, el
 from results.boards.matrix import Matrix
 from results.boards.verdict import BoardVerdict
@@ -18,7 +17,7 @@ def first_line(verdicts: Sequence[BoardVerdict]) -> Node | None:
     main, *others = headlines(verdicts)
     where = not main.main.place.suite and bool(others)
     below = [el("p", *_parts(headline_parts(other, where=True))) for other in others]
-    unfolded = el("details", el("summary", counted(len(below), "benchmark")), *below) if below else None
+    unfolded = el("details", el("summary", f"{len(below):,} benchmark{'s' * (len(below) != 1)}"), *below) if below else None
     return el("div", el("p", *_parts(headline_parts(main, where=where)), cls="verdict"), unfolded, cls="stack")
 
 
@@ -38,6 +37,7 @@ def facts(board: Matrix) -> list[str]:
     clusters = sum(board.sampled[key].count(board.questions[key]) for key in data.values())
     kinds = {board.sampled[key].kind for key in data.values()}
     kind = kinds.pop() if len(kinds) == 1 else "cluster"
-    whole = [counted(questions, "question") + ("" if clusters == questions else f" in {counted(clusters, kind)}")] if data else []
+    within = "" if clusters == questions else f" in {clusters:,} {kind}{'s' * (clusters != 1)}"
+    whole = [f"{questions:,} question{'s' * (questions != 1)}{within}"] if data else []
     updated = max((row.last for row in board.rows), default=None)
     return whole + ([f"updated {updated:%Y-%m-%d %H:%M} UTC"] if updated is not None else [])

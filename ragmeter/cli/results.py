@@ -68,7 +68,7 @@ def table(
     from results.boards import published
     from results.boards.board import boards
     from results.boards.tables import plain
-    from results.boards.verdict import verdicts
+    from results.boards.verdict_of import verdicts
     from results.store import queries
 
     if form not in FORMATS:

@@ -218,7 +218,7 @@ def run_and_show(experiment: Experiment, how: How, common: Common, *, wide: bool
     from ragmeter.show.board_text import show_battles, show_board, show_verdict
     from results.boards.board import boards
     from results.boards.names import base_name, first_name
-    from results.boards.verdict import verdicts
+    from results.boards.verdict_of import verdicts
     from results.boards.verdict_text import headline_of, headlines
     from results.judging.battles import battle_boards
     from results.store import queries

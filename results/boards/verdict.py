@@ -2,24 +2,22 @@
 
 Every place that states a result renders this object with `verdict_text.py`: the first line of pages and reports, the
 terminal, the JSON exports and the gate's comment. A verdict is computed from the figures of a matrix (`matrix.py`), so it
-agrees with its ranks: all pairs of methods are tested together (Holm). Over several benchmarks the best method is that
-with the highest mean, each benchmark weighing the same, and differences are pooled (`results.statistics.pooled`).
+agrees with its ranks: all pairs of methods are tested together (Holm). `verdict_of.py` reads all of an experiment. Over
+several benchmarks the best method is that with the highest mean, each benchmark weighing the same, and differences are
+pooled (`results.statistics.pooled`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from results.boards.board import folded_costs, folded_runs, groups, series_of
-from results.boards.matrix import Cell, Column, Matrix, kind_of, matrix, ranked_cells, stratum
-from results.boards.names import is_called
-from results.boards.primary import Primary, primary_of
-from results.boards.systems import Figures, System, Wanted, figures, scored_metrics, systems
+from results.boards.matrix import Cell, Column, Matrix, kind_of, stratum
+from results.boards.systems import Figures, System
 from results.boards.tables import labels, plain
 from results.boards.unread import range_of_metric
 from results.statistics.core import LEVEL, Floats
@@ -30,12 +28,7 @@ from results.statistics.places import Standing, bands
 from results.statistics.planning import seeds_needed
 from results.statistics.pooled import pooled
 from results.statistics.tested import FEWEST_CLUSTERS, Mask
-from results.store import queries
-from results.store.checkpoints import known_checkpoints
-from results.store.invariants import violations
-from results.store.provenance import cards
-from results.store.queries import Cost, RunRow
-from results.store.store import Store
+from results.store.queries import Cost
 
 ALPHA = 1 - LEVEL
 Outcome = Literal["best", "tied", "insufficient_data", "single", "none"]
@@ -431,91 +424,3 @@ def _pooled_against(
 def _sides(figures: Figures, column: Column, one: System, other: System) -> tuple[Side, Side]:
     first, second = (figures.sides[figures.runs[row.runs[column.key].run]] for row in (one, other))
     return first, second
-
-
-def verdicts(store: Store, experiment: str, *, metrics: Collection[str] | None = None, reference: str | None = None) -> list[BoardVerdict]:
-    """Return the verdicts of an experiment on every metric that it shows; all seeds of a method are one entrant.
-
-    First come those by the main metric of each benchmark (`main_metric`), the suite before its benchmarks; then those by
-    each other metric, in the experiment's order.
-
-    Args:
-        store: Where to read.
-        experiment: Its name.
-        metrics: Ids of the metrics that count; None: all that the experiment shows.
-        reference: Name of the method to compare with; None: the experiment's.
-    """
-    stored = queries.experiment(store, experiment)
-    definitions, data, declared = queries.definitions(store), queries.datasets(store), primary_of(stored)
-    every = groups(queries.runs(store, experiment))
-    ids = [run.run for runs in every for run in runs]
-    scored = scored_metrics(store, ids)
-    costs, broken = queries.costs(store, ids), dict(violations(store, ids))
-    series: dict[str, tuple[str, ...]] = {}
-    for runs in every:
-        costs |= folded_costs(costs, runs)
-        for first, members in series_of(runs).items():
-            series[first] = tuple(run.run for run in members)
-            if what := list(dict.fromkeys(item for run in members for item in broken.get(run.run, ()))):
-                broken[first] = what
-    folded = [folded_runs(runs) for runs in every]
-    shown_on = [_shown(runs, scored, metrics) for runs in folded]
-    mains = [
-        main_metric(shown, data.get(runs[0].dataset_fingerprint, {}).get("card", {}).get("metrics", ()), declared)
-        for runs, shown in zip(folded, shown_on, strict=True)
-    ]
-    tables = [list(enumerate(mains))]
-    for metric in dict.fromkeys(metric for shown in shown_on for metric in shown):
-        tables.append([(at, metric) for at, shown in enumerate(shown_on) if metric in shown and metric != mains[at]])
-    sets = [
-        [
-            Column(f"{at} {metric}", tuple(folded[at]), metric, bool(definitions.get(metric, {}).get("higher_is_better", True)))
-            for at, metric in table
-            if metric is not None
-        ]
-        for table in tables
-    ]
-    wanted = [
-        Wanted(
-            column.key,
-            column.first.dataset_fingerprint,
-            tuple(run.run for run in column.runs),
-            str(column.metric),
-            series,
-            frozenset(run.experiment for run in column.runs),
-        )
-        for columns in sets
-        for column in columns
-    ]
-    known, learned = figures(store, wanted), (cards(store), known_checkpoints(store))
-    results, base = [], reference or stored.reference
-    names = labels(list(dict.fromkeys(metric for shown in shown_on for metric in shown)))
-    for columns in filter(None, sets):
-        rows = systems({column.key: column.runs for column in columns}, *learned)
-        cells = ranked_cells(columns, rows, known, cards=learned[0], known=learned[1], violations=broken)
-        other = next((row.name for row in rows if not row.control and base and is_called(row.name, base)), None)
-        whole = matrix(columns, rows, known, cells, costs=costs, reference=other)
-        results += [
-            item for item in matrix_verdicts(whole, known, definitions, names) if not item.place.suite or len(columns) == len(folded)
-        ]
-    return results
-
-
-def _shown(runs: Sequence[RunRow], scored: Mapping[str, Sequence[str]], metrics: Collection[str] | None) -> list[str]:
-    """Return the metrics that are chosen, or that an experiment shows of runs, if any of them has values."""
-    there = dict.fromkeys(metric for run in runs for metric in scored.get(run.run, ()))
-    named = dict.fromkeys(metrics) if metrics is not None else dict.fromkeys(metric for run in runs for metric in run.metrics or there)
-    return [metric for metric in named if metric in there]
-
-
-def main_metric(metrics: Sequence[str], official: Sequence[str], primary: Primary | None) -> str | None:
-    """Return the metric that decides: the experiment's primary one, else the dataset's own, else the first; None without metrics.
-
-    Args:
-        metrics: Ids, in the experiment's order.
-        official: The dataset's metrics, without versions, the main one first.
-        primary: What the experiment declares.
-    """
-    declared = None if primary is None else primary.of(tuple(metrics))
-    own = (metric for metric in metrics if official and official[0] in (metric, metric.partition("#")[0]))
-    return declared or next(own, None) or next(iter(metrics), None)

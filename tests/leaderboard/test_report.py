@@ -27,6 +27,7 @@ from leaderboard.views.budget import pareto_chart
 from ragmeter.cli import main
 from results.boards.board import Board, boards
 from results.boards.budget import quality_budget
+from results.boards.verdict_of import verdicts
 from results.store import queries
 from results.store.store import Store
 
@@ -125,6 +126,7 @@ def test_what_is_embedded_is_the_board(html: str, filled: Path, synthetic: Modul
     store, document = Store(filled), json.loads(Elements(html).blocks["script application/json"])["board"]
     assert (document["format"], document["version"]) == ("ragmeter-board", 2)
     assert document["generated"] == "2026-01-02T03:04:05+00:00"
+    assert document["verdicts"] == [verdict.to_json() for verdict in verdicts(store, synthetic.EXPERIMENT)]
     assert document["boards"] == [json.loads(json.dumps(board.to_json())) for board in boards(store, synthetic.EXPERIMENT)]
     assert set(document["metrics"]) == set(document["boards"][0]["metrics"])
     assert document["metrics"][F1]["definition"] == queries.definitions(store)[F1]["definition"]
@@ -274,7 +276,7 @@ def test_the_report_has_the_matrix_with_every_cell_and_a_table_for_every_judge_a
     name = queries.experiments(store)[0].name
     text = report(store, name, NOW)
     data = json.loads(re.search(r'<script type="application/json" id="report">(.*?)</script>', text, re.DOTALL)[1])
-    response = " ".join(text for part in parts(data["parts"][1][6][0], "text") for text in part[2] if isinstance(text, str))
+    response = " ".join(text for part in parts(data["parts"][2][6][0], "text") for text in part[2] if isinstance(text, str))
     document = data["board"]
     assert document["matrix"]
     scored = {(item["dataset"], item["setting"]) for item in document["matrix"] if item["source"] == "measured"}

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ragmeter.show.board_text import NOTES, show_board, sorted_rows
 from results.boards.board import Board, Row, boards
-from results.boards.verdict import verdicts
+from results.boards.verdict_of import verdicts
 from results.boards.verdict_text import headlines
 from results.store.store import Store
 

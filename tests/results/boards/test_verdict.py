@@ -17,7 +17,8 @@ from results.boards.board import boards
 from results.boards.primary import Primary
 from results.boards.systems import Figures
 from results.boards.unread import range_of_metric
-from results.boards.verdict import BoardVerdict, CostRatio, Entrant, Place, cost_ratio, decide, main_metric, verdicts
+from results.boards.verdict import BoardVerdict, CostRatio, Entrant, Place, cost_ratio, decide
+from results.boards.verdict_of import main_metric, verdicts
 from results.statistics.difference import Side, all_pairs, means, p_at_both_ends
 from results.statistics.intervals import difference
 from results.store.queries import Cost

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.resources
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import streamlit as st
@@ -31,8 +32,11 @@ from leaderboard.matrix.rows import (
 from leaderboard.matrix.table import CORRECTIONS
 from leaderboard.read import Source
 from leaderboard.state import Miss
+from leaderboard.views.run import Sightings, live
 from results.boards.matrix import Correction
-from results.store.queries import RunRow, UserError
+from results.store.database import now
+from results.store.queries import RunRow, UserError, running
+from results.store.store import Store
 
 _PREFIX = "bar-"
 STYLE = (
@@ -574,15 +578,39 @@ def _shortened(text: str) -> str:
 _REFRESH_S = 15.0
 
 
+@st.cache_resource(show_spinner=False)
+def _sightings() -> Sightings:
+    return Sightings()
+
+
+def show_running(folder: str, key: str, among: Collection[str] | None = None) -> int:
+    """Draw the runs in progress, as the store has them now; returns how many there are.
+
+    Args:
+        folder: Of the store.
+        key: Unique within the page.
+        among: Runs that are shown; None: all.
+    """
+    every = running(Store(Path(folder)))
+    speeds = _sightings().look(every, now())
+    shown = [run for run in every if among is None or run.run in among]
+    if shown:
+        show(live(shown, speeds), key)
+    return len(shown)
+
+
 def refresh_while_running(at: Source, runs: Iterable[RunRow]) -> None:
-    """Look from time to time whether the store has changed, while any of these runs is in progress."""
-    if not any(run.status == "running" for run in runs):
+    """Draw how far these runs are, and draw the page again if the store has changed, while any of them is in progress."""
+    active = {run.run for run in runs if run.status == "running"}
+    if not active:
         return
+    show(el("h2", "Running now", cls="section"), "live-title")
 
     @st.fragment(run_every=_REFRESH_S)
     def watch() -> None:
         if read.source() != at:
             st.rerun()
+        show_running(at.folder, "live", active)
 
     watch()
 

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from leaderboard.elements.nodes import Node, el
 from results.boards.matrix import Matrix
 from results.boards.verdict import BoardVerdict
-from results.boards.verdict_text import Headline, Part, headline_parts, headlines
+from results.boards.verdict_text import Headline, Part, headline_parts, headlines, place_names
 
 
 def first_line(verdicts: Sequence[BoardVerdict]) -> Node | None:
     """Return the verdict of a suite, or of its first benchmark; those of the others unfold below. None without any."""
     if not verdicts:
         return None
-    main, *others = headlines(verdicts)
-    where = not main.main.place.suite and bool(others)
-    below = [el("p", *_parts(headline_parts(other, where=True))) for other in others]
+    main, *others = known = headlines(verdicts)
+    first, *names = place_names(known)
+    where = first if others and not main.main.place.suite else ""
+    below = [el("p", *_parts(headline_parts(other, where=name))) for other, name in zip(others, names, strict=True)]
     unfolded = el("details", el("summary", f"{len(below):,} benchmark{'s' * (len(below) != 1)}"), *below) if below else None
     return el("div", el("p", *_parts(headline_parts(main, where=where)), cls="verdict"), unfolded, cls="stack")
 

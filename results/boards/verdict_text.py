@@ -51,21 +51,24 @@ def text(parts: Iterable[Part]) -> str:
     return "".join(part.text for part in parts)
 
 
-def place_name(place: Place, *, options: bool = False) -> str:
-    """Return the benchmark and its setting, or how many benchmarks there are.
+def place_names(known: Sequence[Headline]) -> list[str]:
+    """Return what each headline is about, as short as tells them apart: dataset and setting, or how many benchmarks."""
+    names = [_place_name(item.main.place) for item in known]
+    whole = [_place_name(item.main.place, options=True) for item in known]
+    names = [full if names.count(name) > 1 else name for name, full in zip(names, whole, strict=True)]
+    prints = [",".join(item[:6] for item in each.main.place.fingerprints) for each in known]
+    return [f"{name} ({print_})" if names.count(name) > 1 else name for name, print_ in zip(names, prints, strict=True)]
 
-    Args:
-        place: What is named.
-        options: Whether the dataset's options belong to its name, for example as two datasets differ only in them.
-    """
+
+def _place_name(place: Place, *, options: bool = False) -> str:
     if place.suite:
         return f"Mean over {counted(len(place.benchmarks), 'benchmark')}"
     dataset, setting = place.benchmarks[0]
     return f"{dataset if options else without_options(dataset)}, {setting}"
 
 
-def headline_parts(headline: Headline, *, where: bool = False) -> tuple[Part, ...]:
-    """Return the verdict by the main metric, and what the other metrics say in one more sentence."""
+def headline_parts(headline: Headline, *, where: str = "") -> tuple[Part, ...]:
+    """Return the verdict by the main metric, and what the other metrics say in one more sentence; see `verdict_parts`."""
     main = verdict_parts(headline.main, where=where)
     best: dict[str, list[str]] = {}
     undecided: list[str] = []
@@ -83,14 +86,15 @@ def headline_parts(headline: Headline, *, where: bool = False) -> tuple[Part, ..
     return (*main, Part(" Other metrics: "), *joined, Part("."))
 
 
-def verdict_parts(verdict: BoardVerdict, *, where: bool = False) -> tuple[Part, ...]:
+def verdict_parts(verdict: BoardVerdict, *, where: str = "") -> tuple[Part, ...]:
     """Return a verdict as sentences.
 
     Args:
         verdict: What is rendered.
-        where: Whether they begin with the benchmark's name.
+        where: What they begin with, for example one of `place_names`; a suite always says how many benchmarks it has.
     """
-    parts = [Part(f"{place_name(verdict.place)}: ")] if where or verdict.place.suite else []
+    where = where or (_place_name(verdict.place) if verdict.place.suite else "")
+    parts = [Part(f"{where}: ")] if where else []
     parts += _claim(verdict)
     parts += _difference(verdict)
     if verdict.best is not None and verdict.outcome != "single":
@@ -101,7 +105,7 @@ def verdict_parts(verdict: BoardVerdict, *, where: bool = False) -> tuple[Part, 
     return (*parts, *_left_out(verdict.left_out))
 
 
-def verdict_text(verdict: BoardVerdict, *, where: bool = False) -> str:
+def verdict_text(verdict: BoardVerdict, *, where: str = "") -> str:
     """Return `verdict_parts` as plain text."""
     return text(verdict_parts(verdict, where=where))
 

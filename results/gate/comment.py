@@ -103,7 +103,8 @@ def _verdict(store: Store, decided: Gate | ManyGates, baseline: str, candidate: 
     if gate.baseline.run == gate.candidate.run:
         return []
     named = {candidate: gate.members.get("candidate", (gate.candidate,)), baseline: gate.members.get("baseline", (gate.baseline,))}
-    parts = verdict_parts(runs_verdict(store, named, verdict.metric), where=len(decided.gates) > 1)
+    where = gate.place if len(decided.gates) > 1 else ""
+    parts = verdict_parts(runs_verdict(store, named, verdict.metric), where=where)
     shown = (f"**{markdown_text(part.text)}**" if part.kind == "method" else _spaced(part.text) for part in parts)
     return ["".join(shown), ""]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from results.boards.verdict import Against, BoardVerdict, CostRatio, Entrant, Needed, Place
-from results.boards.verdict_text import Headline, headline_parts, headlines, text, verdict_parts, verdict_text
+from results.boards.verdict_text import Headline, headline_parts, headlines, place_names, text, verdict_parts, verdict_text
 
 F1 = Place((("hotpotqa:dev", "distractor"),), "f1#v1", "f1", questions=500, clusters=500)
 EM = replace(F1, metric="em#v1", name="em")
@@ -68,7 +68,7 @@ def test_reference_is_stated_unless_the_next_method_is_the_reference_with_the_sa
 
 
 def test_benchmark_is_named_where_asked_and_a_suite_always() -> None:
-    assert verdict_text(CLEAR, where=True).startswith("hotpotqa:dev, distractor: ")
+    assert verdict_text(CLEAR, where="main: distractor").startswith("main: distractor: gpr is best")
     suite = replace(CLEAR, place=replace(F1, benchmarks=(("a", "full"), ("b", "full"))))
     assert verdict_text(suite).startswith("Mean over 2 benchmarks: ")
 
@@ -91,3 +91,12 @@ def test_headline_states_what_other_metrics_say() -> None:
     assert "no single best method on recall@5" in sentence
     assert headline_parts(Headline(CLEAR)) == verdict_parts(CLEAR)
     assert len(headlines([CLEAR, replace(CLEAR, place=replace(F1, benchmarks=(("other", "full"),)))])) == 2
+
+
+def test_names_of_benchmarks_are_as_short_as_tells_them_apart() -> None:
+    def about(dataset: str, print_: str) -> Headline:
+        return Headline(replace(CLEAR, place=replace(F1, benchmarks=((dataset, "full"),), fingerprints=(print_,))))
+
+    assert place_names([about("a:test(seed=1)", "x"), about("b:test(seed=1)", "y")]) == ["a:test, full", "b:test, full"]
+    assert place_names([about("a:test(seed=1)", "x"), about("a:test(seed=2)", "y")]) == ["a:test(seed=1), full", "a:test(seed=2), full"]
+    assert place_names([about("a:test", "x1"), about("a:test", "y2")]) == ["a:test, full (x1)", "a:test, full (y2)"]

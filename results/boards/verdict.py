@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from benchmarks.core.errors import counted
 from results.boards.matrix import Cell, Column, Matrix, kind_of, stratum
 from results.boards.systems import Figures, System
 from results.boards.tables import labels, plain
@@ -222,8 +223,10 @@ def _column(
         return verdict
     theirs = next((item for item in entrants if item.name == board.reference), None)
     ratio = None if theirs is None else cost_ratio(verdict.best.cost, theirs.cost)
-    numbers = (paired.value, paired.low, paired.high, paired.corrected, paired.n)
-    against = Against(board.reference, *numbers, insufficient_data=paired.insufficient_data, generalizes=paired.generalizes, cost=ratio)
+    clusters = 0 if theirs is None else int(figures.pairs.clusters[verdict.best.position, theirs.position])
+    numbers = (paired.value, paired.low, paired.high, paired.corrected, paired.n, clusters)
+    why = paired.insufficient_data or too_few(clusters, verdict.place.kind, paired.corrected)
+    against = Against(board.reference, *numbers, insufficient_data=why, generalizes=paired.generalizes, cost=ratio)
     return replace(verdict, reference=against)
 
 
@@ -277,10 +280,14 @@ def decide(place: Place, entrants: Sequence[Entrant], figures: Figures) -> Board
         return BoardVerdict(place, left_out=left_out | {able[row].name: "each is behind another, on different questions" for row in order})
     others.sort(key=lambda row: -sign * round(able[row].value, 12))
 
-    def names(*wanted: Standing) -> tuple[str, ...]:
-        return tuple(able[row].name for row in others if standings[row] in wanted)
-
     best = able[first]
+    # Equal values of too few clusters are no evidence of a tie.
+    known = {row: float(figures.pairs.clusters[best.position, able[row].position]) >= FEWEST_CLUSTERS for row in others}
+    stands = {row: Standing.UNTESTED if standings[row] is Standing.BEST and not known[row] else standings[row] for row in others}
+
+    def names(*wanted: Standing) -> tuple[str, ...]:
+        return tuple(able[row].name for row in others if stands[row] in wanted)
+
     nearest = _against(place, best, able[others[0]], figures, *_corrected(figures, at, first, others[0])) if others else None
     return BoardVerdict(
         place, best, names(Standing.BEST, Standing.NO_DIFFERENCE), names(Standing.UNTESTED), names(Standing.BEHIND), left_out, nearest
@@ -304,8 +311,7 @@ def _against(place: Place, best: Entrant, other: Entrant, figures: Figures, p: f
     tested = compared([one], [two], clusters=figures.sampled.labels, metric=range_of_metric(figures.definition))
     low, high = tested.interval(np.array([level]))
     value, n, clusters = float(tested.value[0]), int(tested.n[0]), int(tested.clusters[0])
-    few = f"{clusters} {place.kind}{'s' * (clusters != 1)}, fewer than {FEWEST_CLUSTERS}" if clusters < FEWEST_CLUSTERS else ""
-    why = str(tested.insufficient_data(f"{place.kind}s")[0]) or ("" if p <= ALPHA else few)
+    why = str(tested.insufficient_data(f"{place.kind}s")[0]) or too_few(clusters, place.kind, p)
     needed = None
     if not why and not p <= ALPHA and round(value, 12) and not math.isnan(float(tested.detectable()[0])):
         pilot = tested.plain if isinstance(tested, AtBothEnds) else tested
@@ -315,6 +321,11 @@ def _against(place: Place, best: Entrant, other: Entrant, figures: Figures, p: f
     holds = generalizes(one, two, judged=figures.definition.get("judge") is not None)
     ratio = cost_ratio(best.cost, other.cost)
     return Against(other.name, value, float(low[0]), float(high[0]), p, n, clusters, why, holds, ratio, needed)
+
+
+def too_few(clusters: int, kind: str, p: float) -> str:
+    """Return why a difference that is not significant does not count as tested: fewer than ten clusters; empty if it does."""
+    return "" if clusters >= FEWEST_CLUSTERS or p <= ALPHA else f"{counted(clusters, kind)}, fewer than {FEWEST_CLUSTERS}"
 
 
 def cost_ratio(ours: Cost | None, theirs: Cost | None) -> CostRatio | None:
@@ -387,7 +398,9 @@ def _suite(
     against, theirs = line.pooled, next((item for _, item in others if item.name == board.reference), None)
     ratio = None if theirs is None else cost_ratio(best.cost, theirs.cost)
     numbers = (against.value, against.low, against.high, against.p_holm)
-    return replace(verdict, reference=Against(board.reference, *numbers, generalizes=line.generalizes, cost=ratio))
+    why = too_few(len(labels), "cluster", against.p_holm)
+    held = Against(board.reference, *numbers, clusters=len(labels), insufficient_data=why, generalizes=line.generalizes, cost=ratio)
+    return replace(verdict, reference=held)
 
 
 def _of_all_pairs(p: Floats, methods: int) -> tuple[Floats, Floats]:
@@ -414,8 +427,7 @@ def _pooled_against(
     sides = [_sides(figures[column.key], column, best[0], other[0]) for column in board.columns]
     judged = any(figures[column.key].definition.get("judge") is not None for column in board.columns)
     holds = "; ".join(dict.fromkeys(generalizes(one, two, judged=judged) for one, two in sides))
-    few = f"{clusters} clusters, fewer than {FEWEST_CLUSTERS}" if clusters < FEWEST_CLUSTERS and not p <= ALPHA else ""
-    why = "a benchmark has insufficient data" if math.isnan(p) else few
+    why = "a benchmark has insufficient data" if math.isnan(p) else too_few(clusters, "cluster", p)
     n = sum(int((~np.isnan(one.mean) & ~np.isnan(two.mean)).sum()) for one, two in sides)
     ratio = cost_ratio(best[1].cost, other[1].cost)
     return Against(other[1].name, result.value, result.low, result.high, p, n, clusters, why, holds, ratio)

@@ -144,7 +144,12 @@ def _difference(verdict: BoardVerdict) -> list[Part]:
         parts.append(Part("."))
         if next_.needed is not None:
             parts.append(Part(f" {_needed(next_, verdict.place)}."))
-    if reference is not None and (next_ is None or reference.name != next_.name or reference.significant != next_.significant):
+    lacking = verdict.outcome == "insufficient_data" and reference is not None and bool(reference.insufficient_data)
+    if (
+        reference is not None
+        and not lacking
+        and (next_ is None or reference.name != next_.name or reference.significant != next_.significant)
+    ):
         parts += [Part(" Difference from the reference, "), Part(reference.name, "method"), Part(": ")]
         parts += [*_against(reference, verdict.place), Part(".")]
     return parts

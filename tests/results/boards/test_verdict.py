@@ -128,6 +128,11 @@ def test_few_questions_are_insufficient_data(questions: int) -> None:
     assert verdict.next.needed is None
 
 
+def test_equal_values_of_few_questions_are_no_tie() -> None:
+    verdict = planted({"a": np.r_[1.0, 0.0, 1.0, 1.0], "b": np.r_[1.0, 1.0, 0.0, 1.0], "c": np.zeros(4)})
+    assert (verdict.outcome, verdict.equal, verdict.untested) == ("insufficient_data", (), ("b", "c"))
+
+
 def test_few_clusters_are_insufficient_data_however_many_questions_they_hold() -> None:
     sampled = Sampled("world", [f"w{number % 4}" for number in range(200)])
     verdict = planted({"a": answered(0.6), "b": answered(0.55, shift=3)}, sampled=sampled)

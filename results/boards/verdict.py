@@ -315,7 +315,7 @@ def _against(place: Place, best: Entrant, other: Entrant, figures: Figures, p: f
     needed = None
     if not why and not p <= ALPHA and round(value, 12) and not math.isnan(float(tested.detectable()[0])):
         pilot = tested.plain if isinstance(tested, AtBothEnds) else tested
-        count = clusters_needed(pilot, value, level=level)
+        count = clusters_needed(pilot, value, level=level, least=max(clusters, 2))
         questions = None if count is None else math.ceil(count * n / clusters)
         needed = Needed(count, questions, seeds_needed(pilot, (one, two), value, level=level))
     holds = generalizes(one, two, judged=figures.definition.get("judge") is not None)

@@ -30,11 +30,11 @@ from ragmeter.show.console import err
 from results.store.variants import without_options
 
 LOG_S = 60.0
-"""In a file there is a line of progress so often at most."""
+"""Minimum seconds between two progress lines in a log file."""
 _WIDE = 110
-"""From so many columns on the bar is long."""
+"""Minimum number of terminal columns for the long bar."""
 _NARROW = 72
-"""With fewer columns than this, a task that shows its pace has no bar."""
+"""Minimum number of terminal columns for the bar of a task that shows its pace."""
 _PACE = 25
 """Columns that speed, failures and cost take, with the gap before them."""
 _BESIDE = 1 + 13 + 7 + 7 + 5
@@ -100,7 +100,7 @@ class _Display:
         self._live.stop()
 
     def _log(self) -> None:
-        """In a file, say how far it is; called behind every report."""
+        """Write a progress line to the log file; called after every report."""
         if self._in_file and time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LOG_S
             shown = [

@@ -31,13 +31,14 @@ from results.store.variants import StyledRun
 
 _RUNNING = """
 WITH running AS (SELECT * FROM runs WHERE status = ?),
-     answered AS (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions
+     answered AS (SELECT run, count(*) AS done, count(failed) AS failed, sum(cost_usd) AS dollars
+                  FROM predictions LEFT JOIN usage USING (run, question)
                   WHERE run IN (SELECT run FROM running) GROUP BY run),
      named AS (SELECT run, first(experiment ORDER BY experiment) AS experiment,
                       first(method ORDER BY experiment) AS method
                FROM experiment_runs WHERE run IN (SELECT run FROM running) GROUP BY run)
 SELECT r.run, coalesce(n.experiment, '-'), coalesce(n.method, r.method), r.dataset, r.setting, r.seed, r.questions,
-       coalesce(a.done, 0), coalesce(a.failed, 0), r.started_at, r.updated_at
+       coalesce(a.done, 0), coalesce(a.failed, 0), r.started_at, r.updated_at, coalesce(a.dollars, 0)
 FROM running r LEFT JOIN answered a USING (run) LEFT JOIN named n USING (run) ORDER BY r.updated_at, r.run
 """
 _SAME_MOMENT = timedelta(seconds=1)
@@ -56,6 +57,7 @@ class Running:
         done, failed: Answered so far, and those among them that failed.
         started_at: When it was first started, UTC.
         resumed_at: When the present execution started, UTC; later than `started_at` where it was resumed.
+        dollars: What the answers so far cost; NaN if nobody knows what some call cost.
     """
 
     run: str
@@ -69,6 +71,7 @@ class Running:
     failed: int
     started_at: datetime
     resumed_at: datetime
+    dollars: float = 0.0
 
     @property
     def resumed(self) -> bool:
@@ -197,7 +200,10 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentRow:
-    """A stored experiment; `source` is the YAML text it was run from, `finished` how many of its runs have ended well."""
+    """A stored experiment; `source` is the YAML text it was run from, `finished` how many of its runs have ended well.
+
+    `answered` are the questions of these, each counted once per method and benchmark.
+    """
 
     name: str
     source: str
@@ -208,6 +214,7 @@ class ExperimentRow:
     updated_at: datetime
     runs: int
     finished: int
+    answered: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +369,9 @@ def experiments(store: Store) -> list[ExperimentRow]:
     """Stored experiments, newest first."""
     rows = store.database.rows("""SELECT name, source, path, profile, reference, question_limit, updated_at,
                (SELECT count(*) FROM experiment_runs m WHERE m.experiment = e.name),
-               (SELECT count(*) FROM experiment_runs m JOIN runs r USING (run) WHERE m.experiment = e.name AND r.status = 'finished')
+               (SELECT count(*) FROM experiment_runs m JOIN runs r USING (run) WHERE m.experiment = e.name AND r.status = 'finished'),
+               (SELECT CAST(coalesce(sum(r.questions), 0) AS BIGINT) FROM experiment_runs m JOIN runs r USING (run)
+                WHERE m.experiment = e.name AND r.status = 'finished')
                FROM experiments e ORDER BY updated_at DESC""")
     return [ExperimentRow(*row) for row in rows]
 

@@ -31,7 +31,7 @@ from results.boards.matrix import Cell, Column, matrix, ranked_cells
 from results.boards.names import is_called
 from results.boards.primary import primary_of
 from results.boards.published import Comparison, beside
-from results.boards.systems import COSTS, Figures, System, systems
+from results.boards.systems import COSTS, POSITIVE_CONTROL, Figures, System, systems
 from results.boards.tables import BRACKETS, latex_text, markdown_text, source_of, to_csv, to_latex, to_markdown
 from results.statistics.core import Estimate
 from results.statistics.places import SIGNS, Standing
@@ -200,8 +200,8 @@ def notes(shown: Shown, apart: str = "in brackets") -> list[str]:
 def _name_row(export: Export, row: System) -> str:
     if row.control:
         return f"{row.name} (control)"
-    reference = " (reference)" if row.name == export.shown.board.reference else ""
-    return row.name + reference
+    badge = POSITIVE_CONTROL if row.positive_control else "reference" if row.name == export.shown.board.reference else ""
+    return row.name + (f" ({badge})" if badge else "")
 
 
 def _heads(shown: Shown) -> list[str]:
@@ -322,7 +322,8 @@ def picture(export: Export) -> Drawing:
 
 
 def _row(shown: Shown, row: System, y: float, known: Mapping[str, Axis]) -> list[Drawing]:
-    badge = "control" if row.control else "reference" if row.name == shown.board.reference else ""
+    marks = {"control": row.control, POSITIVE_CONTROL: row.positive_control, "reference": row.name == shown.board.reference}
+    badge = next((name for name, holds in marks.items() if holds), "")
     parts = [_text("name", 12.0, y + 16, shorten_name(row.name, _NAMED), "start")]
     if badge:
         parts.append(_text("small", 12.0, y + 29, badge, "start"))

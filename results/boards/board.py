@@ -718,6 +718,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "path": row.run.path,
         "method": row.run.method,
         "kind": row.run.kind,
+        "positive_control": row.run.positive_control,
         "status": row.run.status,
         "done": row.run.done,
         "failed": row.run.failed,
@@ -749,7 +750,7 @@ def positions(store: Store, board: Board, metric: str, *, higher_is_better: bool
     able = tuple(
         row.run.run
         for row in board.rows
-        if not row.control and metric in row.cells and not row.cells[metric].apart and row.cells[metric].estimate.n
+        if row.run.may_win and metric in row.cells and not row.cells[metric].apart and row.cells[metric].estimate.n
     )
     if not able:
         return {}

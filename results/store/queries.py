@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import yaml
 from duckdb import DuckDBPyConnection
 from numpy.typing import NDArray
 
@@ -136,6 +137,7 @@ class RunRow:
         replies: Which cached replies it may use (`Services.replies`).
         accepted_at: When its failed questions were accepted as wrong answers (UTC); None: they were not.
         not_rescored: Metrics whose scores came from another store and could not be computed here.
+        positive_control: Whether the experiment declares that it is trained on what it is asked: compared, and never ranked.
     """
 
     run: str
@@ -165,11 +167,17 @@ class RunRow:
     replies: str = ""
     accepted_at: datetime | None = None
     not_rescored: tuple[str, ...] = ()
+    positive_control: bool = False
 
     @property
     def fingerprint(self) -> str:
         """The task's fingerprint, which all its executions share."""
         return fingerprint_of(self.run)
+
+    @property
+    def may_win(self) -> bool:
+        """Whether it may be ranked and called the best; controls and positive controls may not."""
+        return self.kind != "control" and not self.positive_control
 
     @property
     def short(self) -> str:
@@ -299,8 +307,35 @@ def runs(store: Store, experiment: str | None = None, *, method: str | None = No
     queries = {column: value for column, value in options.items() if value is not None}
     where = f"WHERE {' AND '.join(f'{column} = ?' for column in queries)}" if queries else ""
     order = " ORDER BY m.experiment NULLS LAST, m.position, r.started_at"
-    rows = store.database.rows(_RUNS + where + order, list(queries.values()))
-    return [_run_row(row) for row in rows]
+    with store.database.reading() as connection:
+        rows = connection.execute(_RUNS + where + order, list(queries.values())).fetchall()
+        declaring = connection.execute(
+            "SELECT name, source, profile FROM experiments WHERE contains(source, ?)", [POSITIVE_CONTROLS]
+        ).fetchall()
+    declared = {name: laid(source, profile).get(POSITIVE_CONTROLS) or () for name, source, profile in declaring}
+    results = [_run_row(row) for row in rows]
+    if not declared:
+        return results
+    return [replace(run, positive_control=True) if _is_of(run.method, declared.get(run.experiment, ())) else run for run in results]
+
+
+def _is_of(method: str, names: Collection[str]) -> bool:
+    """Return whether a name is one of these, or of a seed or repeat of one, as `results.boards.names` makes them."""
+    return any(method == name or method.startswith((f"{name} #", f"{name} ~")) for name in names)
+
+
+POSITIVE_CONTROLS = "positive_controls"
+"""Key of an experiment's file that names such rows."""
+
+
+@lru_cache(maxsize=64)
+def laid(source: str, profile: str | None) -> Mapping[str, Any]:
+    """Return the keys of an experiment's file, its profile laid over them; it was validated before it was stored."""
+    try:
+        value = yaml.safe_load(source)
+    except yaml.YAMLError:
+        return {}
+    return value | ((value.get("profiles") or {}).get(profile) or {}) if isinstance(value, dict) else {}
 
 
 def has_runs(store: Store) -> bool:

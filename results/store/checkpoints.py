@@ -609,7 +609,7 @@ _BY_FOLD = ("ark_folds",)
 def _folds(run: RunRow) -> dict[str, Fold]:
     """Return the fold of the questions that a checkpoint is asked, by its hash; checkpoints that are not there are asked all."""
     folded, others = ([part for part in parts(run.description) if (part["id"] in _BY_FOLD) is by_fold] for by_fold in (True, False))
-    results = {}
+    results: dict[str, Fold] = {}
     for part in folded:
         hashes = _hashes(part)
         results |= {sha256: (number, len(hashes)) for number, sha256 in enumerate(hashes, 1) if hashes.count(sha256) == 1}

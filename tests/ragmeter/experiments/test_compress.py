@@ -57,6 +57,7 @@ RIVALS = {
     "clara/worlds-long": {"150", "45"},
     "compress/released": {"40", "250"},
     "compress/worlds": {"90"},
+    "demo-compression": {"150"},
     "compress/worlds-long": {"72", "252"},
 }
 

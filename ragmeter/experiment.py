@@ -32,6 +32,7 @@ from methods.pipeline import Composition, index_folder
 from methods.registry import METHODS, Component
 from methods.spending import NO_LIMITS, Limits
 from ragmeter import yaml_source
+from ragmeter.endpoints import EndpointSpec, addressed
 from ragmeter.experiments import SUFFIX, shipped
 from ragmeter.grid import GRID, GRID_DESCRIPTION, expand
 from ragmeter.overrides import Override, laid_over
@@ -179,6 +180,9 @@ class ExperimentSpec(FrozenModel):
     metrics: list[str] | None = Field(None, min_length=1, description="default: the dataset's official ones and retrieval metrics")
     trainings: list[TrainingSpec] = Field(
         default_factory=list, description="trained before methods run; their options name them {checkpoint: NAME}"
+    )
+    endpoints: dict[str, EndpointSpec] = Field(
+        default_factory=dict, description="by model, the address and key variable of each `llm` in this file that names it"
     )
     judges: list[str | JudgeSpec] = Field(default_factory=list, description="`ragmeter list judges` lists them")
     reference: str | None = Field(None, description="method that differences are taken to; default: the first one")
@@ -395,7 +399,7 @@ def place_of_data(experiment: Experiment, index: int) -> str:
 
 def _validated(source: Source) -> tuple[ExperimentSpec, Source]:
     """Return what a file says, and the file with its grids expanded."""
-    source = expand(source) if GRID in source.text else source
+    source = addressed(expand(source) if GRID in source.text else source)
     try:
         return ExperimentSpec.model_validate(source.value), source
     except ValidationError as error:

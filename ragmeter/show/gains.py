@@ -241,8 +241,8 @@ def gains(
                     run = row.run.run
                     to_rival = _against(further, run, metric, of)
                     beside = (rival[0], to_rival) if rival and to_rival else None
-                    others = (_against(other, run, metric, of) for other in (board, strongest))
-                    yield Gain(approach, board, head, *others, row.cells[metric], beside)
+                    to_base, to_best = (_against(other, run, metric, of) for other in (board, strongest))
+                    yield Gain(approach, board, head, to_base, to_best, row.cells[metric], beside)
 
 
 def _against(board: Board | None, run: str, metric: str, store: Store | None) -> Against | None:

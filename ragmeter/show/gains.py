@@ -194,7 +194,7 @@ class Gain:
 
 
 def _in_words(item: Against) -> str:
-    return f"{item.name} ({item.shown}" + (f"; by set of worlds {item.by_set})" if item.sets else ")")
+    return f"{item.name} ({item.shown}" + (f"; by test set {item.by_set})" if item.sets else ")")
 
 
 def gains(
@@ -230,7 +230,8 @@ def gains(
                 continue
             shown = [row for row in board.rows if not row.control and metric in row.cells]
             able = [row for row in shown if not math.isnan(row.cells[metric].estimate.value)]
-            baselines = [row for row in able if not any(is_called(row.run.method, name) for name in trained)]
+            untrained = [row for row in able if not any(is_called(row.run.method, name) for name in trained)]
+            baselines = [row for row in untrained if row.run.may_win]
             best = max(baselines, key=lambda row: row.cells[metric].estimate.value, default=None)
             strongest = against(best.run.method)[number] if best else None
             further = against(rival[1])[number] if rival and any(row.run.method == rival[1] for row in able) else None

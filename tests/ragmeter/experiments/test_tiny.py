@@ -68,6 +68,7 @@ def test_experiments_without_a_tiny_profile_are_listed() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_ten_tiny_profiles_run_to_their_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")

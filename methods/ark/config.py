@@ -27,6 +27,8 @@ from methods.training import TrainingConfig, TrainingOptions
 
 Stage = Literal["stage1", "stage2", "stage3"]
 STAGES: tuple[Stage, ...] = ("stage1", "stage2", "stage3")
+SIZES = {"stage2": "large", "stage3": "small"}
+"""The neighborhood whose queries mine the negatives of a stage."""
 Share = Literal["none", "positives", "all"]
 
 

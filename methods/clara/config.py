@@ -391,6 +391,11 @@ class ClaraTrainingConfig(TrainingConfig):
         results: tuple[str, ...] = getattr(self.data, _DATA[stage])
         return results
 
+    def steps_of(self, stage: Stage) -> StepOptions:
+        """Return how a stage is optimized."""
+        options: StepOptions = getattr(self, stage).train
+        return options
+
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
         """Return the stages that end in a checkpoint; the last one is the training's result."""
         return tuple(stage for stage in stages if stage in self.planned)

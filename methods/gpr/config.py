@@ -21,6 +21,8 @@ from methods.models.weights import check_models
 from methods.presets import read_presets
 from methods.training import TrainingConfig, TrainingOptions
 
+STAGE = "towers"
+"""The training's only stage, and the name of its folder."""
 Pooling = Literal["first", "mean"]
 
 

@@ -22,6 +22,8 @@ from methods.sark.prompts import ANSWER, ORDER
 from methods.training import TrainingConfig, TrainingOptions
 from methods.training.adapters import LoraOptions
 
+STAGE = "reranker"
+"""The training's only stage, and the name of its folder."""
 DEPTH = 50
 """Candidates of a question."""
 QWEN = {"model": "Qwen/Qwen2.5-14B-Instruct"}

@@ -22,7 +22,7 @@ def needs(config: ClaraTrainingConfig) -> Needs | None:
 
 def _pool(config: ClaraTrainingConfig) -> list[Component]:
     """Return the retriever for questions whose dataset has no candidates."""
-    return [] if config.data.pool.source == "record" else [config.data.pool.component]
+    return [] if config.pool.source == "record" else [config.pool.component]
 
 
 def work_of(config: ClaraTrainingConfig, of: LengthsOf) -> list[StageWork]:
@@ -90,7 +90,7 @@ def _pass(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, lengths
     question = read(rows, lengths.question + clara.memory_tokens)
     if stage == "supervised":
         return question
-    documents = 1 if stage == "scp" else config.instruction.documents if stage == "instruction" else config.joint.k or clara.k
+    documents = 1 if stage == "scp" else config.instruction.documents if stage == "instruction" else clara.k
     prompt = PROMPT + documents * clara.memory_tokens + lengths.question + lengths.answer
     if stage == "joint":
         return read(rows, prompt) + question
@@ -106,19 +106,14 @@ def _pass(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, lengths
 
 def _frozen(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, data: list[Lengths]) -> tuple[Work, float]:
     """Candidates that the frozen compressor encodes, and the bytes of what is kept of them until the stage ends."""
-    options = config.joint if stage == "joint" else config.supervised
     base, work, scratch = Checkpoint(clara.base, clara.revision, _computes(config, clara)), Work(), 0.0
     for lengths in data:
-        pool = min(config.data.pool.depth, lengths.candidates or config.data.pool.depth)
+        pool = min(config.pool.depth, lengths.candidates or config.pool.depth)
         documents = min(lengths.questions * pool, lengths.corpus or lengths.questions * pool)
-        read = lengths.questions * pool * options.train.epochs
-        if options.train.steps:
-            read = min(read, pool * options.train.steps * options.train.batch_size)
-        kept = options.documents == "kept"
         length = min(lengths.passage, clara.max_length) + clara.memory_tokens
-        work += encode(base, documents if kept else read, length, causal=True)
+        work += encode(base, documents, length, causal=True)
         width = FLOAT if clara.dtype == "float32" else HALF
-        scratch += kept * documents * clara.memory_tokens * (lengths.size(clara.base, clara.revision).width or 0) * width
+        scratch += documents * clara.memory_tokens * (lengths.size(clara.base, clara.revision).width or 0) * width
     return work, scratch
 
 

@@ -99,7 +99,7 @@ def _prepared(
     from methods.clara.data import as_text, held_out, held_out_pretraining, held_out_that_fit, set_aside
     from methods.clara.objective import StageTrainer
     from methods.clara.rows import JointRow
-    from methods.clara.stages import begin, examples, finish, prepare, validator
+    from methods.clara.stages import ANSWER_TOKENS, begin, examples, finish, prepare, validator
 
     work, progress = context.work, context.progress
     clara = begin(config, stage, parent, str(process.device))
@@ -110,7 +110,7 @@ def _prepared(
     selects, text = stage in ("supervised", "joint"), config.reads == "text"
     if text:
         taught = as_text(taught)
-    k, longest = clara.config.k if selects else None, config.validate_on.max_new_tokens
+    k, longest = clara.config.k if selects else None, ANSWER_TOKENS
     fitting = held_out_that_fit(taught, questions, clara.generator, k, longest, text=text)
     left_out = len(taught) + len(questions) - len(fitting[0]) - len(fitting[1])
     validate = validator(clara, *fitting, config.validate_on, selects=selects, text=text)

@@ -107,8 +107,8 @@ class StageTrainer:
         self.plan = plan(stage.rows, train, stage.epochs, config.seed, stage.name)
         steps = len(self.plan.steps)
         schedule = Schedule(stage.learning_rate, stage.warm_up, "cosine")
-        epoch, betas = max(1, steps // stage.epochs), (0.9, train.beta2)
-        options = LoopOptions(steps, epoch, schedule, train.weight_decay, "matrices", betas, train.max_grad_norm, train.save_every)
+        epoch, betas = max(1, steps // stage.epochs), (0.9, 0.95)
+        options = LoopOptions(steps, epoch, schedule, train.weight_decay, "matrices", betas, save_every=train.save_every)
         self.loop = Loop({"encoder": tower.model}, options, self._step, place, stage.name, tower.micro)
 
     def _step(self, step: int) -> dict[str, float]:
@@ -269,8 +269,7 @@ class Preparation:
 
     def _pools(self, document: Document, stage: str, encoder: Embedder | None, model: str | None) -> Mapping[str, Sequence[str]]:
         if not self.needs_mining(stage):
-            overlap = self.config.mine.drop_overlap
-            return {question.id: random_pool(document, self.kept_out[question.id], overlap) for question in document.questions}
+            return {question.id: random_pool(document, self.kept_out[question.id]) for question in document.questions}
         assert encoder is not None
         assert model is not None
         paths = {item.id: self.work / "mined" / stage / f"{file_id(item.id)}.json" for item in document.questions}
@@ -289,13 +288,17 @@ class Preparation:
         return {question.id: getattr(self.augmented[question.id], SIZES[stage]) for question in document.questions}
 
 
+VALIDATED_DEPTH = 5
+"""Depth of the recall on validation questions."""
+
+
 def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Validate:
     """Recall of evidence among the passages of its document, over the validation questions.
 
     Raises:
         UserError: No question of the validation data has evidence.
     """
-    k = config.train.validate_k
+    k = VALIDATED_DEPTH
     benchmarks = load_benchmarks(config.validation, config.validation_options)
     documents = [item for benchmark in benchmarks for item in documents_of(benchmark, "passages")]
     if not any(question.evidence for document in documents for question in document.questions):

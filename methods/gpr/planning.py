@@ -5,7 +5,6 @@ from __future__ import annotations
 from benchmarks.core.fingerprint import fingerprint
 from methods.gpr.config import STAGE, GprTrainingConfig
 from methods.gpr.questions import PROMPT, TRIES
-from methods.models.encoder import EncoderConfig
 from methods.training import LengthsOf
 from methods.work import DATA, Needs, Once, StageWork, Work, ask, learn, needs_of, resumable, saved_weights, steps, tokens
 
@@ -15,9 +14,7 @@ TEXTS = 3
 
 def needs(config: GprTrainingConfig) -> Needs:
     """Return the models that must be there: first what training begins from."""
-    third = config.triple_encoder
-    triple = EncoderConfig.model_validate({"model": third.model, "revision": config.triple_revision or config.revision})
-    return needs_of(config.question_encoder, triple, config.questions.active_llm)
+    return needs_of(config.encoder, config.questions.active_llm)
 
 
 def work_of(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
@@ -31,10 +28,10 @@ def work_of(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
     prompt, train = PROMPT.load(config.questions.prompt), config.train
     written = ask(config.questions.active_llm, TRIES * masked, sum(map(tokens, prompt.texts)) + length)
     shared = Once(written, fingerprint("gpr", config.graph, config.questions.model_dump(mode="json")))
-    rows, size = masked * train.rows_per_question, graphs[0].size(config.question_encoder.model, config.revision)
+    rows, size = masked, graphs[0].size(config.encoder.model, config.revision)
     held = train.micro_batch * length
-    work = learn(config.question_encoder, train.epochs * rows, length, train.precision, held=held)
-    work += learn(config.triple_encoder, train.epochs * rows * TEXTS, length, train.precision, held=TEXTS * held)
+    work = learn(config.encoder, train.epochs * rows, length, train.precision, held=held)
+    work += learn(config.encoder, train.epochs * rows * TEXTS, length, train.precision, held=TEXTS * held)
     kept = saved_weights(size, config.base, towers=2)
     return [
         StageWork(DATA, Work(once=(shared,)), masked),

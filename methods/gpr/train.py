@@ -69,7 +69,7 @@ def write_card(folder: Path, config: GprTrainingConfig, generator: str, test: tu
         "the triple is nearer to its question than triples that share an entity with it, and those nearer than triples that share none. "
         f"`{generator}` wrote the questions; no question of a dataset was read.{seen_test_graphs(test)}\n\nTriples are written as in the "
         f"example. Questions and triples are cut after {config.max_length} tokens. Similarity is the cosine.",
-        base=[config.base, config.triple_base or config.base],
+        base=[config.base],
         data=config.graph,
         seed=config.seed,
         facts={
@@ -87,6 +87,8 @@ QUESTION, TRIPLE = "question", "triple"
 
 
 Side = Literal["question", "triple"]
+VALIDATED = 200
+"""Questions of each benchmark in `validation` at most."""
 ENCODED = 256
 """Texts encoded at once where no gradient is wanted."""
 
@@ -105,14 +107,14 @@ class Towers:
 
     @classmethod
     def load(cls, config: GprTrainingConfig, device: str | None, accelerator: Any = None) -> Towers:
-        """The towers as training begins; of one base each gets its own copy.
+        """The towers as training begins; each gets its own copy of the base.
 
         Raises:
             UserError: One cannot be loaded.
         """
         chosen = device_of(device)
-        encoders = (config.question_encoder, config.triple_encoder)
-        question, triple = (sentence_transformer(encoder, encoder.model, encoder.revision, chosen) for encoder in encoders)
+        encoder = config.encoder
+        question, triple = (sentence_transformer(encoder, encoder.model, encoder.revision, chosen) for _ in range(2))
         return cls(question, triple, accelerator)
 
     def vectors(self, side: Side, texts: Sequence[str], seed: Sequence[str | int]) -> Tensor:
@@ -255,7 +257,7 @@ class _Graphs:
             )
         self._corpus, self._k, self._linearize = corpus, config.validate_on.k, config.linearize
         self._names = [name.casefold() for name in corpus.triples.entities.to_pylist()]
-        questions = benchmark.questions[: config.validate_on.questions]
+        questions = benchmark.questions[:VALIDATED]
         results = [(question.text, rows := self._rows_of(question), self._answers(question, rows)) for question in questions]
         self.questions = [item for item in results if item[2]]
 
@@ -320,9 +322,7 @@ class GprTraining(OneStageTraining):
         return graph, graph.fingerprints
 
     def bases(self) -> Sequence[tuple[str, str | None]]:
-        config = self.config
-        encoders = [config.question_encoder, *([config.triple_encoder] if config.triple_base is not None else [])]
-        return [(item.model, item.revision) for item in encoders]
+        return [(self.config.encoder.model, self.config.revision)]
 
     def inputs(self, data: PretrainingGraph) -> Sequence[str]:
         questions = self.config.questions

@@ -313,18 +313,10 @@ class Neighborhoods:
         config: Options.
         folder: The folder of work.
         namer: Finds names; None looks for the graph's nodes.
-        encoder: For the fallback `embedding`.
     """
 
-    def __init__(
-        self,
-        graph: KnowledgeGraph,
-        config: NeighborhoodConfig,
-        folder: Path,
-        namer: Namer | None = None,
-        encoder: TextEncoder | None = None,
-    ) -> None:
-        self._graph, self._config, self._folder, self._encoder = graph, config, folder, encoder
+    def __init__(self, graph: KnowledgeGraph, config: NeighborhoodConfig, folder: Path, namer: Namer | None = None) -> None:
+        self._graph, self._config, self._folder = graph, config, folder
         namer = namer or GraphNamer()
         self._names = one(namer, "names")
         self._made_of = fingerprint(graph.made_of or _graph_hash(graph), config.model_dump(mode="json"), namer.fingerprint)
@@ -336,7 +328,7 @@ class Neighborhoods:
         path = file_of(self._folder, "subgraphs", question.id)
         around: Neighborhood | None = _kept(path, key, Neighborhood)
         if around is None:
-            texts = texts_of(question, self._config.seeds.source)
+            texts = texts_of(question)
             around = await self._score((question, await together(*(self._names(text, self._graph) for text in texts))))
             if around.seeds.failed is None:
                 _keep(path, key, around)
@@ -344,7 +336,7 @@ class Neighborhoods:
 
     def _scored(self, waiting: Sequence[tuple[Question, Named]]) -> list[Neighborhood]:
         questions, named = zip(*waiting, strict=True)
-        return neighborhoods(self._graph, questions, self._config, named, self._encoder)
+        return neighborhoods(self._graph, questions, self._config, named)
 
 
 async def queries_of(

@@ -72,7 +72,7 @@ def work_of(config: SarkTrainingConfig, of: LengthsOf) -> list[StageWork]:
 
 def _used(config: SarkTrainingConfig, lengths: Lengths) -> Lengths:
     """With the questions that are mined, at most."""
-    limits = [lengths.questions, config.questions or lengths.questions]
+    limits = [lengths.questions]
     if config.rows is not None and _tried(config, lengths) >= LENGTH:
         # A question gives a row at least, its list; that some orders cannot be read is left out of account.
         limits.append(config.rows)
@@ -94,7 +94,7 @@ def _unlabeled(config: SarkTrainingConfig) -> bool:
 def _labeled(config: SarkTrainingConfig, lengths: Lengths) -> float:
     """Rows at most: a label of every passage that was tried, as far as rows are wanted."""
     extra = config.labels.extra
-    every = lengths.questions * (1 if _unlabeled(config) else _tried(config, lengths) + (0 if extra is None else extra.most or extra.n))
+    every = lengths.questions * (1 if _unlabeled(config) else _tried(config, lengths) + (0 if extra is None else extra.n))
     return min(every, every if config.rows is None else config.rows)
 
 
@@ -115,7 +115,7 @@ def _made_by(config: SarkTrainingConfig, name: str, lengths: Lengths) -> Work:
         restyled = _labeled(config, lengths) + (0 if config.rows is None else LENGTH * lengths.questions)
         shared += ask(styles.active_llm, restyled, RESTYLING + lengths.passage, min(longest_reply(styles.active_llm), 2 * lengths.passage))
     parts = (config.candidates, labels, lists, styles)
-    key = fingerprint("sark", name, config.rows, config.rows_seed, [part.model_dump(mode="json") for part in parts])
+    key = fingerprint("sark", name, config.rows, [part.model_dump(mode="json") for part in parts])
     own = total(retriever.work(lengths) for retriever in _retrievers(config))
     if labels.by == "reader":
         own += labels.component.work(replace(lengths, questions=attempts, k=1))

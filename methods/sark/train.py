@@ -82,7 +82,7 @@ def write_card(folder: Path, config: SarkTrainingConfig, figures: Mapping[str, f
         seed=config.seed,
         facts={
             "head": config.model.head,
-            "λ": weighed if loss.lambda_mode == "mgda" else f"fixed at {loss.lambda_value:g}",
+            "λ": weighed if loss.lambda_value is None else f"fixed at {loss.lambda_value:g}",
             "gradients that decide λ": loss.lambda_params,
             "loss of lists": loss.list_loss,
             "styles of a list": loss.list_styles,
@@ -139,7 +139,7 @@ class SarkTrainer:
         train, kept, count = config.train, config.keep, len(self._batches(0))
         more: dict[str, Any] = {"trainable_only": config.model.lora is not None}
         if kept != "last":
-            more["keep_best"] = KeepBest(FIGURES[kept], patience=train.patience)
+            more["keep_best"] = KeepBest(FIGURES[kept])
         if train.schedule_over == "batches":
             more["schedule"] = SlowSchedule(train.learning_rate, train.warm_up, train.schedule, train.accumulation)
         modules, size = {"model": objective.model}, train.accumulation
@@ -211,7 +211,7 @@ class SarkTrainer:
         if len(gradients) < 2:
             return float("passage" in gradients), {}
         products = Products.of(*(self._deciding_part(gradients[task]) for task in TASKS))
-        fixed = self.config.loss.lambda_value if self.config.loss.lambda_mode == "fixed" else None
+        fixed = self.config.loss.lambda_value
         if not products.finite:
             # Half precision overflowed: the optimizer leaves this step out, and nothing is known of its gradients.
             return 0.5 if fixed is None else fixed, {}

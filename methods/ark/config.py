@@ -320,5 +320,7 @@ def encoder_config(model: str, options: Mapping[str, Any]) -> EncoderConfig:
 
 
 PRESETS = read_presets(
-    Path(__file__).with_name("presets.yaml"), **ENCODERS, **{f"neighborhood-{name}": cuts for name, cuts in NEIGHBORHOODS.items()}
+    (Path(__file__).with_name("presets.yaml"), Path(__file__).with_name("pocket.yaml")),
+    **ENCODERS,
+    **{f"neighborhood-{name}": cuts for name, cuts in NEIGHBORHOODS.items()},
 )

@@ -379,4 +379,4 @@ _DATA: Mapping[Stage, str] = {"scp": "scp", "instruction": "instruction", "super
 """Where the options of the data name what a stage reads."""
 
 
-PRESETS = read_presets(Path(__file__).with_name("presets.yaml"))
+PRESETS = read_presets((Path(__file__).with_name("presets.yaml"), Path(__file__).with_name("pocket.yaml")))

@@ -120,4 +120,4 @@ class GprTrainingConfig(TrainingConfig):
             reach_llm(self.questions.active_llm, cache)
 
 
-PRESETS = read_presets(Path(__file__).with_name("presets.yaml"))
+PRESETS = read_presets((Path(__file__).with_name("presets.yaml"), Path(__file__).with_name("pocket.yaml")))

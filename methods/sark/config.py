@@ -372,4 +372,4 @@ class SarkTrainingConfig(SarkDataConfig, TrainingConfig):
         self.reach_data(cache)
 
 
-PRESETS = read_presets(Path(__file__).with_name("presets.yaml"))
+PRESETS = read_presets((Path(__file__).with_name("presets.yaml"), Path(__file__).with_name("pocket.yaml")))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from benchmarks.core.errors import UserError, described, unknown_name
+from benchmarks.core.models import RetiredOptions
 from benchmarks.registry import resolve
 from benchmarks.styles.rules import STYLES
 from methods.models.llm import LLM, LLMConfig, MayAskConfig, check_llm, defaults, reach_llm
@@ -59,8 +61,10 @@ class ExtraConfig(TrainingOptions):
         return _component(self.retriever, self.options, "labels.extra.retriever")
 
 
-class LabelsConfig(MayAskConfig):
+class LabelsConfig(RetiredOptions, MayAskConfig):
     """Passage-level labels: the answer without context against the answer with one passage."""
+
+    retired = MappingProxyType({"partial": "mismatch"})
 
     by: Literal["llm", "reader"] = Field("reader", description="who answers: llm: a language model; reader: `reader`, for worlds")
     llm: Annotated[LLM, defaults(max_tokens=64)] | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
@@ -140,6 +144,8 @@ class StylesConfig(MayAskConfig):
 
 class SarkDataConfig(TrainingOptions):
     """What SARK's rows are made by: part of the options of its training."""
+
+    retired = MappingProxyType({"questions": None, "rows_seed": 0})
 
     seed: int = Field(0, ge=0, lt=2**32, description="of every draw")
     rows: int | None = Field(
@@ -228,6 +234,8 @@ Keep = Literal["f1", "order", "last"]
 class ModelConfig(TrainingOptions):
     """The head on the encoder, and how pairs are read."""
 
+    retired = MappingProxyType({"hidden": 256, "query_share": 0.75})
+
     match: bool = Field(
         False,
         description="add to the score how well each token of the query is met by its nearest of the passage, with a weight that "
@@ -261,6 +269,8 @@ class ModelConfig(TrainingOptions):
 class LossConfig(TrainingOptions):
     """The losses, how they are weighed against each other, and what is left out for ablations."""
 
+    retired = MappingProxyType({"lambda_mode": "mgda", "lambda_value": 0.5})
+
     styles: bool = Field(True, description="both styles of every passage (eq. 8-9); false (w/o SAT): the formal one alone")
     passage: bool = Field(True, description="learn from labels of passages; false: w/o passage")
     listwise: bool = Field(True, description="learn from orders of lists; false: w/o list")
@@ -272,7 +282,7 @@ class LossConfig(TrainingOptions):
         description="same: a list is read in one style, then in the other (paper); mixed: twice with each passage once "
         "in either style, drawn by seed, epoch and question, so that style says nothing of the order",
     )
-    lambda_value: float | None = Field(
+    lambda_fixed: float | None = Field(
         None, ge=0, le=1, description="weight λ of the passage loss in every batch; null: of each batch from both gradients (released)"
     )
     lambda_most: float = Field(
@@ -296,6 +306,7 @@ class LossConfig(TrainingOptions):
 class TrainConfig(TrainingOptions):
     """Optimization."""
 
+    retired = MappingProxyType({"schedule": "linear", "max_grad_norm": 1.0, "patience": None})
     schedule: ClassVar[Literal["linear"]] = "linear"
 
     epochs: int = Field(30, ge=1, description="times that each row is used; paper 30, released 100")

@@ -82,7 +82,7 @@ def write_card(folder: Path, config: SarkTrainingConfig, figures: Mapping[str, f
         seed=config.seed,
         facts={
             "head": config.model.head,
-            "λ": weighed if loss.lambda_value is None else f"fixed at {loss.lambda_value:g}",
+            "λ": weighed if loss.lambda_fixed is None else f"fixed at {loss.lambda_fixed:g}",
             "gradients that decide λ": loss.lambda_params,
             "loss of lists": loss.list_loss,
             "styles of a list": loss.list_styles,
@@ -211,7 +211,7 @@ class SarkTrainer:
         if len(gradients) < 2:
             return float("passage" in gradients), {}
         products = Products.of(*(self._deciding_part(gradients[task]) for task in TASKS))
-        fixed = self.config.loss.lambda_value
+        fixed = self.config.loss.lambda_fixed
         if not products.finite:
             # Half precision overflowed: the optimizer leaves this step out, and nothing is known of its gradients.
             return 0.5 if fixed is None else fixed, {}

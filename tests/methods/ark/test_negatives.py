@@ -80,7 +80,7 @@ def test_neighbors_that_share_text_with_a_positive_are_dropped_on_request() -> N
 def test_rows_hold_unique_negatives_of_their_document_and_no_positive(chunks: int, sample: int, seed: int) -> None:
     there = document(chunks, 1)
     gold = {"q0": [f"c{n}" for n in range(min(2, chunks))]}
-    pools = {"q0": random_pool(there, gold["q0"], False)}
+    pools = {"q0": random_pool(there, gold["q0"])}
     rows, skipped = rows_of(there, gold, pools, "stage2", sample, seed)
     assert len(rows) + skipped == len(gold["q0"])
     assert skipped == (len(gold["q0"]) if sample and not pools["q0"] else 0)

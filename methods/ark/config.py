@@ -13,6 +13,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.registry import resolve
 from methods.graphs.augmented_queries import QueriesConfig
 from methods.graphs.chunking import CHUNKS, ChunkConfig
+from methods.graphs.claims import PROMPT as CLAIMS
 from methods.graphs.extraction import GraphConfig
 from methods.graphs.neighborhood import PRESETS as NEIGHBORHOODS
 from methods.graphs.neighborhood import NeighborhoodConfig
@@ -295,6 +296,8 @@ class ArkTrainingConfig(TrainingConfig):
             )
         for llm in self.llms:
             check_llm(llm)
+        if self.makes_graphs and self.kg.claims is not None:
+            CLAIMS.load(self.kg.claims)
         if self.makes_graphs and self.kg.similarity.enabled:
             check_models(self.kg.similarity.encoder)
         if not self.scores:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.core.fingerprint import fingerprint
 from methods.ark.config import SIZES, STAGES, ArkTrainingConfig
 from methods.graphs.chunking import ChunkConfig
+from methods.graphs.claims import PROMPT as CLAIMS
 from methods.graphs.extraction import PROMPTS
 from methods.served import scoring_work
 from methods.training import LengthsOf, known_data
@@ -110,6 +111,10 @@ def _writing_work(config: ArkTrainingConfig, lengths: Lengths) -> Work:
     pieces, length = _cut(config.kg.chunk, lengths)
     seeds, queries = config.neighborhood.seeds, config.queries
     work = ask(config.kg.active_llm, _documents(lengths) * pieces, length + template("extraction", config.kg.prompt))
+    if config.kg.claims is not None:
+        claims = sum(map(tokens, CLAIMS.load(config.kg.claims).texts))
+        # The chunk is read again, with the names of its entities.
+        work += ask(config.kg.active_llm, _documents(lengths) * pieces, 2 * length + claims)
     if config.kg.similarity.enabled:
         # Names are compared by their vectors: together they are at most as long as the text.
         work += encode(config.kg.similarity.encoder, _documents(lengths) * pieces, length)

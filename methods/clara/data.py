@@ -349,7 +349,7 @@ def joint_rows_of(benchmark: Benchmark, pool: PoolConfig, services: Services | N
     questions = [question for question in benchmark.questions if question.answerable and question.golds]
     if not questions:
         raise UserError(f"{benchmark.reference} has no question with an answer", code="no-answered-question", where="data")
-    ranked = _ranked(benchmark, questions, pool, services or Services())
+    ranked = ranked_documents(benchmark, questions, pool, services or Services())
     rows = []
     for question in questions:
         others = [passage.full_text for passage in benchmark.corpus.get(ranked[question.id])]
@@ -370,7 +370,7 @@ def _answer(question: Question, evidence: Sequence[str]) -> str:
     return first if any(first in text for text in evidence) else next(stated, first)
 
 
-def _ranked(benchmark: Benchmark, questions: list[Question], pool: PoolConfig, services: Services) -> dict[str, tuple[str, ...]]:
+def ranked_documents(benchmark: Benchmark, questions: list[Question], pool: PoolConfig, services: Services) -> dict[str, tuple[str, ...]]:
     """Ids of the documents that a question may have, best first."""
     options = {question.id: tuple(question.candidates or ()) for question in questions if pool.source != "retriever"}
     if pool.source == "record" and not any(options.values()):

@@ -21,6 +21,7 @@ from judges.metrics.generation import perplexity_of_texts
 from judges.style import StyleText, StyleValidator, polarities, polarity, rows, style_quality, textblob_polarities, texts_of
 from methods.api import Services
 from methods.flow import each
+from tests.support.errors import raises
 
 STYLES = ("informal", "humor", "romance")
 
@@ -185,9 +186,8 @@ def test_textblob_gives_the_polarity_that_the_paper_reports() -> None:
     pytest.importorskip("textblob")
     texts = [StyleText("humor", "The bridge was awful.", "A great and lovely bridge.")]
     (report,) = style_quality(texts, sentiment=textblob_polarities)
-    assert [report.measures[name].mean for name in ("sentiment_source", "sentiment", "sentiment_shift")] == pytest.approx(
-        [-1.0, 0.65, 1.65]
-    )
+    means = [report.measures[name].mean for name in ("sentiment_source", "sentiment", "sentiment_shift")]
+    assert means == pytest.approx([-1.0, 0.65, 1.65])
 
 
 def test_without_textblob_its_polarity_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,8 +108,8 @@ def questions_of(benchmark: Benchmark, pool: PoolConfig, services: Services) -> 
     ranked = ranked_documents(benchmark, list(benchmark.questions), pool, services)
     results = []
     for question in benchmark.questions:
-        found = dict.fromkeys(passage.full_text for passage in benchmark.corpus.get(ranked[question.id]))
-        if documents := tuple(found)[: pool.depth]:
+        texts = dict.fromkeys(passage.full_text for passage in benchmark.corpus.get(ranked[question.id]))
+        if documents := tuple(texts)[: pool.depth]:
             results.append(Question(question.id, question.text, documents, question.golds[0] if question.golds else ""))
     if not results:
         raise UserError(

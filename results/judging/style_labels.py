@@ -95,7 +95,7 @@ def items_of(pairs: StylePairs, criterion: str) -> list[StyleItem]:
             where="--criterion",
             try_this=", ".join(CRITERIA),
         )
-    found: dict[str, StyleItem] = {}
+    items: dict[str, StyleItem] = {}
     for pair in pairs:
         if pair.styled is None:
             continue
@@ -105,8 +105,8 @@ def items_of(pairs: StylePairs, criterion: str) -> list[StyleItem]:
             shown.append((FORMAL, "", source))
         for style, read, labeled in shown:
             name = content_hash([criterion, style if criterion == "style" else "", read, labeled])
-            found.setdefault(name, StyleItem(name, style, read, labeled, pair.formal.id))
-    return list(found.values())
+            items.setdefault(name, StyleItem(name, style, read, labeled, pair.formal.id))
+    return list(items.values())
 
 
 def export_style_items(pairs: StylePairs, criterion: str, count: int, seed: int = 0) -> str:

@@ -96,11 +96,11 @@ CHUNKS = [Chunk(0, "Company A was fined.", 0, 20), Chunk(1, "Person C owns it.",
 
 
 @contextmanager
-def served(claims: str | None, asked: list[str]) -> Iterator[ChatModel]:
+def served(claims: str | None, prompts: list[str]) -> Iterator[ChatModel]:
     """A model that extracts two entities, and answers a request for claims with a text (None: an error)."""
 
     def answer(request: ChatRequest) -> Written:
-        asked.append(request.prompt)
+        prompts.append(request.prompt)
         if "Entities:\n" not in request.prompt:
             return Written(EXTRACTED, 10, 20)
         if claims is None:
@@ -113,24 +113,24 @@ def served(claims: str | None, asked: list[str]) -> Iterator[ChatModel]:
 
 
 def test_each_chunk_is_asked_for_the_claims_of_its_entities(tmp_path: Path) -> None:
-    asked: list[str] = []
-    with served(f"{FINE}\n##\n{SUSPECTED}\n<|COMPLETE|>", asked) as model:
+    prompts: list[str] = []
+    with served(f"{FINE}\n##\n{SUSPECTED}\n<|COMPLETE|>", prompts) as model:
         extractor = LLMExtractor(model, claims=PROMPT.load())
         graph = run(graph_of("d", CHUNKS, extractor, tmp_path))
         assert run(graph_of("d", CHUNKS, extractor, tmp_path)) == graph
-    assert len(asked) == 2 * len(CHUNKS)
-    assert sum("COMPANY A, PERSON C" in prompt for prompt in asked) == len(CHUNKS)
+    assert len(prompts) == 2 * len(CHUNKS)
+    assert sum("COMPANY A, PERSON C" in prompt for prompt in prompts) == len(CHUNKS)
     assert {node.name: node.claims for node in graph.nodes} == {FINED[0]: (FINED[1],), CORRUPT[0]: (CORRUPT[1],)}
     assert extractor.fingerprint != LLMExtractor(model).fingerprint
 
 
 def test_a_graph_whose_claims_failed_is_kept_and_asked_again(tmp_path: Path) -> None:
-    asked: list[str] = []
-    with served(None, asked) as model:
+    prompts: list[str] = []
+    with served(None, prompts) as model:
         partial = run(graph_of("d", CHUNKS, LLMExtractor(model, claims=PROMPT.load()), tmp_path))
     assert partial.counts[FAILED] == len(CHUNKS)
     assert [node.claims for node in partial.nodes] == [(), ()]
-    with served(f"{FINE}<|COMPLETE|>", asked) as model:
+    with served(f"{FINE}<|COMPLETE|>", prompts) as model:
         whole = run(graph_of("d", CHUNKS, LLMExtractor(model, claims=PROMPT.load()), tmp_path))
     assert whole.nodes[0].claims == (FINED[1],)
     assert FAILED not in whole.counts

@@ -156,7 +156,7 @@ def read_style_labels(pairs: Path) -> list[StyleLabel]:
 
 
 def import_style_labels(pairs: StylePairs, file: Path, path: Path, annotator: str) -> Imported:
-    """Take in labels from a CSV that `export_style_items` wrote and a person filled: all rows or none.
+    """Import labels from a CSV that `export_style_items` wrote and a person filled: all rows or none.
 
     Args:
         pairs: The pairs.

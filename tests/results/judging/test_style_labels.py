@@ -34,7 +34,7 @@ def filled(path: Path, rows: list[dict[str, str]], labels: list[str]) -> Path:
     return path
 
 
-def test_style_items_mix_sources_and_rewritings_without_telling_which() -> None:
+def test_style_items_mix_sources_and_rewritings_without_a_hint() -> None:
     rows = exported(pairs_of(), "style", 10)
     assert [row["item"] for row in rows] == sorted(row["item"] for row in rows)
     assert {row["source"] for row in rows} == {""}
@@ -53,8 +53,8 @@ def test_labels_give_shares_by_style_and_two_coefficients_of_agreement(tmp_path:
     pairs, file = pairs_of(), tmp_path / "pairs.jsonl"
     rows = exported(pairs, "style")
     right = ["formal" if "built" in row["text"] else "informal" for row in rows]
-    slip = [("informal", "formal")[label == "informal"] if number == 3 else label for number, label in enumerate(right)]
-    for name, labels in (("ann", right), ("bob", slip)):
+    wrong = [("informal", "formal")[label == "informal"] if number == 3 else label for number, label in enumerate(right)]
+    for name, labels in (("ann", right), ("bob", wrong)):
         done = import_style_labels(pairs, file, filled(tmp_path / f"{name}.csv", rows, labels), name)
         assert done == Imported(24, 0, 0)
     shares = {row.style: row for row in checked(pairs, read_style_labels(file))}

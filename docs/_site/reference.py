@@ -16,6 +16,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from benchmarks.registry import DATASETS, DatasetEntry, alike
+from docs._site import facts
+from docs._site.markdown import code, codes, page, table
+from docs._site.prompts import prompts_page
 from judges.judge import JUDGES, JudgeEntry
 from judges.metric import METRICS, NEEDS, MetricEntry, Parameter, written
 from methods.models.endpoint import ChatConfig
@@ -26,37 +29,6 @@ from methods.training import TRAININGS, TrainingEntry
 from ragmeter.cli import NAMES
 from ragmeter.experiment import BenchmarkSpec, ComponentSpec, ExperimentSpec, JudgeSpec, MethodSpec
 from ragmeter.trainings import TrainingSpec
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table without its empty columns; "" if there are no rows."""
-    body = [[_cell(cell) for cell in row] for row in rows]
-    if not body:
-        return ""
-    kept = [column for column in range(len(head)) if any(row[column] for row in body)]
-    lines = [[head[column] for column in kept], ["---"] * len(kept), *([row[c] for c in kept] for row in body)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def code(text: str) -> str:
-    """Return text as inline code; "" stays ""."""
-    fence = "``" if "`" in text else "`"
-    return f"{fence}{text}{fence}" if text else ""
-
-
-def codes(texts: Iterable[str]) -> str:
-    """Return texts as inline code, separated by commas."""
-    return ", ".join(map(code, texts))
-
-
-def page(title: str, lead: str, parts: Iterable[str], *, wide: bool = False) -> str:
-    """Return a page with title, introduction and parts; a wide one has no table of contents beside it."""
-    head = "---\nhide: [toc]\n---\n\n" if wide else ""
-    return head + "\n\n".join(filter(None, (f"# {title}", lead, *parts))) + "\n"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
 
 
 OF_PAPERS = ("paper", "released")
@@ -268,7 +240,7 @@ def _dataset(entry: DatasetEntry) -> str:
 
 
 EVERYWHERE = {"--store", "--json", "--quiet", "--verbose", "--help"}
-"""Options that every command has; the page `cli.md` explains them."""
+"""Options that every command has; the page `reference/cli.md` explains them."""
 
 
 def commands_page(group: str) -> str:
@@ -280,7 +252,7 @@ def commands_page(group: str) -> str:
     root = get_command(app)
     item = root.get_command(root.make_context("ragmeter", [], resilient_parsing=True), group)  # type: ignore[attr-defined]
     line = next(lines[group] for lines in GROUPS.values() if group in lines)
-    lead = f"{line} Options of every command, and exit codes: [the command line](../cli.md)."
+    lead = f"{line} Options of every command, and exit codes: [the command line](cli.md)."
     return page(f"ragmeter {group}", lead, (_section(*part) for part in _walk(f"ragmeter {group}", item)))
 
 
@@ -303,7 +275,7 @@ def _section(path: str, command: Any, alone: str) -> str:
     records = (p.get_help_record(context) for p in shown)
     rows = [(code(name), " ".join(response.split())) for name, response in filter(None, records)]
     help_text = " ".join((command.help or "").split())
-    default = alone and f"`{alone}` means this command where no other command of the group is named."
+    default = alone and f"`{alone}` means this command if you name no other command of the group."
     parts = (f"## {path}", help_text, default, f"```text\n{usage}\n```", table(("", "meaning"), rows))
     return "\n\n".join(filter(None, parts))
 
@@ -474,6 +446,12 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/datasets.md": datasets_page,
     "reference/metrics.md": metrics_page,
     "reference/judges.md": judges_page,
+    "reference/prompts.md": prompts_page,
+    "reference/released.md": facts.released_page,
+    "reference/weights.md": facts.weights_page,
+    "reference/published.md": facts.published_page,
+    "reference/environment.md": facts.environment_page,
+    "reference/cli.md": facts.cli_page,
     **{f"reference/cli-{group}.md": partial(commands_page, group) for group in NAMES},
 }
 

@@ -60,7 +60,7 @@ def released_page() -> str:
 def published_page() -> str:
     """Return the page of published figures that contradict their own paper."""
     lead = (
-        "Figures that contradict the paper that prints them. They are kept as printed; a test recomputes averages, gains, \"best\" claims and "
+        'Figures that contradict the paper that prints them. They are kept as printed; a test recomputes averages, gains, "best" claims and '
         "repeated rows. How to use the figures: [Published figures](../published.md)."
     )
     counts = table(("paper", "figures"), [(name, f"{len(figures(name)):,}") for name in papers()])
@@ -136,4 +136,8 @@ def cli_page() -> str:
         "## Completion",
         COMPLETION,
     )
-    return page("The command line", "A group that is called alone does its most useful thing. Each group has a page with its commands and options.", parts)
+    return page(
+        "The command line",
+        "A group that is called alone does its most useful thing. Each group has a page with its commands and options.",
+        parts,
+    )

@@ -17,7 +17,10 @@ KINDS = {
     "Graph RAG": "methods.baselines.graph_rag.",
     "End-to-end systems": "methods.baselines.end_to_end.",
 }
-ELSEWHERE = {"End-to-end systems": ("chatqa", "ddr_generator", "in_context_rag", "in_context_ralm", "rq_rag_prompted"), "Graph RAG": ("hyde",)}
+ELSEWHERE = {
+    "End-to-end systems": ("chatqa", "ddr_generator", "in_context_rag", "in_context_ralm", "rq_rag_prompted"),
+    "Graph RAG": ("hyde",),
+}
 NAMED = {"in_context_ralm": "ic_ralm"}
 """Systems whose published prompts have another name."""
 RELEASED_ONLY = {
@@ -43,7 +46,7 @@ DEFAULTS = {
 def prompts_page() -> str:
     """Return the page of prompts: source and license per system."""
     lead = (
-        "Which prompt each system uses, and its license. Published prompts are downloaded, not shipped; \"ours\" ships with ragmeter. The option "
+        'Which prompt each system uses, and its license. Published prompts are downloaded, not shipped; "ours" ships with ragmeter. The option '
         "`prompt` (or a folder, `prompts`) replaces a prompt by [a file of yours](../models.md#prompt-files); with prompts of your own, published figures have "
         "another setting. How they compare with the authors' code: [released checkpoints](released.md)."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Union, get_args, get_origin
@@ -29,7 +29,6 @@ from methods.training import TRAININGS, TrainingEntry
 from ragmeter.cli import NAMES
 from ragmeter.experiment import BenchmarkSpec, ComponentSpec, ExperimentSpec, JudgeSpec, MethodSpec
 from ragmeter.trainings import TrainingSpec
-
 
 OF_PAPERS = ("paper", "released")
 """Presets that have a column each: what the paper says, and what the released code does."""

@@ -39,9 +39,10 @@ def environment_page() -> str:
 def weights_page() -> str:
     """Return the page of published checkpoints."""
     lead = (
-        "Checkpoints of other authors that have a preset or an importer, with the license of the revision as far as it is known here. Memory is that of the weights in "
-        "bfloat16 unless stated. `ragmeter run --dry-run` lists what is missing, including licenses to accept. None of these checkpoints has been "
-        "run here; [released checkpoints](released.md) lists what was compared with the authors' code."
+        "Checkpoints of other authors that have a preset or an importer, with the license of the revision as far as it is known here. "
+        "Memory is that of the weights in bfloat16 unless stated. `ragmeter run --dry-run` lists what is missing, including licenses to "
+        "accept. None of these checkpoints has been run here; [released checkpoints](released.md) lists what was compared with the "
+        "authors' code."
     )
     heads = ("option", "weights", "license", "memory")
     return page("Published weights", lead, (f"## {kind}\n\n{table(heads, rows)}" for kind, rows in facts()["weights"].items()), wide=True)
@@ -50,9 +51,10 @@ def weights_page() -> str:
 def released_page() -> str:
     """Return the page that says how far released checkpoints equal their authors' code; tests write its table."""
     lead = (
-        "A released checkpoint gives its authors' numbers only if it reads the tokens that it was trained on. If authors published the prompt of a "
-        "checkpoint, ragmeter uses it, and stops before the first question if it cannot be downloaded. The tests compare ragmeter with "
-        "outputs of the authors' code from raw text, with odd white space, Unicode, special tokens, braces, empty and overlong texts too."
+        "A released checkpoint gives its authors' numbers only if it reads the tokens that it was trained on. If authors published the "
+        "prompt of a checkpoint, ragmeter uses it, and stops before the first question if it cannot be downloaded. The tests compare "
+        "ragmeter with outputs of the authors' code from raw text, also with odd white space, Unicode, special tokens, braces, empty and "
+        "overlong texts."
     )
     return page("Released checkpoints", lead, [(HERE / "released.md").read_text("utf-8")], wide=True)
 
@@ -60,8 +62,8 @@ def released_page() -> str:
 def published_page() -> str:
     """Return the page of published figures that contradict their own paper."""
     lead = (
-        'Figures that contradict the paper that prints them. They are kept as printed; a test recomputes averages, gains, "best" claims and '
-        "repeated rows. How to use the figures: [Published figures](../published.md)."
+        "Figures that contradict the paper that prints them. They are kept as printed; a test recomputes averages, gains, claims to be "
+        "best and repeated rows. How to use the figures: [Published figures](../published.md)."
     )
     counts = table(("paper", "figures"), [(name, f"{len(figures(name)):,}") for name in papers()])
     wrong = dict.fromkeys(
@@ -94,15 +96,16 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 def common_options() -> list[tuple[str, str]]:
-    """Return the options of several commands, each with its most frequent help text."""
+    """Return the options that mean the same in most of several commands, with their help text."""
     texts: dict[str, Counter[str]] = defaultdict(Counter)
     for path, command in commands():
         context = command.make_context(path, [], resilient_parsing=True)
         for parameter in command.params:
             record = parameter.get_help_record(context)
             if record and record[0].startswith("-") and not getattr(parameter, "hidden", False):
-                texts[parameter.opts[0]][" ".join(record[1].split())] += 1
-    return [(name, help.most_common(1)[0][0]) for name, help in sorted(texts.items()) if help.total() >= COMMON]
+                texts[parameter.opts[0]][" ".join(record[1].partition("  [")[0].split())] += 1
+    usual = {name: (*help.most_common(1)[0], help.total()) for name, help in texts.items()}
+    return [(name, help) for name, (help, times, total) in sorted(usual.items()) if total >= COMMON and 2 * times > total]
 
 
 CLI = """One option means the same in every command. An option with several values is repeated; there are no comma lists.
@@ -116,8 +119,8 @@ ragmeter --install-completion     # bash, zsh, fish or PowerShell; then open a n
 ragmeter --show-completion        # print the script
 ```
 
-Commands, options and names complete: methods, metrics, trainings with presets, data references part by part, experiments with profiles, and what a
-store holds. bash splits words at colons, so a split is offered together with its dataset."""
+Commands, options and names complete: methods, metrics, trainings with presets, data references part by part, experiments with
+profiles, and what a store holds. bash splits words at colons, so a split is offered together with its dataset."""
 EXITS = """Once tasks run, a task that crashes ends the run with 1. If none crashes but some are incomplete, it is 3."""
 
 

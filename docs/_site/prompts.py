@@ -46,9 +46,10 @@ DEFAULTS = {
 def prompts_page() -> str:
     """Return the page of prompts: source and license per system."""
     lead = (
-        'Which prompt each system uses, and its license. Published prompts are downloaded, not shipped; "ours" ships with ragmeter. The option '
-        "`prompt` (or a folder, `prompts`) replaces a prompt by [a file of yours](../models.md#prompt-files); with prompts of your own, published figures have "
-        "another setting. How they compare with the authors' code: [released checkpoints](released.md)."
+        "Which prompt each system uses, and its license. Published prompts are downloaded, not shipped; *ours* ships with ragmeter. "
+        "The option `prompt` (or a folder, `prompts`) replaces a prompt by [a file of yours](../models.md#prompt-files); with prompts of "
+        "your own, published figures have another setting. How the prompts compare with the authors' code: "
+        "[released checkpoints](released.md)."
     )
     heads = ("system", "prompt", "license")
     return page("Prompts", lead, (f"## {kind}\n\n{table(heads, prompts_of(kind))}" for kind in KINDS))

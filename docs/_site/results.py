@@ -28,6 +28,8 @@ OF_APPROACH = {"ARK": "ark", "GPR": "gpr", "SARK": "sark", "CLaRa": "clara"}
 """Sections of rows of `gains.json`; those of other systems are end-to-end."""
 HEADS = ("claim", "metric", "value", "sample", "command")
 MARK = "<!-- results -->"
+DIGITS = {"points": 1, "clusters": 0, "": 2}
+"""Digits of a claim's value, by its unit."""
 
 
 def results(markdown: str) -> str:
@@ -39,9 +41,9 @@ def results(markdown: str) -> str:
     return markdown.replace(MARK, "\n\n".join([*parts, f"## Statistics\n\n{simulations()}"]))
 
 
-def gains() -> Iterator[tuple[str, tuple[str, ...]]]:
+def gains(records: Mapping[str, Any] | None = None) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield rows of what approaches gain over their base and over the strongest baseline, with their sections."""
-    for part in read("gains").values():
+    for part in (read("gains") if records is None else records).values():
         for row in part["rows"]:
             section = OF_APPROACH.get(row["approach"], "end-to-end")
             state = "not recomputed" if row["beats"] is None else "beats its base" if row["beats"] else ""
@@ -65,19 +67,13 @@ def claims() -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield rows of other claims, with their sections."""
     for part in read("claims").values():
         for claim in part["claims"]:
-            unit = {"points": "", "clusters": " clusters"}.get(claim["unit"], "")
-            value = interval(
-                claim, 1.0, signed=" minus " in claim["claim"], digits=2 if not claim["unit"] else 1 if claim["unit"] == "points" else 0
-            )
+            unit = " clusters" if claim["unit"] == "clusters" else ""
+            value = interval(claim, 1.0, signed=" minus " in claim["claim"], digits=DIGITS[claim["unit"]])
             sizes = (("n", "questions"), ("clusters", "clusters"), ("seeds", "training seeds"))
             sample = [f"{claim[key]:,} {name if claim[key] != 1 else name[:-1]}" for key, name in sizes if claim[key]]
+            asked = ", ".join(sample) + (f". {part['note']}" if part["note"] else "")
             shown = " ".join(filter(None, (value + unit, markdown_text(claim["mark"]))))
-            texts = (
-                markdown_text(claim["claim"]),
-                f"`{claim['metric']}`",
-                shown,
-                ", ".join(sample) + (f". {part['note']}" if part["note"] else ""),
-            )
+            texts = (markdown_text(claim["claim"]), f"`{claim['metric']}`", shown, asked)
             yield part["section"], (*texts, f"`{part['command']}`")
 
 

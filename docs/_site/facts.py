@@ -109,6 +109,7 @@ def common_options() -> list[tuple[str, str]]:
 
 
 CLI = """One option means the same in every command. An option with several values is repeated; there are no comma lists.
+`--set KEY=VALUE` sets an option of a dataset, method, judge or training (nested ones with dots), and `--output` names what to write.
 `RUN` is the beginning of a run's fingerprint, its path `experiment/method/dataset/setting/seed` (leading parts may be left out), or a
 [tag](../checkpoints.md#tags). `REF` is a data reference, `name[/subset][:split]`.
 

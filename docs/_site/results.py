@@ -80,7 +80,7 @@ def claims() -> Iterator[tuple[str, tuple[str, ...]]]:
 def simulations() -> str:
     """Return the table of the statistics' simulated error rates."""
     rows = []
-    for name, part in read("verdicts").items():
+    for name, part in (read("verdicts") | read("coverage")).items():
         for row in part["situations"]:
             rates = {key: value for key, value in row.items() if isinstance(value, float)}
             texts = (f"{key.replace('_', ' ')} {100 * value:.1f} %" for key, value in sorted(rates.items()))

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and what is said of an error; docs/cli.md has the table.
+"""How a command ends: its exit code, and what is said of an error; docs/_site/facts.yaml has the table.
 
 An error is one message on standard error, `error: …` for people or one JSON object for programs, wherever it comes
 from: the parser of the command line, the input, or a fault of ours. Standard output never holds any of it.

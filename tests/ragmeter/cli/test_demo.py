@@ -170,7 +170,7 @@ def test_the_page_of_results_has_every_claim_and_gain() -> None:
         for row in part["rows"]
     )
     claimed = sum(len(part["claims"]) for part in site.read("claims").values())
-    simulated = sum(len(part["situations"]) for part in site.read("verdicts").values())
+    simulated = sum(len(part["situations"]) for name in ("verdicts", "coverage") for part in site.read(name).values())
     sections = len(site.SECTIONS) + 1
     assert sum(line.startswith("| ") for line in text.splitlines()) == gains_shown + claimed + simulated + 2 * sections
 

@@ -12,6 +12,7 @@ import yaml
 
 from docs._site.markdown import code, page, table
 from ragmeter.cli import GROUPS, NAMES, app
+from ragmeter.experiments import shipped
 from results.boards.published import figures, papers
 
 HERE = Path(__file__).parent
@@ -74,6 +75,16 @@ def published_page() -> str:
     )
     heads = ("paper", "table", "method", "dataset", "metric", "printed", "misprint")
     return page("Misprints of published figures", lead, [counts, table(heads, [tuple(map(str, row)) for row in wrong])], wide=True)
+
+
+def experiments_page() -> str:
+    """Return the page of the experiments that ship."""
+    lead = "Experiments that ship with ragmeter: `ragmeter run NAME`, with `--dry-run` for the plan, `--profile PROFILE` for a variant."
+    rows = []
+    for name, text in shipped().items():
+        content = yaml.safe_load(text)
+        rows.append((code(name), content.get("description", ""), ", ".join(map(code, content.get("profiles", {})))))
+    return page("Experiments", lead, [table(("name", "measures", "profiles"), rows)], wide=True)
 
 
 def commands() -> Iterator[tuple[str, Any]]:

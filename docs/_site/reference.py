@@ -192,17 +192,17 @@ KEYS = (
     ("methods", MethodSpec, f"One method. Options: {METHODS}."),
     ("reader, rerankers, compressor", ComponentSpec, f"A part; a bare name is `{{id: name}}`. Options: {PARTS}."),
     ("judges", JudgeSpec, "A judge; a bare name is `{id: name}`. Options: [judges](judges.md)."),
-    ("llm: an endpoint", ChatConfig, "The option `llm` of whatever asks a language model: `llm: {model: NAME}`."),
-    ("llm: local weights", LocalConfig, "`llm: {local: FOLDER or hub id}`, asked as an endpoint is."),
-    ("llm: a script", ScriptedConfig, "`llm: {scripted: worlds/multihop:test}`, for trials: it shows nothing about any model."),
-    ("trainings", TrainingSpec, "What is trained before methods run. Options: [trainings](trainings.md)."),
+    ("llm: an endpoint", ChatConfig, "The option `llm` of everything that asks a language model: `llm: {model: NAME}`."),
+    ("llm: local weights", LocalConfig, "`llm: {local: FOLDER or hub id}`, used like an endpoint."),
+    ("llm: a script", ScriptedConfig, "`llm: {scripted: worlds/multihop:test}`, for trials: its results say nothing about any model."),
+    ("trainings", TrainingSpec, "Trainings that run before the methods. Options: [trainings](trainings.md)."),
 )
 
 
 def experiment_page() -> str:
     """Every key of an experiment file."""
     lead = (
-        "Every key that an experiment file may have. How to write one: [Experiments](../experiments.md). "
+        "All keys of an experiment file. How to write one: [Experiments](../experiments.md). "
         "Unknown keys and wrong types are errors that name the line."
     )
     parts = (part for title, spec, response in KEYS for part in (f"## {title}", response, option_table(spec)))
@@ -212,8 +212,8 @@ def experiment_page() -> str:
 def datasets_page() -> str:
     """Every dataset."""
     lead = (
-        "Every dataset as it is registered. Layouts of the files, and what to know of each: "
-        "[Datasets](../datasets.md). `ragmeter list datasets` says which of them are on your machine."
+        "Every dataset as it is registered. How to load and check them: [Datasets](../datasets.md). `ragmeter list datasets` "
+        "shows which of them are on your machine."
     )
     overview = table(("id", "task", "license"), [(f"[{code(e.id)}](#{e.id})", e.card.task, e.card.license) for e in DATASETS])
     return page("Datasets", lead, (overview, *map(_dataset, DATASETS)))
@@ -226,16 +226,24 @@ def _dataset(entry: DatasetEntry) -> str:
         "on the hub": f"{code(card.hub_id)}{f' at {code(card.revision[:12])}' if card.revision else ''}" if card.hub_id else "",
         "license": card.license,
         "subsets": codes(entry.subsets),
-        "splits": ", ".join(f"{code(name)}{'' if n is None else f' ({n:,})'}" for name, n in card.splits.items()),
+        "splits": _splits(card.splits),
+        **{f"splits of {code(name)}": _splits(splits) for name, splits in card.subset_splits.items()},
         "settings": codes(card.settings),
+        **{f"settings of {codes(names)}": codes(of_them) for of_them, names in alike(card.subset_settings)},
         "metrics": codes(card.metrics),
         **{f"metrics of {codes(names)}": codes(of_them) for of_them, names in alike(card.subset_metrics)},
         "languages": ", ".join(card.languages),
         **{f"languages of {codes(names)}": ", ".join(of_them) for of_them, names in alike(card.subset_languages)},
+        "cluster": card.cluster or "questions that share a document, a gold passage or a world",
+        "citation": card.citation,
         "code version": str(entry.version),
     }
     reported = "\n".join(f"- {name}: {what}" for name, what in facts.items() if what)
     return "\n\n".join(filter(None, (f"## {entry.id}", card.description, reported, card.notes, option_table(entry.config))))
+
+
+def _splits(sizes: Mapping[str, int | None]) -> str:
+    return ", ".join(f"{code(name)}{'' if n is None else f' ({n:,})'}" for name, n in sizes.items())
 
 
 EVERYWHERE = {"--store", "--json", "--quiet", "--verbose", "--help"}
@@ -280,14 +288,14 @@ def _section(path: str, command: Any, alone: str) -> str:
 
 
 KINDS = {
-    "retriever": ("Retrievers", "They find passages, or triples of a graph, for a question. A reader completes them."),
-    "reranker": ("Rerankers", "They put what was retrieved into another order: `rerankers: [{id: …}]` of a method."),
-    "compressor": ("Compressors", "They shorten what the reader is given: `compressor: {id: …}` of a method."),
-    "reader": ("Readers", "They answer from what they are given: `reader: {id: …}` of a method."),
-    "method": ("Whole systems", "They answer by themselves and take no other parts."),
+    "retriever": ("Retrievers", "Find passages, or triples of a graph, for a question. A reader completes them."),
+    "reranker": ("Rerankers", "Reorder what was retrieved: `rerankers: [{id: …}]` of a method."),
+    "compressor": ("Compressors", "Shorten what the reader gets: `compressor: {id: …}` of a method."),
+    "reader": ("Readers", "Answer from the passages: `reader: {id: …}` of a method."),
+    "method": ("Whole systems", "Retrieve and answer themselves; they take no other parts."),
     "control": (
         "Controls",
-        "Their place is known beforehand: they show what a metric can tell. They see the gold, are marked on every table and never ranked.",
+        "Methods whose rank is known in advance, to show what a metric can detect. They see the gold, are marked on every table and never ranked.",
     ),
 }
 APPROACHES = ("ark", "gpr", "sark", "clara")
@@ -305,8 +313,8 @@ def methods_page(kind: str) -> str:
 def trainings_page() -> str:
     """Everything that `ragmeter train` trains."""
     lead = (
-        "What `ragmeter train NAME` takes: as `--set OPTION=VALUE`, as a file with `--config`, or as the `config` of a "
-        "training in an [experiment](../experiments.md#training-what-methods-need)."
+        "Options of `ragmeter train NAME`: with `--set OPTION=VALUE`, in a file with `--config`, or as the `config` of a "
+        "training in an [experiment file](experiment.md#trainings)."
     )
     overview = table(("id", ""), [(f"[{code(e.id)}](#{e.id})", e.summary) for e in TRAININGS])
     return page("Trainings", lead, (overview, *map(_training, TRAININGS)), wide=True)
@@ -445,6 +453,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/datasets.md": datasets_page,
     "reference/metrics.md": metrics_page,
     "reference/judges.md": judges_page,
+    "reference/experiments.md": facts.experiments_page,
     "reference/prompts.md": prompts_page,
     "reference/released.md": facts.released_page,
     "reference/weights.md": facts.weights_page,

@@ -53,7 +53,7 @@ class Place(BaseModel):
 
 
 class Documents(BaseModel):
-    """How all passages stand in the place of one placeholder."""
+    """Format of the passages that together fill one placeholder."""
 
     model_config = _STRICT
     placeholder: str

@@ -73,14 +73,9 @@ class Draft:
         if card is not None and len(card) > LIMITS.card_bytes:
             raise UserError(f"the card is larger than {LIMITS.card_bytes // 1024} KiB", code="card-too-large", where="card")
         if bundled and card is not None:
-            raise UserError("a bundle brings its own card", code="card-besides-bundle", where="card", try_this="leave the card out")
+            raise UserError("a bundle contains its own card", code="card-besides-bundle", where="card", try_this="leave the card out")
         if not bundled and card is None:
-            raise UserError(
-                "predictions need a card that says what they are",
-                code="predictions-without-card",
-                where="card",
-                try_this="ragmeter submit template",
-            )
+            raise UserError("predictions need a card", code="predictions-without-card", where="card", try_this="ragmeter submit template")
         self.folder = Path(tempfile.mkdtemp(prefix="ragmeter-submission-"))
         self._remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.arguments = [_BUNDLE] if bundled else [_PREDICTIONS, "--card", _CARD]

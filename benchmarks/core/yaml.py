@@ -1,4 +1,4 @@
-"""What a file says, with the line of every key and item, so that an error can say where in the file it is."""
+"""Read YAML with the line of every key and item, so that errors can name the place in the file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _WRITTEN = "check the indentation, brackets and quotes there and in the line bef
 
 
 def not_yaml(error: yaml.YAMLError, name: str) -> UserError:
-    """The error for a file that is no YAML, with its line where the parser tells one."""
+    """The error for a file that is not YAML, with its line where the parser tells one."""
     if isinstance(error, yaml.reader.ReaderError):
         sign = error.character if isinstance(error.character, int) else ord(error.character[:1])
         message = f"this is not YAML: character {error.position + 1:,} of it is U+{sign:04X}, which no text has"

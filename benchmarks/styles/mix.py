@@ -32,7 +32,7 @@ from benchmarks.text_batch import has_answer_all
 
 Draw = Literal["exact", "coin"]
 Has = Callable[[int, str], bool]
-"""Whether the candidate at a position has a text in a style."""
+"""Function that returns whether the candidate at a position has a text in a style."""
 
 
 def shares_of(mix: Mapping[str, float]) -> dict[str, float]:
@@ -132,14 +132,14 @@ def _repaired(styles: list[str], order: Sequence[int], has: Has) -> tuple[list[s
 
 
 EVIDENCE, CANDIDATES = "evidence", "candidates"
-"""Where gold answer strings are looked for."""
+"""Passages in which gold answer strings are searched."""
 Restyled = Literal["all", "evidence", "distractors"]
-"""Which candidates the shares are of; the others stay formal."""
+"""Candidates to which the shares apply; the others stay formal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """What rewriting left of a question's answer.
+    """Survival of a question's answer in its rewritten passages.
 
     Attributes:
         kept: Share of the sources with a gold answer string that still have one; NaN where none had.
@@ -179,7 +179,7 @@ NOTES = {
     "styled_content_thinned": "{n} questions without known evidence have a gold answer string that a candidate lost",
     "styled_without_answer_string": "{n} questions have no gold answer string in their formal evidence to lose",
 }
-"""What each count of `Benchmark.extra["counts"]` means."""
+"""Note for each count of `Benchmark.extra["counts"]`."""
 
 Source = StylePairs | Rewriter
 

@@ -395,7 +395,7 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
         mark = el("span", "▲" if won else "▼", cls="mark-better" if won else "mark-worse", role="img", label=words)
     best = cell.band is not None and cell.band.standing is Standing.BEST
     known = shown.comparison(column, cell)
-    # A control's whole line stands apart: its cells need not say so one by one.
+    # A control's whole line stands apart: its cells need not repeat it.
     apart = bool(cell.apart) and cell.run.kind != "control"
     drawn = layout.axes.get(column.key) if not (cell.apart or cell.run.kind == "control") else None
     return el(

@@ -38,7 +38,7 @@ def main() -> None:
     # A page knows what it lacks when it has asked for everything; its reader should know first.
     with top:
         tell_missing()
-    # Last: whoever opens the first page does not wait for those that nobody has asked for.
+    # Last, so that the first page does not wait for pages that nobody opened.
     preload()
 
 

@@ -38,7 +38,7 @@ _NAMES = r"(?<!\w)[^\W\d_](?:\+\+|#)(?![^\W\d_])|(?<![\w.])\.[^\W\d_]{2,}(?!\w)"
 WORDS = rf"(?=({_LETTER}(?:{_LETTER}+|(?=[{_MARKS}])){_REST}|{_PAIRS.format(one=_ONE)}|{_NAMES}))(?:\.?{_LETTER}+{_REST}|{_ONE})"
 """Words of a text in one form (`one_form`)."""
 BM25S = rf"(?=({_PAIRS.format(one=f'[{_HAN_KANA}]')}|[^\W{_HAN_KANA}]{{2,}}))(?:[{_HAN_KANA}]|[^\W{_HAN_KANA}]+)"
-"""What bm25s calls a word; of Chinese and kana pairs of characters."""
+"""Pattern of a word in bm25s; for Chinese and kana, pairs of characters."""
 
 _OPTIONAL = re.compile("[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\ufe00-\ufe0f]")
 """Hebrew and Arabic vowel points, which texts may leave out, the stretching of Arabic letters, and variation selectors."""

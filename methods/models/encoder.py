@@ -141,18 +141,18 @@ class EncoderConfig(FrozenModel):
 
     model: str = Field(MINILM, description="a folder or hub id of a SentenceTransformer; minilm: all-MiniLM-L6-v2")
     revision: str | None = Field(None, description="revision of a hub id")
-    query_model: str | None = Field(None, description="the model of the queries, where they have one of their own")
+    query_model: str | None = Field(None, description="separate model for queries")
     query_revision: str | None = Field(None, description="commit, tag or branch of query_model on the hub")
     architecture: Literal["sentence-transformer", "dpr"] = Field(
         "sentence-transformer", description="dpr: the two encoders of DPR, which reads title and text as two segments"
     )
-    query_prompt: str | None = Field(None, description="put before each query; null: the model's own, if it has one")
-    passage_prompt: str | None = Field(None, description="put before each passage; null: the model's own")
+    query_prompt: str | None = Field(None, description="prefix of each query; null: the model's own, if it has one")
+    passage_prompt: str | None = Field(None, description="prefix of each passage; null: the model's own")
     instruction: str | None = Field(None, description="takes the place of {instruction} in the prompts")
     query_task: str | None = Field(None, description='adapter for queries, for models that have several; "": explicitly none of them')
     passage_task: str | None = Field(None, description='adapter for passages, for models that have several; "": explicitly none of them')
     pooling: Literal["cls", "mean", "lasttoken"] | None = Field(
-        None, description="how token vectors become one: the first, their mean, the last; null: the model's own"
+        None, description="pooling of token vectors: the first, their mean, the last; null: the model's own"
     )
     end_token: str | None = Field(None, description="the token that every input must end with; checked when loading")
     normalize: bool = Field(True, description="scale vectors to length 1, so that scores are cosines")
@@ -161,12 +161,12 @@ class EncoderConfig(FrozenModel):
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
     backend: Literal["torch", "onnx", "openvino", "static"] = Field(
         "torch",
-        description="what computes; openvino needs transformers before 5.6, onnx before 5; static: a vector per token, distilled from the "
-        "model once",
+        description="backend; openvino needs transformers before 5.6, onnx before 5; static: a vector per token, "
+        "distilled from the model once",
     )
     batch_size: int = Field(32, ge=1, description="texts encoded at once; of queries at most 32")
     model_options: dict[str, Any] = Field(default_factory=dict, description="values that replace those of the model's config.json")
-    trust_remote_code: bool = Field(False, description="run the code that the model brings with it")
+    trust_remote_code: bool = Field(False, description="run code contained in the model's repository")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -18,7 +18,7 @@ from results.offered import LIMITS, MIB
 SUMMARY = "Serve the leaderboard on a store as web pages."
 DETAILS = f"""{SUMMARY}
 
-Read-only unless --allow-submissions is given. With it, whoever reaches the address may upload predictions (JSON Lines) with
+Read-only unless --allow-submissions is given. With it, anybody who reaches the address may upload predictions (JSON Lines) with
 a card (YAML), or a bundle (zip), for a board that the store has already: {server.UPLOAD_MIB} MiB a file,
 {LIMITS.card_bytes // 1024} KiB a card, {LIMITS.file_bytes // MIB} MiB of predictions unpacked, {LIMITS.rows:,} rows,
 one upload is checked at a time, for at most {server.TIME_S / 60:.0f} minutes, in a process without keys. Nothing that is uploaded
@@ -31,21 +31,21 @@ app = App(help=SUMMARY)
 def leaderboard(
     common: Common,
     port: Annotated[int, option("Port to listen on.", min=1, max=65535)] = 8501,
-    host: Annotated[str, option("Address to listen on; the default is reachable from this machine alone.")] = "127.0.0.1",
-    browser: Annotated[bool, option("Open a browser window on it.", "--open")] = False,
+    host: Annotated[str, option("Address to listen on (default: this machine only).")] = "127.0.0.1",
+    browser: Annotated[bool, option("Open a browser window.", "--open")] = False,
     experiment: Annotated[
         str | None,
         option(
-            "The experiment that pages open with (default: the one with the most finished runs).",
+            "Experiment to open first (default: the one with the most finished runs).",
             "--experiment",
             completes=completion.stored_experiments,
         ),
     ] = None,
     allow_submissions: Annotated[
-        bool, option("Let whoever reaches the address check and store submissions.", "--allow-submissions")
+        bool, option("Let anybody who reaches the address check and store submissions.", "--allow-submissions")
     ] = False,
 ) -> int:
-    """Serve the leaderboard on a store."""
+    """Serve the leaderboard of a store."""
     from results.store import queries
 
     store = common.store

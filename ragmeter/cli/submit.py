@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 app = App(default="add", help="Predictions made elsewhere: template, check, add, verify, bundle.")
 
 Predictions = Annotated[str, argument("Predictions (.jsonl, - for standard input) or a bundle (.zip).", metavar="FILE")]
-CardOption = Annotated[Path | None, option("The submission's card (YAML).", "--card")]
+CardOption = Annotated[Path | None, option("Card of the submission (YAML).", "--card")]
 FormatOption = Annotated[
-    str, option("Of the predictions: jsonl, or an official evaluator's layout.", "--format", completes=completion.offer_words(*PREDICTIONS))
+    str,
+    option(
+        "Format of the predictions: jsonl, or an official evaluator's layout.", "--format", completes=completion.offer_words(*PREDICTIONS)
+    ),
 ]
 MethodOption = Annotated[
-    str | None, option("In place of a card: what made the predictions.", "--method", metavar="NAME[@VERSION]", completes=completion.methods)
+    str | None, option("Name of the method, in place of a card.", "--method", metavar="NAME[@VERSION]", completes=completion.methods)
 ]
 BenchmarkOption = Annotated[
-    str | None,
-    option("The benchmark; with --card in place of the card's.", "--benchmark", metavar="REFERENCE", completes=completion.references),
+    str | None, option("Benchmark, in place of the card's.", "--benchmark", metavar="REFERENCE", completes=completion.references)
 ]
-Strict = Annotated[bool, option("Refuse what the official script tolerates, such as missing questions.", "--strict")]
+Strict = Annotated[bool, option("Reject what the official script tolerates, such as missing questions.", "--strict")]
 KnownBoards = Annotated[bool, option("Only for a board that the store has, as a server takes it.", "--known-boards")]
-PathSetting = Annotated[
-    list[str] | None, option("The authors' data file, where it is not found in RAGMETER_DATA.", "--set", metavar="path=FILE")
-]
+PathSetting = Annotated[list[str] | None, option("Data file of the authors (default: search RAGMETER_DATA).", "--set", metavar="path=FILE")]
 STEPS = (
     ("ragmeter submit template REFERENCE -o FOLDER", "writes a card, the questions and an empty predictions file: fill in both"),
     ("ragmeter submit check FOLDER/predictions.jsonl --card FOLDER/card.yaml", "says what is wrong with them, and what they would score"),
@@ -51,7 +51,7 @@ STEPS = (
 @app.command()
 def add(
     common: Common,
-    file: Annotated[str | None, argument("As of `check` (default: list what was submitted, and how to begin)")] = None,
+    file: Annotated[str | None, argument("Files as for `check` (default: list submissions and the first steps)")] = None,
     card: CardOption = None,
     format: FormatOption = JSONL,
     method: MethodOption = None,
@@ -61,7 +61,7 @@ def add(
     known_boards: KnownBoards = False,
     settings: PathSetting = None,
 ) -> int:
-    """Check predictions made elsewhere, score them here, and store them as `submitted`."""
+    """Check and score external predictions, and store them as `submitted`."""
     from results.store import queries
 
     if file is not None:
@@ -101,7 +101,7 @@ def check(
     known_boards: KnownBoards = False,
     settings: PathSetting = None,
 ) -> int:
-    """Check predictions and say what they would score; nothing is stored."""
+    """Check predictions and show their scores without storing them."""
     return _submit(file, _card(card, method, benchmark, setting), format, strict, known_boards, settings, common, keep=False)
 
 
@@ -115,7 +115,7 @@ def _card(file: Path | None, method: str | None, benchmark: str | None, setting:
         return on_benchmark(read_card(file), benchmark, setting)
     if file is not None:
         raise UserError(
-            "the card says method and setting",
+            "the card sets method and setting",
             code="card-and-options",
             where="--card",
             try_this="leave the options out, or the card; --benchmark applies a card to another benchmark",
@@ -153,7 +153,7 @@ def _submit(
     path = supplied.pop("path", None)
     if supplied:
         raise UserError(
-            "the card says which options the data have",
+            "the card sets options of the data",
             code="card-and-data-options",
             where=f"--set {next(iter(supplied))}",
             try_this="--set path=FILE",
@@ -222,9 +222,9 @@ def template(
     seed: options.SeedOption = 0,
     config: options.ConfigOption = None,
     settings: options.SetOption = None,
-    passages: Annotated[bool, option("Write the passages and what each question may use, too.", "--passages")] = False,
+    passages: Annotated[bool, option("Write the passages and the candidates of each question too.", "--passages")] = False,
 ) -> None:
-    """Write a card with comments, the questions (ids and texts) and an empty predictions file."""
+    """Write a commented card, the questions (ids and texts) and an empty predictions file."""
     from benchmarks import registry
     from benchmarks.settings import Setting
     from ragmeter.cli.config_options import given_options
@@ -257,11 +257,11 @@ def template(
 @app.command()
 def bundle(
     run: options.RunArgument,
-    output: Annotated[Path, option("The .zip to write.", "--output", "-o")],
+    output: Annotated[Path, option(".zip file to write.", "--output", "-o")],
     common: Common,
     card: CardOption = None,
 ) -> None:
-    """Put a stored run into one file that `ragmeter submit` takes elsewhere; without a card it has one of what the run knows."""
+    """Write a stored run as one file for `ragmeter submit` elsewhere; without --card, create a card from the run."""
     from ragmeter.runner.submissions import read_card, require_same
     from results.store import checkpoints, queries
     from results.submission import bundle as bundles
@@ -293,10 +293,10 @@ def bundle(
 def verify(
     run: options.RunArgument,
     common: Common,
-    against: Annotated[str | None, option("Our RUN (default: the one of its method)", completes=completion.runs)] = None,
-    tolerance: Annotated[str, option("Largest difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",
+    against: Annotated[str | None, option("Our run to compare with (default: the one of the method)", completes=completion.runs)] = None,
+    tolerance: Annotated[str, option("Maximum difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",
 ) -> int:
-    """Compare a submission with a run made here, and mark it as verified where they agree; exit code 1 where not."""
+    """Compare a submission with our own run and mark it as verified if they agree; exit with 1 if not."""
     from results.store import checkpoints
     from results.submission import storing
     from results.submission.storing import card_of

@@ -1,4 +1,4 @@
-"""What an experiment would take: the work that its parts state, summed for each stage, task and judge.
+"""Estimate the cost of an experiment: the work that its parts report, summed per stage, task and judge.
 
 If the store holds a run of the same method on the same data, also of fewer questions, `measured_hours` use the seconds per
 question of that run, on the machine that it ran on.
@@ -79,7 +79,7 @@ def hours_json(hours: Hours) -> dict[str, dict[str, float | None]]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an experiment, or a training alone, would take.
+    """Estimated cost of an experiment or of a single training.
 
     Attributes:
         missing: What must be there first.

@@ -37,7 +37,7 @@ from results.store.store import Store, left_behind
 
 @dataclass(frozen=True)
 class How:
-    """How an experiment is to be carried through.
+    """Options for running an experiment.
 
     Attributes:
         limit: Only so many questions of every benchmark, where the experiment does not ask for fewer.
@@ -178,7 +178,7 @@ def _resume(experiment: Experiment, store: Store, how: How) -> str:
 
 
 def estimates(results: list[TaskState]) -> dict[str, Estimate]:
-    """By method and dataset, what a task's model calls would take; only tasks that ask an endpoint."""
+    """Return the estimated model calls per method and dataset, for tasks that use an endpoint."""
     every = {f"{state.task.method.name} on {state.task.run.dataset}": estimate(state) for state in results}
     return {name: wanted for name, wanted in every.items() if wanted is not None}
 

@@ -51,7 +51,7 @@ class Interrupted(Exception):
     """
 
     exit_code = 130
-    """As shells have it of a command that Ctrl-C ended."""
+    """Exit code of shells for a command that Ctrl-C ended."""
 
     def __init__(self, how: str = "`ragmeter run --resume` continues") -> None:
         super().__init__(f"interrupted; everything finished is kept: {how}")
@@ -67,7 +67,7 @@ def stoppable(how: str = "`ragmeter run --resume` continues") -> Iterator[None]:
 
 
 class Progress(Protocol):
-    """What the run loop reports to whoever shows it."""
+    """Interface for displaying the progress of a run."""
 
     def begin(self, task: Task, done: int) -> None: ...
     def stage(self, task: Task, name: str) -> None: ...
@@ -77,7 +77,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a task ended.
+    """Outcome of a task.
 
     Attributes:
         task: Which.
@@ -232,7 +232,7 @@ def _dead(entry: _Running) -> frozenset[str]:
 
 
 HEAVY = {"models": ("torch", "transformers")}
-"""By extra, packages that take seconds to import."""
+"""Packages that take seconds to import, per extra."""
 
 
 def import_heavy(states: Sequence[TaskState]) -> None:

@@ -19,9 +19,9 @@ from ragmeter.show.console import err
 from results.store.variants import without_options
 
 LOG_S = 60.0
-"""In a file there is a line of progress so often at most."""
+"""Minimum seconds between two progress lines in a log file."""
 _WIDE = 110
-"""From so many columns on the bar is long."""
+"""Minimum number of terminal columns for the long bar."""
 _BESIDE = 1 + 13 + 7 + 7 + 5
 """Columns that spinner, count (of a million), both times and the gaps take."""
 
@@ -61,7 +61,7 @@ class _Display:
         self._live.stop()
 
     def _log(self) -> None:
-        """In a file, say how far it is; called behind every report."""
+        """Write a progress line to the log file; called after every report."""
         if self._in_file and time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LOG_S
             shown = [

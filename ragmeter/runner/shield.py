@@ -1,4 +1,4 @@
-"""What shows how far a run is must not be able to fail it."""
+"""Isolate a run from errors of its progress display."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Checker:
-    """What submissions are checked by.
+    """Settings for checking submissions.
 
     Attributes:
         store: Keeps the index of a setting's retriever.
@@ -97,15 +97,15 @@ class Checker:
             format: Of the predictions; one of `FORMATS`.
 
         Raises:
-            UserError: Something cannot be read, is no submission, or is about other data.
+            UserError: Something cannot be read, is not a submission, or is about other data.
         """
         layout = FORMATS[format]
         if predictions.lower().endswith(bundle.SUFFIX) and format == JSONL:
             if card is not None:
-                raise UserError("a bundle brings its own card", code="card-besides-bundle", where="--card", try_this="leave --card out")
+                raise UserError("a bundle contains its own card", code="card-besides-bundle", where="--card", try_this="leave --card out")
             return self._bundle(Path(predictions))
         if card is None:
-            what = "predictions need a card that says what they are"
+            what = "predictions need a card"
             remedy = "ragmeter submit template REFERENCE -o FOLDER writes one to fill in; or --method NAME --benchmark REFERENCE"
             raise UserError(what, code="refused-submission", where="--card", try_this=remedy)
         if isinstance(card, Path):
@@ -121,7 +121,7 @@ class Checker:
             target = self.target(opened.card)
             if target.loaded.fingerprint != opened.manifest.dataset_fingerprint:
                 raise UserError(
-                    f"the bundle is about other data: it says {opened.manifest.dataset_fingerprint}, "
+                    f"the bundle is about other data: it names {opened.manifest.dataset_fingerprint}, "
                     f"{target.loaded.reference} here is {target.loaded.fingerprint}",
                     code="bundle-data-mismatch",
                     where=f"{path}/{bundle.MANIFEST}",
@@ -192,7 +192,7 @@ def short_card(method: str, reference: str, setting: str | None) -> Card:
     try:
         return Card.model_validate({"method": part, "benchmark": str(resolved), "setting": str(chosen), "training_data": unknown})
     except ValidationError:
-        what = f"{method!r} is no name of a method"
+        what = f"{method!r} is not a name of a method"
         raise UserError(
             what, code="refused-submission", where="--method", try_this="NAME or NAME@VERSION, of letters, digits and . _ + -"
         ) from None
@@ -239,7 +239,7 @@ def read_card(path: Path) -> Card:
     """The card in a file.
 
     Raises:
-        UserError: It cannot be read, or is no card.
+        UserError: It cannot be read, or is not a card.
     """
     try:
         with open(path, "rb") as source:

@@ -1,4 +1,4 @@
-"""From an experiment to tasks and their executions: what there is to do, and what of it is done already.
+"""Derive tasks from an experiment and find out which of them are done.
 
 A finished run never changes. An experiment keeps the executions that it shows; a task that is new to it shares the
 newest finished one. `--fresh` begins another next to them, and `--retry-failed` another with the answers that did
@@ -51,7 +51,7 @@ class Loaded:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of questions and corpus before the setting, which is part of the run on its own."""
+        """Return the fingerprint of questions and corpus before the setting, which is a separate part of the run."""
         return self.benchmark.fingerprint
 
     @cached_property

@@ -152,7 +152,7 @@ _SLACK = 1e-9
 
 
 def wrongly_ranked(controls: Mapping[str, float], methods: Mapping[str, float]) -> list[str]:
-    """What a metric ranks wrongly, in sentences; empty where it ranks every control rightly.
+    """Return sentences on the controls that a metric ranks wrongly; empty if it ranks every control correctly.
 
     Args:
         controls: Values by id of the control; more is better.
@@ -171,7 +171,7 @@ def wrongly_ranked(controls: Mapping[str, float], methods: Mapping[str, float]) 
 
 
 def checked(controls: Collection[str]) -> str:
-    """What `wrongly_ranked` looked at and found in order, as one sentence.
+    """Return one sentence on the controls that `wrongly_ranked` checked without a finding.
 
     Args:
         controls: Ids of those that have a value.

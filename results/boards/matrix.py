@@ -138,7 +138,7 @@ class Overall:
     generalizes: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object; values are fractions."""
+        """Return a JSON object with values as fractions."""
         pooled = None if self.pooled is None else asdict(self.pooled)
         known = {"pooled": pooled, "by_task": dict(self.by_task), "generalizes": self.generalizes}
         return {"method": self.row.name, "borda": self.borda, **known}
@@ -232,7 +232,7 @@ class Matrix:
 
 
 def _kind(column: Column) -> str:
-    """What a metric is without its parameters: values of two kinds have no mean."""
+    """Return a metric's name without parameters; values of different names are never averaged."""
     return (column.metric or "").partition("(")[0].partition("#")[0]
 
 
@@ -364,7 +364,7 @@ def _stratum(figures: Figures, column: Column, others: Sequence[System], base: S
 
 
 def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str, int]:
-    """Which columns share questions, directly or by way of others: a number for each such group."""
+    """Return a group number per column; columns that share questions, directly or through others, form a group."""
     groups: list[tuple[set[str], list[str]]] = []
     for column in columns:
         query, keys = set(results[column.key].question_ids) if column.key in results else set(), [column.key]
@@ -380,7 +380,7 @@ def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str,
 
 
 def _able(cells: Mapping[Key, Cell], row: System, column: Column) -> bool:
-    """Whether a row has a value in a column that may be compared."""
+    """Return whether a row has a comparable value in a column."""
     cell = cells.get((row.key, column.key))
     return cell is not None and not cell.apart
 

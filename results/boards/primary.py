@@ -18,7 +18,7 @@ EACH = 5
 
 @dataclass(frozen=True, slots=True)
 class Primary:
-    """What an experiment is about.
+    """Primary metric and benchmark of an experiment.
 
     Attributes:
         metric: As the experiment names it.

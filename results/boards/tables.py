@@ -429,7 +429,7 @@ def _csv_cell(value: Any) -> Any:
 
 
 def tidy(board: Board) -> Iterable[list[Any]]:
-    """One line for each run and metric, in the order of `CSV_COLUMNS`; values as stored, None is no value."""
+    """One line for each run and metric, in the order of `CSV_COLUMNS`; values as stored, None is not a value."""
     shared = [board.dataset, board.dataset_fingerprint, board.setting, board.seed, board.questions]
     below = "\n".join(board_notes(board))
     for row in board.rows:

@@ -89,7 +89,7 @@ Outcome = Literal["pass", "regressed", "inconclusive"]
 
 @dataclass(frozen=True, slots=True)
 class GateDecision:
-    """What the gate says about one metric.
+    """Decision of the gate on one metric.
 
     Attributes:
         outcome: `pass`, `regressed` or `inconclusive`.
@@ -119,7 +119,7 @@ class GateDecision:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """What the gate says about several metrics: `regressed` if any did, `pass` if all did, else `inconclusive`."""
+    """Decision of the gate on several metrics: `regressed` if any regressed, `pass` if all passed, else `inconclusive`."""
 
     outcome: Outcome
     decisions: dict[str, GateDecision]
@@ -223,7 +223,7 @@ def decide_all(
     decisions = {}
     for row, (metric, one) in enumerate(tests.items()):
         margin, upper, below = by_metric[metric], float(levels[row]), (lower or {}).get(metric, level)
-        # A drop that only the correction leaves unclaimed is no pass either.
+        # A drop that only the correction leaves unclaimed is not a pass either.
         alone_lost = decided(one, margin, strict=strict, level=below, upper=level)[0] == "regressed"
         outcome: Outcome = decided(one, margin, strict=strict, level=below, upper=upper)[0]
         outcome = "inconclusive" if alone_lost and outcome == "pass" else outcome

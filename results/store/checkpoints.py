@@ -72,7 +72,7 @@ class Checkpoint:
         return self.path.name
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return the card as a JSON object."""
         own = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "read"}
         return own | {"name": self.name, "path": str(self.path), "added_at": self.added_at.isoformat() if self.added_at else None}
 
@@ -122,7 +122,7 @@ def describe(
 
 
 def read(folder: Path | str) -> Checkpoint:
-    """What a checkpoint folder says of itself, unchecked; `verify` checks it.
+    """Return the card of a checkpoint folder without checking it; `verify` checks it.
 
     Raises:
         UserError: There is no readable card.
@@ -132,7 +132,7 @@ def read(folder: Path | str) -> Checkpoint:
         card = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise UserError(
-            f"this folder holds no {CARD}, so it is no checkpoint",
+            f"this folder holds no {CARD}, so it is not a checkpoint",
             code="folder-not-checkpoint",
             where=str(path.parent),
             try_this="name the folder that training wrote; results.store.checkpoints.describe writes a card for others",
@@ -289,12 +289,12 @@ def runs_with(store: Store, checkpoint: Checkpoint) -> list[RunRow]:
 
 
 def made_with(run: RunRow, sha256: str) -> bool:
-    """Whether a checkpoint is among the weights of a run's parts, or among those that a part is made of itself."""
+    """Return whether a checkpoint is among the weights of a run's parts, or among those that a part was trained from."""
     return sha256 in run.provenance.get("checkpoints", ()) or uses(run.description, sha256)
 
 
 def uses(description: Any, sha256: str) -> bool:
-    """Whether a run's description names a checkpoint's hash among the weights of its parts."""
+    """Return whether a run's description names a checkpoint's hash among the weights of its parts."""
     if isinstance(description, Mapping):
         weights = description.get("weights")
         if isinstance(weights, str) and sha256 in weights:
@@ -502,7 +502,7 @@ def _benchmark(run: RunRow) -> tuple[str, str, int]:
 
 
 def _names(store: Store, text: str) -> list[str]:
-    """What may have been meant: hashes where the text is nearly one, otherwise names, which tell people more."""
+    """Return suggestions for a name: similar hashes if the text resembles one, else names of checkpoints."""
     runs, trained = queries.runs(store), checkpoints(store)
     hashes = [*(run.run for run in runs), *(item.sha256 for item in trained)]
     if re.fullmatch("[0-9a-f]{4,}", text) and nearest(text, hashes):
@@ -522,7 +522,7 @@ def _ambiguous(text: str, runs: Sequence[RunRow], results: Sequence[Checkpoint])
 
 
 Cards = Mapping[str, Mapping[str, Any]]
-"""Of methods and their parts, by id."""
+"""Cards of methods and their parts, by id."""
 Checkpoints = Mapping[str, Checkpoint]
 """Registered ones, by their hash."""
 _NAMED = ("data", "graph")
@@ -550,7 +550,7 @@ def parts(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def trained_on(run: RunRow, cards: Cards, known: Checkpoints) -> dict[str, str]:
-    """References of the data that a run's parts were trained on, and by which checkpoint; empty where a card says so.
+    """References of the data that a run's parts were trained on, and by which checkpoint; empty if a card declares none.
 
     Args:
         run: The run.
@@ -620,7 +620,7 @@ def _recorded(part: Mapping[str, Any], named: Sequence[str], known: Checkpoints)
 
 
 def declared(run: RunRow, cards: Cards, known: Checkpoints) -> bool:
-    """Whether the training data of all of a run's parts are known, as far as parts were trained at all.
+    """Return whether the training data of all trained parts of a run are known.
 
     Args:
         run: The run. A submission's card could have declared what there is to declare.
@@ -719,7 +719,7 @@ def _named_hashes(run: RunRow, known: Checkpoints | None = None) -> list[str]:
 
 
 def _described(part: Mapping[str, Any], cards: Cards, known: Checkpoints) -> bool:
-    """Whether a part was not trained, or it is known on what."""
+    """Return whether a part was not trained, or its training data are known."""
     if cards.get(part["id"], {}).get("training_data"):
         return True
     if not part.get("weights") and not _names_a_model(part.get("config")):
@@ -733,7 +733,7 @@ def _hashes(part: Mapping[str, Any]) -> list[str]:
 
 
 def _names_a_model(options: Any) -> bool:
-    """Whether options name a model or an endpoint, at any depth."""
+    """Return whether options name a model or an endpoint, at any depth."""
     if isinstance(options, Mapping):
         return any(options.get(name) for name in ("model", "base_url")) or any(map(_names_a_model, options.values()))
     return isinstance(options, list) and any(map(_names_a_model, options))

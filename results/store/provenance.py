@@ -90,7 +90,7 @@ def attribution(store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0,
 
 
 def _wanted(run: RunRow) -> dict[str, Setting]:
-    """By parameter of `stage_losses`, the setting in which the same pipeline must have run.
+    """Return, by parameter of `stage_losses`, the setting in which the same pipeline must have run.
 
     Raises:
         UserError: The run's setting has no candidates among which the evidence could be put.
@@ -249,7 +249,7 @@ def samples(store: Store, fingerprint: str, number: int = 5, start: int = 0) -> 
 
 
 CURVE = "curve.jsonl"
-"""What a training leaves in its checkpoint's folder: one JSON object a step."""
+"""Loss curve in a checkpoint's folder: one JSON object per step."""
 _MOST_BYTES = 32 * 2**20
 """No more of a curve is read."""
 
@@ -295,7 +295,7 @@ def runs_of(store: Store, method: str) -> list[RunRow]:
 
 
 def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> list[Result]:
-    """What runs scored and took, in their order.
+    """Return scores and costs of runs, in their order.
 
     Args:
         store: Where to read.
@@ -348,7 +348,7 @@ def _peaks(store: Store, runs: Sequence[str]) -> dict[str, int]:
 def curve(folder: Path) -> dict[str, list[tuple[float, float]]]:
     """The curves that a training left in a checkpoint's folder: by figure, (step, value).
 
-    Lines without a step, values that are no finite numbers, and a last line that was cut off are left out.
+    Lines without a step, values that are not finite numbers, and a last line that was cut off are left out.
 
     Args:
         folder: The checkpoint's, as registered.
@@ -376,7 +376,7 @@ def curve(folder: Path) -> dict[str, list[tuple[float, float]]]:
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int = 400) -> list[tuple[float, float]]:
-    """At most `most` points of a curve: means over equally long stretches, so that a spike moves its stretch only."""
+    """Reduce a curve to at most `most` points: means over stretches of equal length, so that a spike affects only its stretch."""
     if len(points) <= most:
         return list(points)
     parts = np.array_split(np.asarray(points, np.float64), most)

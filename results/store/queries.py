@@ -1,4 +1,4 @@
-"""What tables and pages ask of the store: runs, experiments, datasets, metrics, scores, costs, single questions.
+"""Query the store for tables and pages: runs, experiments, datasets, metrics, scores, costs, single questions.
 
 Each function opens the store for a moment and returns plain values.
 """
@@ -72,7 +72,7 @@ class Running:
 
     @property
     def resumed(self) -> bool:
-        """Whether an earlier execution answered a part, so that `done` says nothing of the present one's speed."""
+        """Return whether an earlier execution answered a part, so that `done` does not give the present execution's speed."""
         return self.resumed_at - self.started_at > _SAME_MOMENT
 
 
@@ -88,7 +88,7 @@ def running(store: Store) -> list[Running]:
 
 
 NO_EXPERIMENT = "-"
-"""In place of an experiment's name, for runs that no experiment shows."""
+"""Name in place of an experiment, for runs that no experiment shows."""
 OURS = "run"
 """Origin of runs made here; all others are submissions, confirmed or not."""
 AS_STATED = "as its sender states"
@@ -186,7 +186,7 @@ class RunRow:
         return f"{self.experiment}/{self.method}/{self.dataset}/{self.setting}/{self.seed}"
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object, without the documents that say how it was made."""
+        """Return a JSON object without the documents that describe the configuration."""
         names = ("run", "path", "experiment", "method", "kind", "dataset", "dataset_fingerprint", "setting", "seed")
         counts = ("execution", "questions", "done", "failed", "status", "error", "origin")
         times = {name: getattr(self, name).isoformat() for name in ("started_at", "updated_at")}
@@ -210,7 +210,7 @@ class ExperimentRow:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run's answers cost on average; NaN where the sender of a submission does not say.
+    """Mean cost per answer; NaN if the sender of a submission does not report it.
 
     Attributes:
         seconds: Mean of a question's own seconds, all stages but waiting for a slot.
@@ -237,13 +237,13 @@ class Cost:
 
     @property
     def delivered(self) -> float:
-        """What a reader is handed per question: prompt tokens, and memory tokens in place of text."""
+        """Return the tokens that a reader receives per question: prompt tokens, and memory tokens in place of text."""
         return self.prompt_tokens + self.memory_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class IndexCost:
-    """What preparing for a run's questions took, in all; no part of `Cost`.
+    """Total cost of preparing a run's corpus; not part of `Cost`.
 
     Attributes:
         seconds: Of building indexes, or of opening those that were there.
@@ -261,11 +261,11 @@ class IndexCost:
 
     @property
     def tokens(self) -> int:
-        """Of all kinds."""
+        """Return the tokens of all kinds."""
         return self.prompt_tokens + self.completion_tokens + self.memory_tokens
 
     def in_words(self) -> str:
-        """On one line, with what was not needed left out."""
+        """Describe the cost in one line, omitting zero items."""
         calls = f"{self.model_calls:,} model calls, {self.tokens:,} tokens, US$ {self.cost_usd:.2f}" if self.model_calls else ""
         if self.reused:
             return f"{self.seconds:.2f} s to open what an earlier run had made" + (f" with {calls}" if calls else "")
@@ -304,7 +304,7 @@ def runs(store: Store, experiment: str | None = None, *, method: str | None = No
 
 
 def has_runs(store: Store) -> bool:
-    """Whether anything has started here."""
+    """Return whether the store has any run."""
     with store.database.reading() as connection:
         return connection.execute("SELECT 1 FROM runs LIMIT 1").fetchone() is not None
 
@@ -476,7 +476,7 @@ def definitions(store: Store) -> dict[str, dict[str, Any]]:
 
 
 def scale_of(metric: str, known: Mapping[str, Mapping[str, Any]]) -> float:
-    """What a metric's values are multiplied by where they are shown: 100, or 1 for counts and the like.
+    """Return the factor for displaying a metric's values: 100, or 1 for counts and similar values.
 
     Args:
         metric: Its id.
@@ -632,7 +632,7 @@ def spendings(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> list[tu
 
 
 def index_costs(store: Store, run_ids: Sequence[str]) -> dict[str, IndexCost]:
-    """What preparing for the questions took by run; without runs of which nothing is known, as of submissions."""
+    """Return the cost of preparing the corpus by run; runs without it, such as submissions, are omitted."""
     rows = store.database.rows(
         """SELECT run, sum(seconds), sum(prompt_tokens)::BIGINT, sum(completion_tokens)::BIGINT, sum(memory_tokens)::BIGINT,
                sum(model_calls)::BIGINT, sum(cost_usd), bool_and(reused) FROM indexing WHERE list_contains(?, run) GROUP BY run""",
@@ -680,7 +680,7 @@ class QuestionRow:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """What one run said about one question; `unscored` has the reasons of judges that gave no value.
+    """Answer of one run to one question; `unscored` has the reasons of judges that gave no value.
 
     `stages` are seconds of its own; `waited_s` is how long it waited for a slot. `calls_kept` is how many `calls` has.
     `record` has the contexts, statements, searches and confidence that the system returned.
@@ -737,7 +737,7 @@ def gold_sentences(question: QuestionRow, passage: str) -> set[int]:
 
 
 def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, depth: int = 20) -> list[AnswerRow]:
-    """What runs said about a question, with at most `depth` items of evidence each, in the order of `run_ids`."""
+    """Return answers to a question, with at most `depth` items of evidence each, in the order of `run_ids`."""
     wanted = list(run_ids)
     with store.database.reading() as connection:
         responses = connection.execute(
@@ -790,7 +790,7 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
 
 
 def fallbacks(store: Store, run: str) -> dict[str, dict[str, int]]:
-    """Of each system that notes them: steps of a run's questions that did not come off, by reason, and how questions `ended`."""
+    """Return failed steps of a run's questions by system and reason, and how its questions `ended`."""
     rows = store.database.rows("SELECT notes FROM predictions WHERE run = ?", [run])
     counts: dict[str, Counter[str]] = {}
     for system, note in (item for (text,) in rows for item in json.loads(text).items()):

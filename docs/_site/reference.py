@@ -295,7 +295,8 @@ KINDS = {
     "method": ("Whole systems", "Retrieve and answer themselves; they take no other parts."),
     "control": (
         "Controls",
-        "Methods whose rank is known in advance, to show what a metric can detect. They see the gold, are marked on every table and never ranked.",
+        "Methods whose rank is known in advance, to show what a metric can detect. They see the gold, are marked on every table and "
+        "never ranked.",
     ),
 }
 APPROACHES = ("ark", "gpr", "sark", "clara")

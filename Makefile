@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install  ## what the four approaches gain, as they ship: at most three minutes
 	env -u OMP_NUM_THREADS $(BIN)/ragmeter demo --store $(STORE)
 
-experiments-small: install  ## over training seeds, hours: docs/measured.md; the same command goes on where it was stopped
+experiments-small: install  ## over training seeds, hours; the same command resumes; docs/results.md
 	$(BIN)/python -m tools.measure --store $(STORE)
 
 test: lint fast slow  ## what CI runs

@@ -20,7 +20,7 @@ _TEXT = """# Speed: figures, growth and large corpora
 
 `python -m perf.table --page` writes this page from the records in `perf/measured`; `make perf` measures everything again, prints
 the table with the committed values beside it, and exits with 1 if a figure is worse by more than its noise.
-[performance.md](performance.md) describes the benchmarks.
+Each benchmark is a file in [`perf`](../perf).
 
 ## Growth
 

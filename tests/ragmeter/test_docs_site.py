@@ -186,4 +186,4 @@ def test_links_lead_to_files_of_the_repository() -> None:
         text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
         leads = [link for link in LINK.findall(text) if "://" not in link and not link.startswith("mailto:")]
         assert [link for link in leads if not (page.parent / link).exists()] == [], page
-    assert "docs/start.md" in LINK.findall((ROOT / "README.md").read_text("utf-8"))
+    assert "docs/quickstart.md" in LINK.findall((ROOT / "README.md").read_text("utf-8"))

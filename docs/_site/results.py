@@ -55,12 +55,12 @@ def gains(records: Mapping[str, Any] | None = None) -> Iterator[tuple[str, tuple
 
 
 def line(
-    claim: str, value: Mapping[str, Any], scale: float, metric: str, asked: str, part: Mapping[str, Any], state: str
+    claim: str, value: Mapping[str, Any], scale: float, metric: str, sample: str, part: Mapping[str, Any], state: str
 ) -> tuple[str, ...]:
     """Return a row of a table."""
     mark = stars(value["p_holm"]) if value.get("p_holm") is not None else ""
     shown = " ".join(filter(None, (interval(value, scale, signed="minus" in claim), markdown_text(mark))))
-    return (markdown_text(claim), f"`{metric}`", shown, markdown_text(", ".join(filter(None, (asked, state)))), f"`{part['command']}`")
+    return (markdown_text(claim), f"`{metric}`", shown, markdown_text(", ".join(filter(None, (sample, state)))), f"`{part['command']}`")
 
 
 def claims() -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -70,10 +70,10 @@ def claims() -> Iterator[tuple[str, tuple[str, ...]]]:
             unit = " clusters" if claim["unit"] == "clusters" else ""
             value = interval(claim, 1.0, signed=" minus " in claim["claim"], digits=DIGITS[claim["unit"]])
             sizes = (("n", "questions"), ("clusters", "clusters"), ("seeds", "training seeds"))
-            sample = [f"{claim[key]:,} {name if claim[key] != 1 else name[:-1]}" for key, name in sizes if claim[key]]
-            asked = ", ".join(sample) + (f". {part['note']}" if part["note"] else "")
+            parts = [f"{claim[key]:,} {name if claim[key] != 1 else name[:-1]}" for key, name in sizes if claim[key]]
+            sample = ", ".join(parts) + (f". {part['note']}" if part["note"] else "")
             shown = " ".join(filter(None, (value + unit, markdown_text(claim["mark"]))))
-            texts = (markdown_text(claim["claim"]), f"`{claim['metric']}`", shown, asked)
+            texts = (markdown_text(claim["claim"]), f"`{claim['metric']}`", shown, sample)
             yield part["section"], (*texts, f"`{part['command']}`")
 
 

@@ -27,6 +27,11 @@ PAGES = (
     "resume",
     "cost",
     "leaderboard",
+    "datasets",
+    "metrics",
+    "models",
+    "published",
+    "statistics",
 )
 ALONE = ("index", "quickstart", "footguns")
 """Pages of which each command starts by itself, as a newcomer's does; those of the others are forks of one process."""

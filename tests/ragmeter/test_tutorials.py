@@ -14,6 +14,7 @@ import pytest
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = (
     "concepts",
+    "faq",
     "install",
     "tutorials/compare",
     "tutorials/submit",

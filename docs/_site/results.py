@@ -28,8 +28,9 @@ OF_APPROACH = {"ARK": "ark", "GPR": "gpr", "SARK": "sark", "CLaRa": "clara"}
 """Sections of rows of `gains.json`; those of other systems are end-to-end."""
 HEADS = ("claim", "metric", "value", "sample", "command")
 MARK = "<!-- results -->"
-DIGITS = {"points": 1, "clusters": 0, "": 2}
+DIGITS = {"points": 1, "times": 1, "clusters": 0, "": 2}
 """Digits of a claim's value, by its unit."""
+UNITS = {"clusters": " clusters", "times": "×"}
 
 
 def results(markdown: str) -> str:
@@ -67,7 +68,7 @@ def claims() -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield rows of other claims, with their sections."""
     for part in read("claims").values():
         for claim in part["claims"]:
-            unit = " clusters" if claim["unit"] == "clusters" else ""
+            unit = UNITS.get(claim["unit"], "")
             value = interval(claim, 1.0, signed=" minus " in claim["claim"], digits=DIGITS[claim["unit"]])
             sizes = (("n", "questions"), ("clusters", "clusters"), ("seeds", "training seeds"))
             parts = [f"{claim[key]:,} {name if claim[key] != 1 else name[:-1]}" for key, name in sizes if claim[key]]

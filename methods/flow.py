@@ -15,6 +15,7 @@ import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from concurrent import futures
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +31,8 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
+NOTICE_S = 0.2
+"""Longest single wait of a thread that Ctrl-C must end: a signal just before a wait without an end does not end that wait."""
 # Reentrant: what the garbage collector closes may come by while the lock is held.
 _lock = threading.RLock()
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
@@ -73,6 +76,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         raise RuntimeError("ordinary functions that wait for a model must not be called from the loop that its calls run on")
     future = asyncio.run_coroutine_threadsafe(work, loop)
     try:
+        while not futures.wait([future], NOTICE_S).done:
+            pass
         return future.result()
     except BaseException:
         future.cancel()
@@ -318,7 +323,10 @@ def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_fl
                 if limit is not None:
                     raise limit
                 return
-            task = ended.get()
+            try:
+                task = ended.get(timeout=NOTICE_S)
+            except queue.Empty:
+                continue
             out -= 1
             running.discard(task)
             if task.cancelled():

@@ -18,8 +18,8 @@ from benchmarks.datasets import said
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Passage, Question
 from benchmarks.sources import find_file
+from benchmarks.styles import FORMAL
 from benchmarks.styles.pairs import Fields, Parallel, Rewriting, read_parallel
-from benchmarks.styles.rules import FORMAL
 from benchmarks.text import tokens
 
 VERSION = 1

@@ -19,8 +19,9 @@ from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Passage, Question, sentence_id, sentence_of
+from benchmarks.styles import FORMAL, STYLED
 from benchmarks.styles.pairs import ANY, Rewriting, StylePair, StylePairs
-from benchmarks.styles.rules import FORMAL, Rewriter, RuleRewriter
+from benchmarks.styles.rules import Rewriter, RuleRewriter
 from benchmarks.text import has_answer
 from benchmarks.text_batch import has_answer_all
 
@@ -166,9 +167,6 @@ def survival(met: Mapping[str, Any]) -> Survival | None:
     lost = met["survived"] is False if met["among"] == EVIDENCE else kept < before
     return Survival(kept / before if before else math.nan, lost)
 
-
-STYLED = "styled"
-"""Name of these benchmarks; key of `Benchmark.extra` that says how, of `Question.metadata` what a question met."""
 
 VERSION = 1
 

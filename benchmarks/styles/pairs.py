@@ -22,7 +22,7 @@ from benchmarks.core.fingerprint import content_hash
 from benchmarks.registry import SkippedRecord
 from benchmarks.schema import Passage, passage_id
 from benchmarks.sources import BadRecord, Record, read_records, records
-from benchmarks.styles.rules import FORMAL
+from benchmarks.styles import FORMAL
 
 ANY = ""
 """The question of pairs that belong to no question."""

@@ -61,7 +61,6 @@ RULES: Mapping[str, Mapping[str, Rules]] = {
 }
 """Rules per rule set and style."""
 
-FORMAL = "formal"
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 

@@ -15,8 +15,9 @@ from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, register
 from benchmarks.schema import Passage, Question, Triple, sentence_id, sentence_of, triple_id
+from benchmarks.styles import FORMAL
 from benchmarks.styles.pairs import StylePair
-from benchmarks.styles.rules import FORMAL, RuleRewriter
+from benchmarks.styles.rules import RuleRewriter
 from benchmarks.worlds.kept import kept
 from benchmarks.worlds.questions import HELD_OUT_TYPES, MIX, Asker, Distractors, WorldQuestion, apportion, kinds_of, question_graph
 from benchmarks.worlds.text import Library, Rendering, articles, document

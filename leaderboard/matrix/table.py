@@ -9,6 +9,7 @@ from typing import Any
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, board_key, explanation, scale_of
 from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, sorter, spent_cell, standing_sign
+from leaderboard.elements.outcomes import gate_marks
 from leaderboard.elements.whiskers import MEAN, Axis, axes
 from leaderboard.matrix.rows import Drawn, Printed, best_first, cost_of
 from results.boards.matrix import Cell, Column, Correction, Matrix
@@ -355,6 +356,7 @@ def _name(board: Matrix, row: System, layout: _Layout) -> Node:
     pinned, kept = row.key in layout.pins, [key for key in layout.pins if key != row.key]
     named = row.name == board.reference and not row.control
     marks = [badge("reference", "reference", "Differences are taken to this method")] if named else []
+    marks += gate_marks(row.runs.values())
     small, ours = aside(row), tuple(row.origins) == (OURS,)
     if layout.sources and not ours:
         marks += _sources(row)

@@ -138,9 +138,9 @@ def mix(
     device: options.DeviceOption = None,
 ) -> None:
     """Write questions with candidates of mixed style, as a file for the dataset `sark`."""
-    from benchmarks.styles.mix import STYLED, Draw, styled
+    from benchmarks.styles import FORMAL, STYLED
+    from benchmarks.styles.mix import Draw, styled
     from benchmarks.styles.pairs import load_pairs
-    from benchmarks.styles.rules import FORMAL
     from benchmarks.styles.sark_files import Layout, write_sark
 
     wanted = _shares(shares)

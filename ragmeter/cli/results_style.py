@@ -106,7 +106,8 @@ def sensitivity(
     device: options.DeviceOption = None,
 ) -> None:
     """Show how much rerankers' scores change if the same candidates are in another style; needs no gold."""
-    from benchmarks.styles.mix import STYLED, styled
+    from benchmarks.styles import STYLED
+    from benchmarks.styles.mix import styled
     from benchmarks.styles.pairs import StylePairs, load_pairs
     from methods.sark.reranker import in_both_styles
     from methods.sark.reranker import sensitivity as measure

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ragmeter.experiment import Experiment
     from ragmeter.runner.experiment import How
     from ragmeter.runner.loop import Outcome
+    from ragmeter.trainings import TrainingPlan
     from results.store.store import Store
 
 NO_CALLS = "Keep no calls of models; else a question's first 200 are kept, 20,000 characters of each prompt and reply."
@@ -104,9 +105,7 @@ def run(
 
     from ragmeter import experiment as experiments
     from ragmeter.cli.config_options import path_settings
-    from ragmeter.plan.timeout import group_timeout
     from ragmeter.runner import revisions
-    from ragmeter.runner.executors.cluster import Shares
     from ragmeter.runner.experiment import How, limited
     from results.store import queries
 
@@ -148,7 +147,11 @@ def run(
         planned = plan_of(chosen, common.store, utilization)
         common.emit(plan_json(planned), lambda: show_plan(planned, str(common.store.folder), verbose=common.verbose))
         return WRONG if planned.missing else 0
-    cluster = Shares(address, workers, gpus_per_worker, shared) if executor == "ray" else None
+    cluster = None
+    if executor == "ray":
+        from ragmeter.runner.executors.cluster import Shares
+
+        cluster = Shares(address, workers, gpus_per_worker, shared)
     how = How(
         limit,
         fresh,
@@ -164,11 +167,18 @@ def run(
         executor is None,
         part,
         processes,
-        group_timeout,
+        _timeout,
     )
     code, value = run_and_show(chosen, how, common)
     common.emit(value, lambda: show_where(common))
     return code
+
+
+def _timeout(plan: TrainingPlan, store: Store) -> float:
+    """Return `group_timeout`; a run without a training does not import the plan."""
+    from ragmeter.plan.timeout import group_timeout
+
+    return group_timeout(plan, store)
 
 
 def _part(index: int | None, count: int | None, anew: bool) -> tuple[int, int] | None:
@@ -204,12 +214,10 @@ def _list(common: Common) -> int:
 def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int, dict[str, Any]]:
     """Run an experiment and show people its tables; returns the exit code and the value for programs."""
     from methods.spending import LimitReached
-    from ragmeter.cli.results import comparison_json, show_comparison
     from ragmeter.runner.experiment import run_experiment
     from ragmeter.show.board_text import conclusion, show_battles, show_board
     from results.boards.board import boards
     from results.boards.names import base_name, first_name
-    from results.judging.battles import battle_boards
     from results.store import queries
     from results.store.database import now
     from results.store.variants import without_options
@@ -223,7 +231,12 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
             raise
         outcomes, stopped = list(error.outcomes), error
     runs, results = queries.runs(store, experiment.name), boards(store, experiment.name)
-    battles = battle_boards(store, runs, experiment.reference) if common.json or common.verbose else []
+    battles = []
+    if common.json or common.verbose:
+        from ragmeter.cli.results import comparison_json, show_comparison
+        from results.judging.battles import battle_boards
+
+        battles = battle_boards(store, runs, experiment.reference)
     value: dict[str, Any] = {}
     if common.json:
         value = {"experiment": experiment.name, "boards": [board.to_json() for board in results]}

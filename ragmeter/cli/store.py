@@ -139,13 +139,13 @@ def _chosen(store: Store, runs: list[str], experiment: str | None, orphans: bool
     from results.store import checkpoints, queries
     from results.store.database import now
 
-    every = {row.run: row for row in queries.runs(store)}
+    every = {row.run: row for row in queries.runs(store, hidden=True)}
     chosen = {checkpoints.find_run(store, text).run for text in runs}
     if experiment is not None:
         queries.experiment(store, experiment)
         others = {row.run for row in queries.runs(store) if row.experiment not in (experiment, "-")}
-        # A run that another experiment shows stays.
-        chosen |= {row.run for row in queries.runs(store, experiment)} - others
+        # A run that another experiment shows stays, and so do submissions.
+        chosen |= {row.run for row in queries.runs(store, experiment) if row.origin == queries.OURS} - others
     if orphans:
         chosen |= {row.run for row in exchange.orphans(store, list(every.values()))}
     if older_than is not None:

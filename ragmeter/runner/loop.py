@@ -22,7 +22,7 @@ from judges.metric import Metric, QuestionGraphs, Scores
 from judges.metric import parse as parse_metric
 from judges.score import score
 from methods.api import FAILED, Control, Indexed, Prediction, Services, raised
-from methods.flow import Cancelled, interrupt
+from methods.flow import NOTICE_S, Cancelled, interrupt
 from methods.models.limits import execution
 from methods.retrieval.ranking import reporting
 from methods.spending import current
@@ -202,7 +202,8 @@ class _Running:
 
     def end(self) -> None:
         """Wait for what goes on in its thread."""
-        self._ended.wait()
+        while not self._ended.wait(NOTICE_S):
+            pass
 
     def result(self) -> Outcome:
         """Return how it ended; waits for that, and raises what it raised."""

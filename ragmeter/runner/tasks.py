@@ -22,7 +22,6 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark
-from judges.llm.ask import has_gold
 from judges.metric import Metric, QuestionGraphs, require_language
 from judges.metric import parse as parse_metric
 from judges.score import can_score
@@ -262,6 +261,8 @@ def require_scoring(experiment: Experiment, loaded: Loaded) -> None:
     benchmark, graphs = loaded.benchmark, QuestionGraphs.of(loaded.benchmark)
     if any(can_score(metric, benchmark.questions, graphs) for metric in loaded.metrics):
         return
+    from judges.llm.ask import has_gold
+
     gold = any(map(has_gold, benchmark.questions))
     if any(gold or "gold" not in plan.judge.entry.needs for plan in experiment.judges):
         return

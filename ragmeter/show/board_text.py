@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -29,15 +30,17 @@ from results.boards.tables import (
     values_shown,
     what_marks_hold_for,
 )
-from results.judging.battles import IN_ITS_EYES, BattleBoard, Pairing
-from results.statistics.battles import WinRate
-from results.statistics.bradley_terry import Strength
 from results.statistics.core import Estimate
 from results.statistics.tested import FEWEST_CLUSTERS
 from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import Cost
 from results.store.reuse import reuse_line
 from results.store.store import INCOMPLETE
+
+if TYPE_CHECKING:
+    from results.judging.battles import BattleBoard, Pairing
+    from results.statistics.battles import WinRate
+    from results.statistics.bradley_terry import Strength
 
 _NAMED = 2
 """So many methods of which the same must be known are named; more are counted."""
@@ -244,6 +247,8 @@ def show_battles(board: BattleBoard, console: Console, controls: Collection[str]
 
 def _eyes(board: BattleBoard, criteria: Sequence[str]) -> list[str]:
     """Return whose marks those of a board are, and the shares that people would give."""
+    from results.judging.battles import IN_ITS_EYES
+
     notes = []
     for eyes in dict.fromkeys(map(board.eyes, criteria)):
         by = ", ".join(criterion for criterion in criteria if board.eyes(criterion) == eyes)

@@ -718,6 +718,8 @@ def _row_json(row: Row) -> dict[str, Any]:
         "path": row.run.path,
         "method": row.run.method,
         "kind": row.run.kind,
+        "origin": row.run.origin,
+        "gate": row.run.gate or None,
         "status": row.run.status,
         "done": row.run.done,
         "failed": row.run.failed,

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from benchmarks.core.code import shortened
 from benchmarks.core.errors import counted
-from results.boards.compare import differing
 from results.store import queries
 from results.store.doubts import unknown_code
 from results.store.queries import RunRow
@@ -182,6 +181,8 @@ def _part(row: str, role: str, old: Mapping[str, Any] | None, new: Mapping[str, 
     who = f"`{new['id']}`" if new["id"] == row else f"{role} `{new['id']}` of `{row}`"
     if old.get("version") != new.get("version"):
         yield f"the version of {who} changed", _to(old.get("version"), new.get("version"))
+    from results.boards.compare import differing
+
     options = [f"{item.key} {_to(item.first, item.second)}" for item in differing(old.get("config") or {}, new.get("config") or {})]
     if options:
         more = f" and {len(options) - _LISTED} more" if len(options) > _LISTED else ""

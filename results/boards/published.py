@@ -21,7 +21,7 @@ from typing import Any, Literal
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.registry import DataReference
 from benchmarks.settings import Setting
-from benchmarks.styles.rules import FORMAL
+from benchmarks.styles import FORMAL
 from results.boards import tables
 from results.boards.board import Board
 from results.statistics.core import Estimate

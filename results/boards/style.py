@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash, fingerprint
-from benchmarks.styles.mix import STYLED, Survival, survival
+from benchmarks.styles import STYLED
+from benchmarks.styles.mix import Survival, survival
 from results.boards.board import folded_columns, folded_runs
 from results.boards.names import is_called
 from results.boards.tables import plain

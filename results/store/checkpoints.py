@@ -21,9 +21,8 @@ from typing import Any
 from benchmarks.core.errors import UserError, nearest, unknown_name
 from benchmarks.core.fingerprint import CHECKPOINT_CARD as CARD
 from benchmarks.core.fingerprint import READ_QUESTIONS, folder_sha256
-from benchmarks.datasets.styled import StyledConfig
 from benchmarks.registry import DataReference
-from benchmarks.styles.mix import STYLED
+from benchmarks.styles import STYLED
 from results.store import queries
 from results.store.database import now
 from results.store.queries import RunRow
@@ -486,7 +485,7 @@ def _tagged(store: Store, name: Tag) -> RunRow | Checkpoint:
         if results:
             return results[0]
     else:
-        row = next((run for run in queries.runs(store) if run.run == name.run), None)
+        row = next((run for run in queries.runs(store, hidden=True) if run.run == name.run), None)
         if row is not None:
             return row
     gone = f"checkpoint {name.checkpoint}" if name.checkpoint else f"run {name.run}"
@@ -689,6 +688,8 @@ def _named(text: Any, options: Mapping[str, Any]) -> str | None:
         return None if reference is None else str(reference)
     value = options.get(STYLED)
     base = value.get("base") if isinstance(value, Mapping) else None
+    from benchmarks.datasets.styled import StyledConfig
+
     return f"{reference}({base or StyledConfig.model_fields['base'].default})"
 
 

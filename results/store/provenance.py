@@ -181,10 +181,14 @@ def dataset_facts(store: Store) -> list[DatasetFacts]:
         ).fetchall()
         typed = connection.execute("SELECT dataset_fingerprint, type, count(*) FROM questions GROUP BY 1, 2 ORDER BY 3 DESC, 2").fetchall()
         requests = connection.execute(
-            "SELECT dataset_fingerprint, min(dataset), count(*), count(DISTINCT method) FROM runs GROUP BY 1"
+            """SELECT dataset_fingerprint, min(dataset), count(*), count(DISTINCT method) FROM runs
+               WHERE NOT list_contains(?, origin) GROUP BY 1""",
+            [list(queries.HIDDEN)],
         ).fetchall()
         sent = connection.execute(
-            "SELECT dataset_fingerprint, run, method, card FROM runs WHERE card IS NOT NULL ORDER BY method, run"
+            """SELECT dataset_fingerprint, run, method, card FROM runs
+               WHERE card IS NOT NULL AND NOT list_contains(?, origin) ORDER BY method, run""",
+            [list(queries.HIDDEN)],
         ).fetchall()
     counts = {row[0]: row[1:] for row in counted}
     use = {row[0]: row[1:] for row in requests}
@@ -282,7 +286,8 @@ def cards(store: Store) -> dict[str, dict[str, Any]]:
 
 def method_ids(store: Store) -> list[str]:
     """Ids of the methods that have runs or registered checkpoints, in alphabetical order."""
-    rows = store.database.rows("SELECT method_id FROM runs UNION SELECT method FROM checkpoints ORDER BY 1")
+    query = "SELECT method_id FROM runs WHERE NOT list_contains(?, origin) UNION SELECT method FROM checkpoints ORDER BY 1"
+    rows = store.database.rows(query, [list(queries.HIDDEN)])
     return [row[0] for row in rows]
 
 

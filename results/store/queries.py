@@ -127,7 +127,7 @@ class RunRow:
         run: The id: the task's fingerprint, for later executions with a token.
         path: `experiment/method/dataset/setting/seed`; the experiment is "-" for a run of none.
         done, failed: Questions answered, and those among them that failed.
-        origin: `run`, `submitted` or `verified`.
+        origin: `run`; of submissions that boards show `submitted` or `verified`, of others one of `HIDDEN`.
         description, provenance, environment, card: As stored.
         metrics: Ids of the metrics that the experiment shows: its file's, then those that people added
             (`results.boards.board`); None for all that were scored.
@@ -136,6 +136,7 @@ class RunRow:
         replies: Which cached replies it may use (`Services.replies`).
         accepted_at: When its failed questions were accepted as wrong answers (UTC); None: they were not.
         not_rescored: Metrics whose scores came from another store and could not be computed here.
+        gate: Outcome of the newest gate that it was the candidate of; empty without one.
     """
 
     run: str
@@ -165,6 +166,7 @@ class RunRow:
     replies: str = ""
     accepted_at: datetime | None = None
     not_rescored: tuple[str, ...] = ()
+    gate: str = ""
 
     @property
     def fingerprint(self) -> str:
@@ -188,7 +190,7 @@ class RunRow:
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object without the documents that describe the configuration."""
         names = ("run", "path", "experiment", "method", "kind", "dataset", "dataset_fingerprint", "setting", "seed")
-        counts = ("execution", "questions", "done", "failed", "status", "error", "origin")
+        counts = ("execution", "questions", "done", "failed", "status", "error", "origin", "gate")
         times = {name: getattr(self, name).isoformat() for name in ("started_at", "updated_at")}
         return {name: getattr(self, name) for name in (*names, *counts)} | times
 
@@ -272,34 +274,51 @@ class IndexCost:
         return ", ".join(filter(None, (f"{self.seconds:.2f} s", calls)))
 
 
+HIDDEN = ("held", "rejected", "withdrawn")
+"""Origins of submissions that wait for approval or were taken off: no board shows them."""
+_MEMBERS = f"""(SELECT experiment, position, run, method, metrics, cluster FROM experiment_runs UNION ALL
+SELECT m.experiment, max(m.position) + 1, s.run, NULL, first(m.metrics ORDER BY m.position), first(m.cluster ORDER BY m.position)
+FROM runs s JOIN runs o USING (dataset_fingerprint, setting, seed) JOIN experiment_runs m ON m.run = o.run
+WHERE s.origin NOT IN ('{OURS}', {", ".join(f"'{name}'" for name in HIDDEN)})
+  AND s.run NOT IN (SELECT run FROM experiment_runs) GROUP BY m.experiment, s.run)"""
+"""SQL: which runs an experiment shows: its own, and submissions on the same questions in its setting with its seed."""
 _RUNS = f"""
 SELECT r.run, coalesce(m.experiment, '-'), coalesce(m.method, r.method),
        r.method_id, r.kind, r.dataset, r.dataset_fingerprint, r.setting,
        r.seed, r.questions, coalesce(d.done, 0), coalesce(d.failed, 0), r.status, r.error, r.started_at, r.updated_at,
        r.origin, r.description, r.provenance, e.description, r.card, CASE WHEN m.metrics IS NOT NULL THEN
        list_concat(m.metrics, list_filter(a.metrics, lambda x: NOT list_contains(m.metrics, x))) END,
-       r.base, r.split, r.style, r.same_questions, x.execution, r.replies, r.accepted_at, i.metrics
-FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN experiment_runs m USING (run)
+       r.base, r.split, r.style, r.same_questions, x.execution, r.replies, r.accepted_at, i.metrics, g.outcome
+FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN {_MEMBERS} m USING (run)
 JOIN (SELECT run, row_number() OVER (PARTITION BY {FINGERPRINT} ORDER BY started_at, run) AS execution FROM runs) x USING (run)
 LEFT JOIN (SELECT experiment, dataset, setting, list(metric ORDER BY rowid) AS metrics FROM added_columns
            GROUP BY ALL) a ON a.experiment = m.experiment AND a.dataset = r.dataset AND a.setting = r.setting
 LEFT JOIN (SELECT run, list(metric ORDER BY metric) AS metrics FROM imports GROUP BY run) i USING (run)
 LEFT JOIN (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions GROUP BY run) d USING (run)
+LEFT JOIN (SELECT candidate AS run, arg_max(coalesce(details ->> 'gate', outcome), decided_at) AS outcome
+           FROM gates GROUP BY 1) g USING (run)
 """
 
 
-def runs(store: Store, experiment: str | None = None, *, method: str | None = None, dataset_fingerprint: str | None = None) -> list[RunRow]:
+def runs(
+    store: Store, experiment: str | None = None, *, method: str | None = None, dataset_fingerprint: str | None = None, hidden: bool = False
+) -> list[RunRow]:
     """Runs in the order of their experiment's table, experiments by name, runs of none last.
+
+    A submission belongs to every experiment with runs on the same questions, in the same setting, with the same seed.
 
     Args:
         store: Where to read.
         experiment, method, dataset_fingerprint: Only those of this experiment, method id, data; None for all.
+        hidden: Whether submissions that no board shows are among them (`HIDDEN`).
     """
     options = {"m.experiment": experiment, "r.method_id": method, "r.dataset_fingerprint": dataset_fingerprint}
     queries = {column: value for column, value in options.items() if value is not None}
-    where = f"WHERE {' AND '.join(f'{column} = ?' for column in queries)}" if queries else ""
+    conditions = [f"{column} = ?" for column in queries]
+    conditions += [] if hidden else ["NOT list_contains(?, r.origin)"]
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     order = " ORDER BY m.experiment NULLS LAST, m.position, r.started_at"
-    rows = store.database.rows(_RUNS + where + order, list(queries.values()))
+    rows = store.database.rows(_RUNS + where + order, [*queries.values(), *([] if hidden else [list(HIDDEN)])])
     return [_run_row(row) for row in rows]
 
 
@@ -310,7 +329,7 @@ def has_runs(store: Store) -> bool:
 
 
 def _run_row(row: Sequence[Any]) -> RunRow:
-    *fields, description, provenance, environment, card, metrics, base, split, style, same, execution, replies, accepted, theirs = row
+    *fields, description, provenance, environment, card, metrics, base, split, style, same, execution, replies, accepted, theirs, gate = row
     texts: list[Any] = [_shareable(text) for text in (description, provenance, environment)]
     result = RunRow(
         *[
@@ -323,6 +342,7 @@ def _run_row(row: Sequence[Any]) -> RunRow:
             replies,
             accepted,
             tuple(theirs or ()),
+            gate or "",
         ]
     )
     # Services repeat keys in what they say of errors.
@@ -375,7 +395,7 @@ def find_run(store: Store, text: str) -> RunRow:
     Raises:
         UserError: The text means no run, or runs of several tasks.
     """
-    every = runs(store)
+    every = runs(store, hidden=True)
     named, _, number = text.partition("#")
     beginning, token = fingerprint_of(named), token_of(named)
     hashed = [row for row in every if row.fingerprint.startswith(beginning) and token_of(row.run).startswith(token) and len(beginning) >= 4]
@@ -525,7 +545,7 @@ def sampled_by_data(
         f"""SELECT DISTINCT dataset_fingerprint,
                    coalesce(CASE WHEN m.experiment IS NULL THEN r.cluster ELSE m.cluster END, d.cluster, '{QUESTION}')
             FROM runs r LEFT JOIN datasets d ON d.fingerprint = r.dataset_fingerprint
-            LEFT JOIN experiment_runs m ON m.run = r.run AND (len($2) = 0 OR list_contains($2, m.experiment))
+            LEFT JOIN {_MEMBERS} m ON m.run = r.run AND (len($2) = 0 OR list_contains($2, m.experiment))
             WHERE list_contains($1, r.run) ORDER BY ALL""",
         [every, list(experiments)],
     ).fetchall():

@@ -25,7 +25,7 @@ from benchmarks.clusters import Sampled
 from benchmarks.core.errors import Broke, counted
 from benchmarks.registry import CAVEATS, Benchmark
 from benchmarks.schema import SCORED, Passage, Question
-from benchmarks.styles.mix import STYLED
+from benchmarks.styles import STYLED
 from judges.metric import Metric, Scores
 from methods.api import CAUSE, CODE, FAILED, KEPT_CALLS, MODEL, Call, Evidence, Indexed, Prediction, Usage, kept, reason
 from methods.record import read_record
@@ -190,7 +190,8 @@ class Run:
         questions: How many the task has.
         provenance: Models, prompts, data revision and command of this run.
         environment: Packages, hardware and code; shared by the runs made with them.
-        origin: `run` (made here), `submitted`, or `verified` (submitted, and confirmed by a run made here).
+        origin: `run` (made here), `submitted`, `verified` (confirmed by a run made here), or, if no board shows the submission,
+            `held`, `rejected` or `withdrawn`.
         card: A submission's card.
         cluster: What was sampled, where an experiment states it (`put_benchmark` was given it); None: what the benchmark says.
         replies: Which cached replies it may use (`Services.replies`).

@@ -13,8 +13,7 @@ from typing import Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.registry import DataReference, held
-from benchmarks.styles.mix import STYLED
-from benchmarks.styles.rules import FORMAL
+from benchmarks.styles import FORMAL, STYLED
 
 SAME_QUESTIONS = {"sark": "nq"}
 """Datasets of ours that hold questions of one that the papers name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
+from docs._site import results as site
 from methods.registry import METHODS
 from ragmeter import experiment as experiments
 from ragmeter.cli import demo
@@ -26,7 +28,7 @@ from results.store.store import Store
 from results.store.variants import without_options
 from tests.results.gate.test_decision import run_of
 from tests.support.toy import CARD
-from tools.measure import PAGE, page, rows_of, write_page
+from tools.measure import rows_of
 
 
 def test_it_loads_what_ships_and_trains_the_same_rows_small_where_asked(tmp_path: Path) -> None:
@@ -156,10 +158,14 @@ def test_lines_and_table_fit_two_screens_and_say_where_a_gain_is_not_warranted(
     with demo.out.capture() as shown:
         demo.show_gains([unsure], trained=True)
     assert "no gain over its base is warranted for ARK" in " ".join(shown.get().split())
-    text = page({"small": {"rows": list(rows_of([sure, unsure]))}})
-    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ARK")]
-    assert [row[6].partition(":")[0] for row in rows] == ["yes", "no"]
-    assert {row[7] for row in rows} == {"`ragmeter run small` |"}
+    rows = [
+        row
+        for _, row in site.gains(
+            {"small": {"command": "ragmeter run small", "rows": json.loads(json.dumps(list(rows_of([sure, unsure]))))}}
+        )
+    ]
+    assert ["beats its base" in row[3] for row in rows if "minus" not in row[0]] == [True, False]
+    assert {row[4] for row in rows} == {"`ragmeter run small`"}
 
 
 @pytest.mark.parametrize(("last", "verdict"), [(0.9, AHEAD), (0.3, f"not shown to be {AHEAD}")])
@@ -187,9 +193,17 @@ def test_difference_is_claimed_only_if_each_set_of_worlds_shows_it(last: float, 
     assert in_sets(store, board, "base-fingerprint", "recall@5#v2") == ()
 
 
-def test_the_page_of_what_was_measured_is_written_from_the_stored_figures(tmp_path: Path) -> None:
-    write_page(tmp_path / "page.md")
-    assert (tmp_path / "page.md").read_text("utf-8") == PAGE.read_text("utf-8")
+def test_the_page_of_results_has_every_claim_and_gain() -> None:
+    text = site.results(f"# Results\n\n{site.MARK}\n")
+    gains_shown = sum(
+        1 + sum((row[side] or {}).get("value") is not None for side in ("base", "strongest"))
+        for part in site.read("gains").values()
+        for row in part["rows"]
+    )
+    claimed = sum(len(part["claims"]) for part in site.read("claims").values())
+    simulated = sum(len(part["situations"]) for name in ("verdicts", "coverage") for part in site.read(name).values())
+    sections = len(site.SECTIONS) + 1
+    assert sum(line.startswith("| ") for line in text.splitlines()) == gains_shown + claimed + simulated + 2 * sections
 
 
 @pytest.mark.parametrize(

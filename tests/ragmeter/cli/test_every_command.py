@@ -21,6 +21,7 @@ import pytest
 import typer.main
 
 from benchmarks.core.errors import Broke, Incomplete, UserError
+from docs._site import facts
 from ragmeter import cli
 from ragmeter.cli import errors
 
@@ -291,7 +292,7 @@ def test_a_fault_of_ours_shows_its_traceback_where_it_is_asked_for(monkeypatch: 
 
 
 def test_the_page_of_the_command_line_has_every_exit_code() -> None:
-    page = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    page = facts.cli_page()
     table = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
     assert table == {
         errors.FINE,

@@ -163,7 +163,7 @@ def test_the_interval_is_that_of_a_loop_over_resampled_items() -> None:
     "sets", [pytest.param(200, marks=pytest.mark.slow), pytest.param(4000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
 )
 def test_intervals_cover_as_stated(items: int, floor: float, sets: int) -> None:
-    """`python -m pytest -m soak -s` on this file prints the figures that docs/statistics.md quotes."""
+    """`python -m pytest -m soak -s` on this file prints the figures that the page Results shows."""
     rng = np.random.default_rng(3)
     # Two raters see a true category of three and each guesses 30 % of the time, so kappa and alpha are 0.7².
     held = np.zeros(2)

@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         flags |= regressed(own, rounds)
     say("\n" + table(figures(stored()).values(), before, flags))
     PAGE.write_text(page(stored()), "utf-8")
-    say(f"\n{'missed or broken: ' + ', '.join(failed) if failed else 'every target was met'}; {len(flags)} regressions")
+    say(f"\n{'missed or broken: ' + ', '.join(failed) if failed else 'every benchmark that ran met its targets'}; {len(flags)} regressions")
     return int(bool(failed or flags))
 
 

@@ -69,8 +69,8 @@ class Against:
             return UNTESTED
         if not mark(self.cell):
             return LEVEL
-        found = AHEAD if result.value > 0 else BEHIND
-        return found if self.in_each_set else f"not shown to be {found}"
+        direction = AHEAD if result.value > 0 else BEHIND
+        return direction if self.in_each_set else f"not shown to be {direction}"
 
     @property
     def in_each_set(self) -> bool:

@@ -172,8 +172,8 @@ def test_lines_and_table_fit_two_screens_and_say_where_a_gain_is_not_warranted(
 def test_difference_is_claimed_only_if_each_set_of_worlds_shows_it(last: float, verdict: str, tmp_path: Path) -> None:
     store = Store(tmp_path)
     worlds = np.repeat(np.arange(36), 5)
-    asked = [Question(f"q{n}", f"what {n}?", ("a",), metadata={"world": str(world)}) for n, world in enumerate(worlds)]
-    benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD.model_copy(update={"cluster": "world"}), asked, Corpus.of([]))
+    questions = [Question(f"q{n}", f"what {n}?", ("a",), metadata={"world": str(world)}) for n, world in enumerate(worlds)]
+    benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD.model_copy(update={"cluster": "world"}), questions, Corpus.of([]))
     store.put_benchmark(benchmark, benchmark.fingerprint)
     noise = np.tile([0.0, 0.02], 90)
     for name, values in (("base", 0.4 + noise), ("ARK", np.where(worlds % 3 == 2, last, 0.9) - noise)):

@@ -26,7 +26,7 @@ PLACEHOLDERS = ("FILE", "RUN")
 
 def documented(text: str) -> Iterator[str]:
     """Yield the commands in the comments and descriptions of a YAML file: lines of their own, and those in backticks."""
-    comments = [found[1] for found in re.finditer(r"(?:^|\s)#\s?(.*)$", text, re.MULTILINE)]
+    comments = [comment[1] for comment in re.finditer(r"(?:^|\s)#\s?(.*)$", text, re.MULTILINE)]
     for line in "\n".join(comments).replace("\\\n", " ").split("\n"):
         for part in re.split(r"&&|;", re.split(r"\s#\s|`", line)[0]):
             if re.match(COMMAND, part.strip()):
@@ -40,12 +40,12 @@ def fault(line: str, file: Path) -> str | None:
     if line.startswith("python"):
         return _module_fault(shlex.split(line)[2:])
     words = shlex.split(line)[1:]
-    if found := wrong(line) or ("--set" in words and wrong_key(line)):
-        return found
+    if wrong_word := wrong(line) or ("--set" in words and wrong_key(line)):
+        return wrong_word
     profile = words[words.index("--profile") + 1] if "--profile" in words else None
-    named = [words[1]] if words[0] == "run" and len(words) > 1 and not words[1].startswith("-") and words[1] not in PLACEHOLDERS else []
-    named += [words[words.index("--experiment") + 1]] if "--experiment" in words else []
-    for name in named:
+    loaded = [words[1]] if words[0] == "run" and len(words) > 1 and not words[1].startswith("-") and words[1] not in PLACEHOLDERS else []
+    loaded += [words[words.index("--experiment") + 1]] if "--experiment" in words else []
+    for name in loaded:
         if not (file.parent / name).is_file() and name not in experiment.shipped():
             return name
         try:
@@ -78,14 +78,14 @@ def load(name: str, profile: str | None) -> None:
 @cache
 def stored_names() -> frozenset[str]:
     """Return what the store calls shipped experiments, in any profile."""
-    return frozenset(found for text in experiment.shipped().values() for found in re.findall(r"^ *name: ([\w.-]+)$", text, re.MULTILINE))
+    return frozenset(stored for text in experiment.shipped().values() for stored in re.findall(r"^ *name: ([\w.-]+)$", text, re.MULTILINE))
 
 
 @pytest.mark.slow
 def test_commands_that_yaml_files_document_exist() -> None:
     lines = {(file, line) for file in FILES for line in documented(file.read_text("utf-8"))}
     assert len(lines) > 120
-    assert sorted(f"{file.relative_to(ROOT)}: {line}: {found}" for file, line in lines if (found := fault(line, file))) == []
+    assert sorted(f"{file.relative_to(ROOT)}: {line}: {wrong_word}" for file, line in lines if (wrong_word := fault(line, file))) == []
 
 
 def test_cheap_documented_commands_run(call: Callable[..., Any]) -> None:
@@ -96,7 +96,7 @@ def test_cheap_documented_commands_run(call: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "wrong_word"),
     [
         ("ragmeter run ark/gane", "ark/gane"),
         ("ragmeter run ark/near --profile papper", "papper"),
@@ -108,9 +108,9 @@ def test_cheap_documented_commands_run(call: Callable[..., Any]) -> None:
         ("python -m tools.real_base x --steps 2", None),
     ],
 )
-def test_documented_command_that_does_not_exist_is_found(line: str, found: str | None) -> None:
+def test_documented_command_that_does_not_exist_is_found(line: str, wrong_word: str | None) -> None:
     error = fault(line, EXPERIMENTS / "x.yaml")
-    assert error is None if found is None else found in str(error)
+    assert error is None if wrong_word is None else wrong_word in str(error)
 
 
 def test_commands_are_read_from_comments_and_descriptions() -> None:

@@ -16,7 +16,7 @@ from tools.tiny_profiles import names
 TEN = (
     "demo",
     "demo-graph",
-    "graph_rag/scripted",
+    "first",
     "sark/table2",
     "clara/table3",
     "clara/table8",

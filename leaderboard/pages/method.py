@@ -93,8 +93,8 @@ def _made_with(at: Source, own: list[Checkpoint]) -> dict[str, list[RunRow]]:
 
 @st.cache_data(show_spinner=False, max_entries=16)
 def _timelines(at: Source, _runs: list[RunRow], ids: tuple[str, ...]) -> dict[Line, list[Point]]:
-    found = timelines(store_of(at), _runs)
-    return {line: points for line, points in found.items() if worth_showing(points)}
+    every = timelines(store_of(at), _runs)
+    return {line: points for line, points in every.items() if worth_showing(points)}
 
 
 def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]) -> None:

@@ -30,7 +30,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Decide": {"gate": "Decide whether a candidate is worse than a baseline by more than --margin."},
     "Bring": {
-        "submit": "Predictions made elsewhere: template, check, add, verify, bundle.",
+        "submit": "Predictions made elsewhere: template, check, add, accept, reject, verify.",
         "data": "Datasets: download, check, sample, measure, restyle; write questions.",
     },
     "Methods": {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from results.submission.card import Card
     from results.submission.storing import Stored, Verification
 
-app = App(default="add", help="Predictions made elsewhere: template, check, add, accept, hold, reject, withdraw, verify, bundle.")
+app = App(default="add", help="Predictions made elsewhere: template, check, add, accept, reject, verify.")
 
 Predictions = Annotated[str, argument("Predictions (.jsonl, - for standard input) or a bundle (.zip).", metavar="FILE")]
 CardOption = Annotated[Path | None, option("Card of the submission (YAML).", "--card")]

@@ -140,11 +140,11 @@ def template_of(store: Store, board: Known, setting: str, seed: int) -> bytes:
 
 
 def _question(question: Question, setting: Setting, seeded: bool) -> Question:
-    found = _SEED.search(question.id) if seeded else None
+    match = _SEED.search(question.id) if seeded else None
     return replace(
         question,
         candidates=() if setting.name == "closed_book" else None,
-        metadata={**question.metadata, **({"seed": int(found[1]), "world": found[1]} if found else {})},
+        metadata={**question.metadata, **({"seed": int(match[1]), "world": match[1]} if match else {})},
     )
 
 

@@ -404,8 +404,8 @@ def wrong(name: str, wanted: str, value: Any) -> Bad:
     hint = None
     if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9.]+([eE][+-]?[0-9]+)?\s*", value[:40]):
         hint = "write the number without quotes"
-    given = "null" if value is None else f"{_kind(value)} {shown(value, 40)}"
-    detail = f"{shown(name)[1:-1]} must be {wanted.rstrip(',')}, not {given}"
+    actual = "null" if value is None else f"{_kind(value)} {shown(value, 40)}"
+    detail = f"{shown(name)[1:-1]} must be {wanted.rstrip(',')}, not {actual}"
     return Bad("wrong_type", "a field has the wrong type", detail, hint)
 
 

@@ -123,7 +123,7 @@ def test_a_bomb_that_lies_about_its_size_is_stopped_while_it_is_read(refused: Ca
         (lambda archive: [archive.writestr(f"{n}.txt", b"") for n in range(2000)], "nothing else"),
         (lambda archive: [three(archive), setattr(archive, "comment", b"x")], "comment"),
         (lambda archive: archive.writestr("inner.zip", bundle(three)), "nothing else"),
-        (lambda archive: None, "lacks manifest.json"),
+        (lambda archive: None, "lacks card.yaml, predictions.jsonl"),
     ],
     ids=["twice", "many", "comment", "nested", "empty"],
 )

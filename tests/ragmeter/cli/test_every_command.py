@@ -45,6 +45,7 @@ WALK: tuple[tuple[str, int], ...] = (
     ("results style sensitivity worlds/multihop:test --limit 2", 2), ("leaderboard --port {taken}", 2),
     ("gate --baseline bm25 --candidate bm25 --metric em --margin 1.0pp --allow-same", 101),
     ("submit", 0), ("submit add nowhere.jsonl", 2), ("submit check nowhere.jsonl", 2), ("submit verify bm25", 2),
+    *((f"submit {action} bm25 --reason why", 2) for action in ("accept", "hold", "reject", "withdraw")),
     ("submit template worlds/multihop:test -o template --limit 2", 0), ("submit bundle bm25 -o b.zip", 0),
     ("data", 0), ("data list", 0), ("data worlds", 0), ("data download worlds/multihop:test", 2),
     ("data check worlds/multihop:test", 0), ("data stats worlds/multihop:test", 0),

@@ -154,9 +154,19 @@ def test_a_bundle_holds_its_three_files_and_nothing_else(bundle: Path, name: str
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("name", MEMBERS)
-def test_a_bundle_lacks_none_of_its_files(bundle: Path, name: str) -> None:
+@pytest.mark.parametrize("name", MEMBERS[1:])
+def test_a_bundle_without_card_or_predictions_is_refused(bundle: Path, name: str) -> None:
     assert f"lacks {name}" in refused(rewritten(bundle, lambda content: content.pop(name)))
+
+
+def test_a_filled_in_template_that_was_packed_by_hand_is_a_bundle(bundle: Path) -> None:
+    def by_hand(content: dict[str, bytes]) -> None:
+        del content["manifest.json"]
+        content["questions.jsonl"] = b"{}"
+
+    with open_bundle(rewritten(bundle, by_hand)) as opened:
+        assert opened.manifest is None
+        assert opened.differences({"em": 1.0}) == []
 
 
 def test_a_changed_file_is_noticed(bundle: Path) -> None:

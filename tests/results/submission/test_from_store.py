@@ -93,7 +93,7 @@ def test_an_empty_store_has_no_board(store: Store) -> None:
     assert caught.value.try_this == "run something first: ragmeter demo"
 
 
-def test_two_boards_of_one_benchmark_are_told_apart_by_the_limit_or_the_fingerprint(ours: Store, target: Target) -> None:
+def test_limit_or_fingerprint_choose_between_two_boards_of_one_benchmark(ours: Store, target: Target) -> None:
     fewer = target.loaded.limited(3)
     ours.put_benchmark(fewer, fewer.fingerprint)
     ours.start(Run("cd" * 8, "m", "m", "method", {}, fewer.name, fewer.fingerprint, "distractor", 0, 3, {}))
@@ -151,10 +151,10 @@ def test_a_template_from_the_store_is_a_valid_submission_once_it_is_filled_in(ou
     board = known_board(ours, card())
     packed = zipfile.ZipFile(io.BytesIO(template_of(ours, board, "distractor", 0)))
     filled = parse_card(packed.read("card.yaml").replace(b"# training_data: []", b"training_data: []"), "card.yaml")
-    asked = [json.loads(line) for line in packed.read("questions.jsonl").splitlines()]
+    requests = [json.loads(line) for line in packed.read("questions.jsonl").splitlines()]
     assert known_board(ours, filled) == board
-    assert [row["id"] for row in asked] == [question.query_id for question in target.loaded.questions]
-    assert {key for row in asked for key in row} == {"id", "text"}
+    assert [row["id"] for row in requests] == [question.query_id for question in target.loaded.questions]
+    assert {key for row in requests for key in row} == {"id", "text"}
 
 
 @pytest.mark.slow

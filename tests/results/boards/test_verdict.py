@@ -236,6 +236,7 @@ def test_verdicts_of_a_store_agree_with_its_boards(tmp_path: Path, module_at: Ca
     suites = [verdict for verdict in known if verdict.place.suite]
     assert [verdict.place.name for verdict in suites] == ["em", "recall@5"]
     assert suites[0] is known[0]
+    assert verdicts(store, "several", most=1) == known[:5]
     assert suites[0].place.questions == 240
     assert "gold answer" not in {name for verdict in known for name in (*verdict.equal, *verdict.left_out)}
     shown = {(board.dataset, board.setting): board for board in boards(store, "several")}

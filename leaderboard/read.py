@@ -201,7 +201,7 @@ def cost_intervals(at: Source, experiment: str | None, group: int, metric: str, 
 class Ranked:
     """One board by one metric: the places of its runs, and the verdict."""
 
-    places: Mapping[str, Band]
+    bands: Mapping[str, Band]
     verdict: BoardVerdict | None
 
 
@@ -219,8 +219,8 @@ def ranked(at: Source, experiment: str | None, group: int, reference: str | None
     cells = ranked_cells([column], rows, known, cards=method_cards(at), known=checkpoints_by_hash(at), violations=broken)
     costs = folded_costs(_costs(at, experiment), every, over_seeds=False)
     whole = matrix([column], rows, known, cells, costs=costs, reference=reference)
-    places = {cell.run.run: cell.band for cell in cells.values() if cell.band is not None}
-    return Ranked(places, next(iter(matrix_verdicts(whole, known, definitions(at))), None))
+    of_runs = {cell.run.run: cell.band for cell in cells.values() if cell.band is not None}
+    return Ranked(of_runs, next(iter(matrix_verdicts(whole, known, definitions(at))), None))
 
 
 @st.cache_resource(show_spinner=False, max_entries=64)

@@ -89,7 +89,7 @@ def _benchmark() -> None:
     order = Order(column, state.pick("order", ("asc", "desc"), first) == "desc")
 
     ranked = read.ranked(chosen.at, chosen.experiment, chosen.group, base, focus)
-    bands = ranked.places
+    bands = ranked.bands
     if ranked.verdict is not None:
         show(verdict.one_line(Headline(ranked.verdict)), "verdict")
     show(_summary(board), "summary")

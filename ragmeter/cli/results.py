@@ -68,7 +68,7 @@ def table(
     from results.boards import published
     from results.boards.board import boards
     from results.boards.tables import plain
-    from results.boards.verdict_of import verdicts
+    from results.boards.verdict_of import MANY, verdicts
     from results.store import queries
 
     if form not in FORMATS:
@@ -101,7 +101,9 @@ def table(
             value["published"] = [row.to_json() for row in rows]
         text = json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n"
     elif form == "text" and output is None:
-        lines = [] if with_published or name is None or not results else verdicts(store, name, metrics=chosen, reference=reference)
+        lines: list[BoardVerdict] = []
+        if results and name is not None and not with_published:
+            lines = verdicts(store, name, metrics=chosen, reference=reference, most=MANY)
         _show_tables(common, results, rows if with_published else None, name, lines, wide=wide)
         return
     elif with_published:

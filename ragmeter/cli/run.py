@@ -220,7 +220,7 @@ def run_and_show(experiment: Experiment, how: How, common: Common, *, wide: bool
     from ragmeter.show.board_text import show_battles, show_board, show_verdict
     from results.boards.board import boards
     from results.boards.names import base_name, first_name
-    from results.boards.verdict_of import verdicts
+    from results.boards.verdict_of import MANY, verdicts
     from results.boards.verdict_text import headline_of, headlines
     from results.store import queries
     from results.store.database import now
@@ -240,7 +240,7 @@ def run_and_show(experiment: Experiment, how: How, common: Common, *, wide: bool
         from results.judging.battles import battle_boards
 
         battles = battle_boards(store, runs, experiment.reference)
-    known = verdicts(store, experiment.name)
+    known = verdicts(store, experiment.name, most=None if common.json else MANY)
     value: dict[str, Any] = {}
     if common.json:
         value = {"experiment": experiment.name, "boards": [board.to_json() for board in results]}

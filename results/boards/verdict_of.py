@@ -18,8 +18,13 @@ from results.store.provenance import cards
 from results.store.queries import RunRow
 from results.store.store import Store
 
+MANY = 60
+"""Metrics of all benchmarks together up to which a terminal states the verdicts by each: all pairs of methods are tested."""
 
-def verdicts(store: Store, experiment: str, *, metrics: Collection[str] | None = None, reference: str | None = None) -> list[BoardVerdict]:
+
+def verdicts(
+    store: Store, experiment: str, *, metrics: Collection[str] | None = None, reference: str | None = None, most: int | None = None
+) -> list[BoardVerdict]:
     """Return the verdicts of an experiment on every metric that it shows; all seeds of a method are one entrant.
 
     First come those by the main metric of each benchmark (`main_metric`), the suite before its benchmarks; then those by
@@ -30,6 +35,7 @@ def verdicts(store: Store, experiment: str, *, metrics: Collection[str] | None =
         experiment: Its name.
         metrics: Ids of the metrics that count; None: all that the experiment shows.
         reference: Name of the method to compare with; None: the experiment's.
+        most: If the benchmarks have more metrics than this in all, only their main metrics count; None: all count.
     """
     stored = queries.experiment(store, experiment)
     definitions, data, declared = queries.definitions(store), queries.datasets(store), primary_of(stored)
@@ -51,7 +57,8 @@ def verdicts(store: Store, experiment: str, *, metrics: Collection[str] | None =
         for runs, shown in zip(folded, shown_on, strict=True)
     ]
     tables = [list(enumerate(mains))]
-    for metric in dict.fromkeys(metric for shown in shown_on for metric in shown):
+    every_metric = dict.fromkeys(metric for shown in shown_on for metric in shown)
+    for metric in every_metric if most is None or sum(map(len, shown_on)) <= most else ():
         tables.append([(at, metric) for at, shown in enumerate(shown_on) if metric in shown and metric != mains[at]])
     sets = [
         [
@@ -75,7 +82,7 @@ def verdicts(store: Store, experiment: str, *, metrics: Collection[str] | None =
     ]
     known, learned = figures(store, wanted), (cards(store), known_checkpoints(store))
     results, base = [], reference or stored.reference
-    names = labels(list(dict.fromkeys(metric for shown in shown_on for metric in shown)))
+    names = labels(list(every_metric))
     for columns in filter(None, sets):
         rows = systems({column.key: column.runs for column in columns}, *learned)
         cells = ranked_cells(columns, rows, known, cards=learned[0], known=learned[1], violations=broken)

@@ -231,15 +231,16 @@ def test_main_metric_is_the_declared_one_else_the_datasets_own_else_the_first(
 
 def test_verdicts_of_a_store_agree_with_its_boards(tmp_path: Path, module_at: Callable[[Path], ModuleType]) -> None:
     store = module_at(Path(__file__).parents[2] / "leaderboard" / "matrix_store.py").fill(tmp_path / "store")
-    found = verdicts(store, "several")
-    json.dumps([verdict.to_json() for verdict in found], allow_nan=False)
-    suites = [verdict for verdict in found if verdict.place.suite]
+    known = verdicts(store, "several")
+    json.dumps([verdict.to_json() for verdict in known], allow_nan=False)
+    suites = [verdict for verdict in known if verdict.place.suite]
     assert [verdict.place.name for verdict in suites] == ["em", "recall@5"]
-    assert suites[0] is found[0]
+    assert suites[0] is known[0]
+    assert verdicts(store, "several", most=1) == known[:5]
     assert suites[0].place.questions == 240
-    assert "gold answer" not in {name for verdict in found for name in (*verdict.equal, *verdict.left_out)}
+    assert "gold answer" not in {name for verdict in known for name in (*verdict.equal, *verdict.left_out)}
     shown = {(board.dataset, board.setting): board for board in boards(store, "several")}
-    for verdict in found:
+    for verdict in known:
         if verdict.place.suite or verdict.place.metric != "em#v1":
             continue
         board = shown[verdict.place.benchmarks[0]]

@@ -97,7 +97,7 @@ def test_without_gold_passages_the_first_with_an_answer_is_open(app: Start, unsp
 
 
 def test_yes_is_not_marked(app: Start, unsplit: Path) -> None:
-    row = listed(unsplit, gold=2)
+    row = asked(unsplit, gold=2)
     with Store(unsplit).database.writing() as connection:
         connection.execute("UPDATE questions SET answers = ['yes'], golds = ['yes']")
         connection.execute("UPDATE passages SET text = 'Yes, yes. ' || text")

@@ -18,7 +18,7 @@ QUESTION, DOCUMENT, WORLD, CONVERSATION, EVIDENCE = KINDS = ("question", "docume
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What was sampled.
+    """Clusters of a benchmark: which questions were sampled together.
 
     Attributes:
         kind: One of `KINDS`, or a key of the questions' metadata; several, joined by " or ", where runs that are compared
@@ -85,7 +85,7 @@ def _found(questions: Sequence[Question]) -> Sampled:
 
 
 def _shared(question: Question, *, documents: bool = True) -> list[tuple[str, str]]:
-    """What makes a question belong to others that have it too."""
+    """Return the attributes that link a question to others, as pairs of kind and label."""
     result = [(EVIDENCE, passage) for passage in question.evidence]
     if documents:
         result += [(kind, str(question.metadata[kind])) for kind in (WORLD, CONVERSATION) if question.metadata.get(kind) is not None]

@@ -60,7 +60,7 @@ def keys_of(identifiers: Collection[str]) -> Keys:
 
 
 class IdIndex:
-    """From an id to its position in a column.
+    """Map from an id to its position in a column.
 
     Args:
         keys: Ascending, shape (n,).
@@ -164,7 +164,7 @@ SPILL_BYTES = 16 << 20
 """Size from which a builder keeps its passages in a temporary file."""
 
 CARD = "corpus.json"
-"""In a corpus folder: what it holds, written last; a folder without it is unfinished."""
+"""Description of a corpus folder, written last; a folder without it is unfinished."""
 FORMAT = 1
 """Version of the layout of a corpus folder."""
 
@@ -336,7 +336,7 @@ class Corpus(Sequence[Passage]):
 class _Cells:
     """A table's rows, one at a time.
 
-    Arrow's own `take` joins a table's chunks anew for every call: 80 times slower at 300,000 passages.
+    Arrow's own `take` joins a table's chunks again for every call: 80 times slower at 300,000 passages.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -495,7 +495,7 @@ def natives_path(folder: Path) -> Path:
 
 
 def read_card(folder: Path) -> dict[str, Any]:
-    """What a corpus folder says of itself.
+    """Read the description of a corpus folder.
 
     Raises:
         UserError: The folder holds no finished corpus, or one of another format.

@@ -1,4 +1,4 @@
-"""From a dump to a corpus folder: streaming, in bounded memory, and going on where an earlier build was cut off.
+"""Build a corpus folder from a dump: streaming, in bounded memory, resuming after an interruption.
 
     FOLDER/passages-00000.arrow …   the passages, `SHARD_RECORDS` of the dump's records in each, repetitions left out
     FOLDER/ids.{keys,places}.npy    from passage id to row (`corpus.py`)
@@ -52,7 +52,7 @@ from benchmarks.sources import BadRecord
 SHARD_RECORDS = 16 * BATCH_ROWS
 """Records of the dump per shard: what a killed build does again at most."""
 SUFFIX = ".corpus"
-"""What is appended to a dump's name for the folder that it is built into."""
+"""Suffix that a dump's name gets for the folder built from it."""
 
 _UNFINISHED = "unfinished"
 _PLAN = "plan.json"
@@ -63,7 +63,7 @@ _WAITING = pa.schema([("native_id", pa.string()), ("key", pa.uint64())])
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a build is.
+    """Progress of a build.
 
     Attributes:
         records: Records of the dump read.
@@ -78,7 +78,7 @@ class Progress:
 
 @dataclass
 class _State:
-    """Where a build stands behind a shard; everything since the beginning."""
+    """State of a build at the end of a shard, cumulative from its beginning."""
 
     file: int = 0
     position: int = 0
@@ -195,7 +195,7 @@ def open_documents(path: Path) -> Corpus:
 
 
 def modified(file: Path) -> int:
-    """When a file, or the archive that a member is in, was last changed, in nanoseconds."""
+    """Return when a file, or the archive of a member, was last modified, in nanoseconds."""
     position = archive_of(file)
     return (file if position is None else position[0]).stat().st_mtime_ns
 
@@ -322,7 +322,7 @@ class _Build:
         return [passage_id(title, text) for _, title, text, _ in entries]
 
     def _batches(self) -> Iterator[list[Read]]:
-        """What the dump holds from the state on, in batches that do not reach over files."""
+        """Yield the dump's entries from the state on, in batches that stay within one file."""
         for number in range(self._state.file, len(self._files)):
             skip = self._state.position if number == self._state.file else 0
             self._state.file, self._state.position = number, skip

@@ -51,7 +51,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 class Entry(NamedTuple):
-    """A passage as a dump gives it, with the document that it was cut from, if the dump says so."""
+    """Passage of a dump, with its source document if the dump names it."""
 
     native_id: str | None
     title: str
@@ -61,7 +61,7 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)  # not frozen: that would take three times as long to make
 class Read:
-    """What stands at one place of a file.
+    """Entry of a dump file with its position.
 
     Attributes:
         entry: The passage, or the error that describes what is there instead; None for a header.
@@ -123,7 +123,7 @@ def dump_files(source: Path) -> list[Path]:
 
 
 def read(path: Path, layout: str, skip: int = 0) -> Iterator[Read]:
-    """What a file holds behind its first `skip` lines or rows.
+    """Yield the entries of a file after its first `skip` lines or rows.
 
     Raises:
         UserError: There is no such layout, or the file cannot be read.
@@ -169,7 +169,7 @@ def _require_columns(raw: bytes, path: Path) -> None:
 
 
 def _record_columns(names: list[str]) -> list[int] | None:
-    """Where id, text and title stand, if these are the fields of a header."""
+    """Return the positions of id, text and title if these names are the header of a table, else None."""
     return [names.index(name) for name in _DPR] if sorted(names) == sorted(_DPR) else None
 
 
@@ -326,4 +326,4 @@ LAYOUTS: dict[str, Callable[[Path, int], Iterator[Read]]] = {
     "parquet": _parquet,
     BEIR: _beir,
 }
-"""By name: from a file and a number of lines or rows to leave out to what follows."""
+"""Readers by layout: each takes a file and the number of lines or rows to skip, and yields the entries that follow."""

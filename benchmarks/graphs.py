@@ -167,7 +167,7 @@ def shortest_paths(graph: Sequence[Triple], topics: Iterable[str], answers: Iter
 
 
 Neighbors = Mapping[str, Sequence[tuple[str, int]]]
-"""From an entity to those that its triples lead to, each with the triple's number."""
+"""Neighbors per entity, each with the number of the connecting triple."""
 
 
 def _distances(start: str, neighbors: Neighbors, wanted: Sequence[str]) -> dict[str, int]:

@@ -37,7 +37,7 @@ from benchmarks.text_batch import normalize_all
 
 # Words are numbered; a sequence's key is a polynomial of its words' random numbers modulo 2⁶⁴, so that the keys of all
 # sequences of a length come from one cumulative sum. A key that is met is compared word by word, and where two sequences
-# share a key by chance the words are numbered anew: what is found is what is there.
+# share a key by chance the words are renumbered, so that every match is real.
 
 
 BATCH_WORDS = 1 << 17
@@ -107,7 +107,7 @@ class NgramIndex:
         return True
 
     def _sums(self, words: NDArray[np.int32]) -> Keys:
-        """For each place the sum of what stands before it, each word times the base to the power of its place."""
+        """Return the polynomial prefix sums for each position: each word times the base to the power of its position."""
         terms = self._random[words] * self._powers.upto(len(words))
         return np.concatenate(([np.uint64(0)], np.cumsum(terms, dtype=np.uint64)))
 
@@ -150,7 +150,9 @@ class NgramIndex:
             self.first[grams[new]] = place_of(starts[same][once[new]])
 
     def counts(self) -> tuple[Places, Places, Places]:
-        """Of each text how many of its grams were met, how many it has, and the place of the first (`NOWHERE`)."""
+        """Return, per text, the number of its grams that were found, the number of its grams, and the position of the first
+        (`NOWHERE`).
+        """
         first = self.first[self._gram]
         met = np.concatenate(([0], np.cumsum(first != NOWHERE)))
         begins = np.concatenate(([0], self._ends[:-1])) if len(self._ends) else self._ends
@@ -202,7 +204,7 @@ def _powers(base: int, count: int) -> Keys:
 
 
 def _equal(left: NDArray[np.int32], at: Places, right: NDArray[np.int32], there: Places, size: int) -> NDArray[np.bool_]:
-    """Whether two arrays say the same over so many positions from each pair of positions on."""
+    """Compare `size` elements of two arrays from each pair of positions on. Returns one boolean per pair."""
     same = np.ones(len(at), dtype=bool)
     for offset in range(size):
         same &= left[at + offset] == right[there + offset]
@@ -258,7 +260,7 @@ def training_files(value: Path) -> list[Path]:
 
 
 def unit(path: Path) -> str:
-    """What the texts of a file are numbered by: `line`, `record` or `row`."""
+    """Return the unit by which the texts of a file are numbered: `line`, `record` or `row`."""
     kind = _kind(path)
     return "row" if kind == "parquet" else "record" if kind == "array" else "line"
 
@@ -346,7 +348,7 @@ N = 13
 QUESTION, ANSWERS, CONTEXTS = "question", "answers", "contexts"
 PARTS = (QUESTION, ANSWERS, CONTEXTS)
 FORMATS = (".csv", ".json", ".jsonl")
-"""Of files with every question's overlap."""
+"""Formats of files that list every question's overlap."""
 
 _LINES = 1 << 40
 _BATCH_TEXTS = 1024
@@ -354,7 +356,7 @@ _BATCH_TEXTS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """How much of a question stands in the training files.
+    """Overlap of a question with the training files.
 
     Attributes:
         reference: Of which evaluation set.
@@ -375,7 +377,7 @@ class Overlap:
 
     @property
     def whole(self) -> bool:
-        """Whether the question was looked for as a whole, being shorter than a gram."""
+        """Return whether the question was searched as a whole, because it is shorter than a gram."""
         return self.words < N
 
     @property
@@ -403,7 +405,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Report:
-    """What a check found.
+    """Result of a leakage check.
 
     Attributes:
         overlaps: One of each question, in the order of the sets.
@@ -420,7 +422,7 @@ class Report:
     skipped: tuple[str, ...] = ()
 
     def summary(self) -> dict[str, Any]:
-        """What was read, and by evaluation set how many questions were met."""
+        """Return what was read, and how many questions of each evaluation set were found."""
         by_set: dict[str, list[Overlap]] = {}
         for overlap in self.overlaps:
             by_set.setdefault(overlap.reference, []).append(overlap)
@@ -670,7 +672,7 @@ def near_duplicates(first: Sequence[str], second: Sequence[str], threshold: floa
 
 
 def word_weights(texts: Sequence[frozenset[str]]) -> Mapping[str, float]:
-    """How much a word counts, by how rare it is among all texts."""
+    """Return the weight of each word by its rarity among all texts."""
     held = Counter(word for words in texts for word in words)
     return {word: 1 + math.log(len(texts) / times) for word, times in held.items()}
 

@@ -40,7 +40,7 @@ _KEPT = {"-": "－", "+": "＋", "#": "＃"}
 
 
 class _Characters(dict[int, str]):
-    """What becomes of each character: itself, nothing, a space, or the ASCII digit of the same value."""
+    """Translation table: each character maps to itself, nothing, a space, or the ASCII digit of the same value."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)

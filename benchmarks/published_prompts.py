@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.files import cache_home, whole_text
+from benchmarks.core.yaml import LOADER
 from benchmarks.io import hub
 from benchmarks.sources import DATA_VARIABLE, data_folder
 
@@ -53,7 +54,7 @@ class Place(BaseModel):
 
 
 class Documents(BaseModel):
-    """How all passages stand in the place of one placeholder."""
+    """Format of the passages that together fill one placeholder."""
 
     model_config = _STRICT
     placeholder: str
@@ -111,7 +112,7 @@ class Published(BaseModel):
 @cache
 def registry() -> Mapping[str, Published]:
     """Return the entries by name."""
-    entries = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+    entries = yaml.load(Path(__file__).with_suffix(".yaml").read_text("utf-8"), LOADER)
     return {name: Published.model_validate(entry) for name, entry in entries.items()}
 
 

@@ -40,7 +40,7 @@ from benchmarks.text_batch import normalize_all
 GRAM = 13
 """Words of an n-gram."""
 FEW = 3
-"""What more test questions than this share is boilerplate, and no evidence that one of them was read."""
+"""Maximum number of test questions that share an n-gram; a more frequent one is boilerplate, and no evidence of leakage."""
 MOST = 3_000_000
 """Hashes that a list keeps."""
 FORMAT = 1
@@ -88,7 +88,7 @@ class _Sample:
 
 @dataclass(frozen=True, eq=False)
 class ReadQuestions:
-    """What a training read, as hashes.
+    """Hashes of the questions that a training read.
 
     Attributes:
         questions, grams: Sorted and distinct.

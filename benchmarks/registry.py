@@ -1,4 +1,4 @@
-"""How a dataset is declared, referred to and loaded.
+"""Declare, reference and load datasets.
 
 A dataset is one module: a frozen `DatasetCard`, a config, and a function from (source, split) to a `Benchmark`,
 registered with `@register`. Everything refers to it by a data reference, `name[/subset][:split]`.
@@ -37,9 +37,9 @@ which fields of a file were read as what, in words."""
 
 
 class DatasetCard(FrozenModel):
-    """What a dataset must declare before it can exist here; frozen and complete."""
+    """Declaration of a dataset; frozen and complete."""
 
-    title: str = Field(description="name as its authors write it")
+    title: str = Field(description="name in its authors' spelling")
     task: str = Field(description="multi-hop QA, open-domain QA, long-document QA, graph QA, …")
     description: str
     hub_id: str | None = Field(description="repository on the hub, None if there is none")
@@ -50,11 +50,11 @@ class DatasetCard(FrozenModel):
     splits: Mapping[str, int | None] = Field(description="expected number of questions, None where unknown")
     metrics: tuple[str, ...] = Field(description="ids of the official metrics, main one first")
     settings: tuple[str, ...] = Field(description="settings in which papers evaluate, default first")
-    subset_settings: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="as settings, where a subset differs")
-    subset_metrics: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="as metrics, where a subset differs")
-    subset_languages: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="as languages, where a subset differs")
+    subset_settings: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="settings of subsets that differ")
+    subset_metrics: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="metrics of subsets that differ")
+    subset_languages: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="languages of subsets that differ")
     subset_splits: Mapping[str, Mapping[str, int | None]] = Field(
-        default_factory=dict, description="as splits, where a subset has its own numbers or lacks some of the splits"
+        default_factory=dict, description="splits of subsets with different numbers or missing splits"
     )
     same_questions: Mapping[str, tuple[str, ...]] = Field(
         default_factory=dict,
@@ -63,8 +63,9 @@ class DatasetCard(FrozenModel):
     )
     cluster: str | None = Field(
         default=None,
-        description="what was sampled, and so is judged as one: question, document, world, conversation, evidence group, or a key "
-        "of the questions' metadata; None: found by what questions share (a document, a gold passage, a world)",
+        description="sampling unit, which is one cluster: question, document, world, conversation, evidence group, or a "
+        "key of the questions' metadata; None: detected from what questions share (a document, a gold "
+        "passage, a world)",
     )
     notes: str = ""
 
@@ -192,7 +193,7 @@ class Benchmark:
 
     @property
     def name(self) -> str:
-        """What runs over it are called: the reference, and the variant in parentheses where there are several."""
+        """Return the name that runs use: the reference, with the variant in parentheses if there are several."""
         variant = self.extra.get("variant")
         return str(self.reference) if variant is None else f"{self.reference}({variant})"
 
@@ -204,7 +205,8 @@ class Benchmark:
         return fingerprint(str(self.reference), self.version, questions, self.corpus.fingerprint, *more)
 
     def sampled(self, cluster: str | None = None, *, where: str | None = None) -> Sampled:
-        """Which questions were sampled together: as stated, else by the card where all questions have its cluster, else as found.
+        """Return the clusters: as declared by the benchmark, else by the card if all questions have its cluster field, else as
+        detected.
 
         Args:
             cluster: As in `benchmarks.clusters.sampled`; None: the card's.
@@ -251,7 +253,7 @@ def _canonical(question: Question) -> str:
 
 
 Loader = Callable[[DataReference, Any], Benchmark]
-"""From a reference (split set) and a config of the dataset's config class to a benchmark."""
+"""Function that loads a benchmark from a reference (split set) and a config of the dataset's config class."""
 
 
 @dataclass(frozen=True)
@@ -266,7 +268,7 @@ class DatasetEntry:
     subsets: tuple[str, ...]
     default_split: str
     code: Code | None = None
-    """Of a plug-in; None for shipped datasets."""
+    """Code of an extension's dataset; None for shipped datasets."""
 
     def of_subset(self, subset: str) -> DatasetEntry:
         """The same as if it had this subset alone, whose splits, settings, metrics and languages the card then gives."""
@@ -373,7 +375,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def _loaded(entry: DatasetEntry, reference: DataReference, config: DatasetConfig) -> Benchmark:
-    """What a loader gives; what it raises of its own accord, for a record that it did not expect, is said as of it."""
+    """Run a loader; an unexpected exception for a record is reported as the loader's error."""
     try:
         benchmark = entry.load(reference, config)
         return benchmark if entry.code is None else replace(benchmark, code=entry.code)
@@ -486,7 +488,7 @@ def _check_questions(benchmark: Benchmark) -> list[str]:
         swapped = swapped and not question.text.rstrip().endswith("?") and "".join(question.answers[:1]).rstrip().endswith("?")
     if swapped and len(seen) >= 3:
         raise UserError(
-            "every answer ends with a question mark and no question does: they stand in each other's field",
+            "every answer ends with a question mark and no question does: the two fields are swapped",
             code="question-and-answer-swapped",
             where=str(benchmark.reference),
             try_this="swap the two columns",

@@ -1,4 +1,4 @@
-"""What a question is, and what of it a method may see.
+"""Define questions, and which of their fields a method may see.
 
 A loader yields `Question`s: text together with everything that is known about the right answer. A method is
 handed `question.query()`, a `Query` without any of that. Only controls, declared as such, receive a `GoldQuery`.
@@ -67,7 +67,7 @@ def sentence_of(identifier: str) -> tuple[str, int]:
 
 
 ROLES = ("user", "assistant")
-"""Who says an earlier turn of a conversation."""
+"""Speakers of the earlier turns of a conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def turns_of(value: Any) -> tuple[Turn, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a method sees of a question.
+    """Fields of a question that a method may see.
 
     Attributes:
         id: Opaque; native ids can spell out hops or hash the answer, so methods get a hash of the native id.
@@ -183,11 +183,11 @@ class Question:
         return content_id("q", self.id)
 
     def query(self) -> Query:
-        """What a method may see: no answer, no evidence, no label, not even the native id."""
+        """Return the fields that a method may see: no answer, evidence, label or native id."""
         return Query(self.query_id, self.text, self.document_id, self.candidates, self.topic_entities, self.turns)
 
     def gold_query(self) -> GoldQuery:
-        """What a control may see: everything."""
+        """Return the fields that a control may see: all of them."""
         return GoldQuery(self.query_id, self.text, self.document_id, self.candidates, self.topic_entities, self.turns, question=self)
 
 
@@ -253,7 +253,7 @@ class PassageIds(TupleView[str]):
         ids: The ids.
 
     Raises:
-        ValueError: One is no id of a passage.
+        ValueError: One is not an id of a passage.
     """
 
     __slots__ = ("_packed",)

@@ -38,7 +38,7 @@ BROUGHT = ("distractor", "document")
 
 
 class Ranked(Protocol):
-    """What is read of a retriever's answer to one query (`methods.api.Ranking` is one)."""
+    """Ranking of one query, reduced to the fields read here (`methods.api.Ranking` is one)."""
 
     @property
     def query_id(self) -> str: ...
@@ -47,7 +47,7 @@ class Ranked(Protocol):
 
 
 Retrieve = Callable[[str, Sequence[Query], int], Sequence[Ranked]]
-"""From a retriever's name, queries and n to a ranking of at most n passages per query, in the queries' order."""
+"""Function that maps a retriever's name, queries and n to one ranking of at most n passages per query, in order."""
 
 _PARAMETERS = {
     "distractor": (),
@@ -285,7 +285,7 @@ def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Ret
 
 
 def indexed(setting: Setting, corpus: Corpus, questions: Iterable[Question], candidates: Iterable[Sequence[str] | None]) -> Corpus:
-    """What methods index: in `distractor` and `document` the candidates and the evidence of the questions, else the corpus."""
+    """Return the passages to index: in `distractor` and `document` the candidates and the questions' evidence, else the corpus."""
     if setting.name not in BROUGHT:
         return corpus
     # A positive may stand in another question's record: controls and metrics look for it.
@@ -336,7 +336,7 @@ def _graph(question: Question, benchmark: Benchmark) -> Sequence[str]:
 def _own(question: Question, benchmark: Benchmark) -> Sequence[str]:
     if question.candidates is None:
         raise UserError(
-            f"question {question.id!r} brings no passages of its own, as others do",
+            f"question {question.id!r} has no passages of its own, unlike other questions",
             code="question-without-passages",
             where=str(benchmark.reference),
             try_this="corpus, or repair the record",

@@ -237,7 +237,7 @@ class Record:
         return f"{self.path}, {self.position}"
 
     def has(self, name: str) -> bool:
-        """Whether a field is there and says something: not null, not "", not an empty list or object."""
+        """Return whether a field is present and not null, "", or an empty list or object."""
         return self.fields.get(name) not in (None, "", [], {})
 
     def require(self, *paths: str) -> None:
@@ -334,7 +334,7 @@ class Record:
         Args:
             value: The value.
             field: The field as written in messages (`context[3][0]`).
-            kind: The type; true and false are no integers.
+            kind: The type; true and false are not integers.
 
         Raises:
             BadRecord: It is of another type.
@@ -368,7 +368,7 @@ def bad_record(what: str, path: Path, position: str) -> BadRecord:
 
 
 def records(path: Path, *, whole: bool = False, recoded: bytes | None = None) -> Iterator[Record | BadRecord]:
-    """The records of a file in order, and an error in the place of each that is no JSON object.
+    """The records of a file in order, and an error in the place of each that is not a JSON object.
 
     What a file is is read off its content: JSON Lines or an array, plain or gzip-compressed, or Parquet, whose rows
     are placed as `row 17`. Each may be a member of a zip archive, which is read where it lies.
@@ -403,7 +403,7 @@ def read_records(
     whole: bool = False,
     read: Callable[[Path], Iterable[Record | BadRecord]] | None = None,
 ) -> Iterator[T]:
-    """What `parse` makes of each record.
+    """Return the parsed records of one or several files.
 
     Args:
         path: The file, or the shards of one in order (`find_files`).
@@ -497,7 +497,7 @@ def find_file(reference: DataReference, config: DatasetConfig, *, folders: Seque
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """What a loader looks for: the arguments of `find_files`, or of `find_file`, which is not given a card."""
+    """Files that a loader looks for: the arguments of `find_files`, or of `find_file` without a card."""
 
     reference: DataReference
     folders: Sequence[str]
@@ -517,7 +517,7 @@ _asking: ContextVar[bool] = ContextVar("asking", default=False)
 
 
 def sought_by(load: Callable[[], object]) -> Sought | Exception | None:
-    """What a loader looks for, found without looking.
+    """Return the files that a loader would look for, without looking for them.
 
     Returns:
         None where it loads without looking for anything, and what it raises where it ends before it comes to that:
@@ -598,8 +598,9 @@ def find_files(
 
 
 LOCAL, CACHED, ABSENT, MADE, UNCLEAR, OWN = "local", "cached", "absent", "made here", "unclear", "own file"
-"""In a file on this machine; in the hub's cache; nowhere here; generated; something is there that cannot be taken; in
-a file that only who has it can name."""
+"""States of a split: file on this machine; in the hub's cache; missing; generated; present but unusable; a file whose path only
+the user knows.
+"""
 
 _NOWHERE = "/no-such-folder/only-asked-where-it-reads"
 """A path that names nothing: a loader that is only asked opens no file of anybody's."""
@@ -607,7 +608,7 @@ _NOWHERE = "/no-such-folder/only-asked-where-it-reads"
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Where a split is.
+    """Location of a split.
 
     Attributes:
         reference: The split, complete.
@@ -625,7 +626,7 @@ class Availability:
 
     @property
     def read_from(self) -> str:
-        """Where it is read from, or what stands in the way, in words."""
+        """Describe where the split is read from, or why it cannot be."""
         if self.paths:
             return ", ".join(map(str, self.paths))
         if self.state == ABSENT:
@@ -633,7 +634,7 @@ class Availability:
         return self.problem.what if self.problem is not None else "–"
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return the location as a JSON object."""
         problem = None if self.problem is None or self.state == ABSENT else self.problem.what
         return {"state": self.state, "paths": list(map(str, self.paths)), "hub": self.repository, "problem": problem}
 
@@ -652,7 +653,7 @@ def parts(reference: str | DataReference) -> list[DataReference]:
 
 
 def availability(reference: DataReference, options: Mapping[str, Any] | None = None) -> Availability:
-    """Where a split would be read from now.
+    """Return where a split would be read from now.
 
     Args:
         reference: A single split.
@@ -710,7 +711,7 @@ FILES = {
 
 
 def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserError]:
-    """What of data, or of what they are made of, is not here."""
+    """Yield an error for each missing file of the data, or of the data that they are made from."""
     for option, remedy in FILES.items():
         path = getattr(config, option, None)
         if isinstance(path, str) and not Path(path).expanduser().exists():
@@ -792,7 +793,7 @@ def own_path(reference: DataReference, config: DatasetConfig) -> Path:
 
 
 class OwnFile(UserError):
-    """What is said of data in a file that its loader opens itself, wherever the option `path` says that it is."""
+    """Error in a file that a loader opens itself, located through the option `path`."""
 
     def __init__(self, reference: DataReference) -> None:
         hint = "name it: --set path=FILE, in an experiment config: {path: FILE}"

@@ -71,7 +71,7 @@ def _dpr(text: str) -> str:
 CHINESE_PUNCTUATION = (
     "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃》「」『』【】〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏."
 )
-"""What LongBench's `normalize_zh_answer` deletes beside ASCII punctuation; `《` is not among it."""
+"""Punctuation that LongBench's `normalize_zh_answer` deletes besides ASCII punctuation; `《` is not included."""
 _CHINESE_MARKS = str.maketrans("", "", string.punctuation + CHINESE_PUNCTUATION)
 
 
@@ -129,7 +129,7 @@ def dpr_word() -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How one owner's evaluator reads answers.
+    """Normalization rules of one official evaluator.
 
     Attributes:
         normalize: From a text to its normal form, tokens separated by single spaces.
@@ -208,7 +208,7 @@ def tokens(text: str, rules: str = "squad") -> list[str]:
 
 
 def is_scorable_gold(gold: str, rules: str = "squad") -> bool:
-    """Whether something of a gold is left after normalization; "A" or "The The" equals and lies in anything."""
+    """Return whether a gold answer is non-empty after normalization; "A" or "The The" would match anything."""
     return bool(normalize(gold, rules).strip())
 
 
@@ -231,7 +231,7 @@ _ABSTENTIONS = frozenset(
 
 
 def is_abstention(text: str) -> bool:
-    """Whether a prediction declines to answer: nothing is left of it, or it is one of a few set phrases.
+    """Return whether a prediction abstains: it is empty after normalization, or one of a few set phrases.
 
     The phrases must be the whole answer after squad normalization: unanswerable, not answerable, no answer,
     noanswer, none, unknown, cannot be answered, cannot answer, I don't know, I do not know, not enough
@@ -298,7 +298,7 @@ def precision_recall_f1(prediction: str, golds: Iterable[str], rules: str = "squ
 
 
 def common_tokens(left: Collection[Hashable], right: Sequence[Hashable]) -> int:
-    """How many tokens two sequences have in common, as multisets; fastest with the shorter one on the right."""
+    """Count the common tokens of two sequences, as multisets; fastest with the shorter one on the right."""
     distinct = set(right)
     shared = distinct.intersection(left)
     if not shared or len(distinct) == len(right):
@@ -312,7 +312,7 @@ def f1(prediction: str, golds: Iterable[str], rules: str = "squad") -> float:
 
 
 def covers(prediction: str, gold: str, match: str) -> bool:
-    """Whether one normalized text contains another; a gold of no tokens is never contained.
+    """Return whether one normalized text contains another; a gold without tokens is never contained.
 
     Args:
         prediction, gold: Normal forms.
@@ -351,7 +351,7 @@ def cover_em(prediction: str, golds: Iterable[str], match: str = "substring", ru
 
 
 def has_answer(text: str, golds: Iterable[str]) -> bool:
-    """Whether the tokens of any gold occur consecutively in a text (DPR's rule, uncased).
+    """Return whether the tokens of any gold answer occur consecutively in a text (DPR's rule, uncased).
 
     Text and golds are NFD-normalized, cut into tokens (`dpr` rules) and lower-cased. A gold without tokens occurs
     nowhere; in DPR's own code it occurs everywhere.
@@ -406,7 +406,7 @@ def sentences(text: str) -> list[str]:
 
 
 def _is_abbreviation(text: str, start: int, end: re.Match[str]) -> bool:
-    """Whether the word right before a full stop is one that a full stop belongs to."""
+    """Return whether the word before a full stop is an abbreviation."""
     word = _LAST_WORD.search(text, max(start, end.start() - 24), end.start())
     if word is None:
         return False
@@ -421,7 +421,7 @@ _RUNS = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]+")
 
 
 def answer_positions(text: str, golds: Iterable[str], *, most: int = 200) -> list[tuple[int, int]]:
-    """Where the tokens of any gold occur consecutively in a text, by the rule of `has_answer`.
+    """Return the character spans of any gold answer's tokens in a text, by the rule of `has_answer`.
 
     Args:
         text: Any text.
@@ -448,8 +448,9 @@ def answer_positions(text: str, golds: Iterable[str], *, most: int = 200) -> lis
 
 
 def _possible(lowered: str, gold: str) -> bool:
-    """Whether the plain words of a normal form are in a text at all: most texts are done with by this, and cutting one
-    into tokens takes a hundred times as long."""
+    """Return whether a text can contain a gold answer at all, judged by plain words. This prefilter is a hundred times as fast
+    as tokenizing.
+    """
     return all(word in lowered for word in gold.split() if word.isascii() and word.isalnum())
 
 

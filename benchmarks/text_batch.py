@@ -110,7 +110,7 @@ class AnswerPairs:
 
     @property
     def scorable(self) -> NDArray[np.bool_]:
-        """Which rows have a gold at all (of those kept). Shape (rows,)."""
+        """Return which of the kept rows have a gold answer. Shape (rows,)."""
         return self._counts > 0
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
@@ -120,7 +120,7 @@ class AnswerPairs:
         return zip(map(self._normal.__getitem__, self._rows), self._golds, strict=True)
 
     def em(self) -> Floats:
-        """As `em`, row by row. Shape (rows,)."""
+        """Compute `em` row by row. Shape (rows,)."""
         return self._best(self._equal().astype(np.float64))
 
     def _equal(self) -> NDArray[np.bool_]:
@@ -132,7 +132,7 @@ class AnswerPairs:
         return np.array([self._same(answer, normal, gold) for answer, (normal, gold) in pairs], dtype=bool)
 
     def precision_recall_f1(self, rules: str = "squad") -> tuple[Floats, Floats, Floats]:
-        """As `precision_recall_f1`, row by row. Three arrays of shape (rows,).
+        """Compute `precision_recall_f1` row by row. Three arrays of shape (rows,).
 
         Args:
             rules: Whose way of counting; its normalization must be the one these pairs were made with.
@@ -153,11 +153,11 @@ class AnswerPairs:
         return results[0], results[1], results[2]
 
     def f1(self, rules: str = "squad") -> Floats:
-        """As `f1`, row by row. Shape (rows,)."""
+        """Compute `f1` row by row. Shape (rows,)."""
         return self.precision_recall_f1(rules)[2]
 
     def cover_em(self, match: str = "substring") -> Floats:
-        """As `cover_em`, row by row. Shape (rows,).
+        """Compute `cover_em` row by row. Shape (rows,).
 
         Raises:
             UserError: There is no such way of matching.

@@ -18,7 +18,7 @@ CHUNK_WORDS, CHUNK_TOKENS = 512, 720
 
 @dataclass(frozen=True, slots=True)
 class Typical:
-    """What a question of a dataset typically looks like, in tokens.
+    """Typical lengths of a dataset's question, in tokens.
 
     Attributes:
         question, passage, answer: Tokens of each.
@@ -26,7 +26,7 @@ class Typical:
         shared: Questions that share their passages, on average.
         questions: Number of questions if no card states it.
         corpus: Passages of the corpus that is searched, if it is not made of the records' own passages.
-        reading: How the dataset's authors read it, if they say so.
+        reading: Instructions of the dataset's authors for readers, if they state any.
     """
 
     question: int

@@ -34,7 +34,7 @@ BINS = 24
 
 @dataclass(frozen=True)
 class Distribution:
-    """How a whole number is distributed.
+    """Distribution of an integer.
 
     Attributes:
         values: Sorted. Shape (n,).
@@ -44,7 +44,7 @@ class Distribution:
 
     @classmethod
     def of(cls, values: Iterable[int]) -> Distribution:
-        """From values in any order."""
+        """Compute the distribution of values in any order."""
         return cls(np.sort(np.asarray(values if isinstance(values, array) else list(values), dtype=np.int64)))
 
     @property
@@ -84,7 +84,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a benchmark consists of.
+    """Statistics of a benchmark.
 
     Attributes:
         counts: Numbers by name: questions, passages, documents, answerable …
@@ -100,7 +100,7 @@ class Statistics:
     each: Mapping[str, Distribution]
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, for programs."""
+        """Return all statistics as JSON."""
         measured = {"words": self.words, "characters": self.characters, "per_question": self.each}
         of_each = {name: {key: item.to_json() for key, item in distributions.items()} for name, distributions in measured.items()}
         return {"counts": self.counts, "types": self.types, **of_each}
@@ -204,7 +204,7 @@ def color(findings: Iterable[Finding]) -> str:
 
 
 def examine(benchmark: Benchmark, *, partial: bool = False) -> list[Finding]:
-    """Everything that one loaded split can be asked.
+    """Check one loaded split, and return all findings.
 
     Args:
         benchmark: A single split.
@@ -239,7 +239,7 @@ def size(benchmark: Benchmark, *, partial: bool) -> Finding:
 
 
 def vouched(benchmark: Benchmark, position: Availability) -> Finding:
-    """Whether somebody vouches for the files: the hub at a pinned commit, or a SHA256SUMS beside them."""
+    """Check whether the files are verified: by a pinned commit of the hub, or by a SHA256SUMS file next to them."""
     name, source = "files are those that somebody vouches for", benchmark.extra.get("source")
     if source:
         # The hub's client has compared every file with what the hub states of it.
@@ -336,7 +336,7 @@ def _share(name: str, ids: Sequence[str], total: int, what: str, *, count: int |
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a split was when it was recorded: its files' SHA-256 by name, and what they loaded to."""
+    """Recorded state of a split: its files' SHA-256 by name, and the statistics of the loaded benchmark."""
 
     files: Mapping[str, str]
     questions: int
@@ -345,7 +345,7 @@ class Recorded:
 
 
 def record(benchmark: Benchmark, paths: Sequence[Path]) -> Recorded:
-    """What there is to record of a split that was loaded from files."""
+    """Return the record of a split that was loaded from files."""
     source = benchmark.extra.get("source")
     archives = [archive_of(path) for path in paths]
     files = [path if position is None else position[0] for path, position in zip(paths, archives, strict=True)]
@@ -417,7 +417,7 @@ def _show_value(value: object) -> str:
 NAME = "as many records as the repository states"
 _SHARD = re.compile(r"-\d{5}(-of-\d{5})?$")
 _UNNAMED = "default"
-"""What the hub calls the configuration of a repository that has one."""
+"""Name that the hub gives to the only configuration of a repository."""
 
 Sizes = Mapping[str, Mapping[str, int]]
 """Rows by configuration and split, as `hub_card.stated_sizes` gives them."""
@@ -476,13 +476,13 @@ def compared(held: int, name: str, stated: int, *, partial: bool) -> Finding:
         held: Records read, those left out included.
         name: Of the split on the hub.
         stated: Its rows as stated.
-        partial: Whether fewer are no surprise.
+        partial: Whether fewer are expected.
     """
     if held == stated:
         return Finding(NAME, GREEN, f"{held:,}")
     both = f"{held:,} here, {stated:,} stated of {name}"
     if held < stated:
-        meaning = "the files are a cut or another release than its card describes, or a record is no question of its own"
+        meaning = "the files are a cut or another release than its card describes, or a record is not a question of its own"
         return Finding(NAME, NOTE if partial else YELLOW, f"{both}: {stated - held:,} fewer; {meaning}")
     meaning = "the repository grew after its card was written, or a record holds several questions"
     return Finding(NAME, YELLOW, f"{both}: {held - stated:,} more; {meaning}")

@@ -1,4 +1,4 @@
-"""How an answer is scored: metrics over stored predictions, and LLM judges.
+"""Score answers: metrics over stored predictions, and LLM judges.
 
 Start at `metric.py`: what a metric is, what it is handed, and how an id such as `recall@5#v2` prints and parses.
 `score.py` applies metrics, which are in `metrics/`; `judge.py` says what a judge is, `llm/` has them. `style.py`

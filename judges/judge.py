@@ -1,4 +1,4 @@
-"""What a judge is: a model (or a rule), its prompts, a parser and a policy, all of them part of its id.
+"""Define judges: a model (or a rule), its prompts, a parser and a policy, all of them part of the judge's id.
 
 A judge works in three steps that can be done apart. `ask` makes the calls; `parse` reads one raw reply; `score` (of a
 point judge) or `verdicts` (of a pair judge) makes numbers of what was read. The store keeps each call's key in the
@@ -31,7 +31,7 @@ from methods.api import Prediction, Services
 from methods.work import Lengths, Needs, Work, unknown
 
 RULE = "rule"
-"""What stands in the place of a model's name where rules judge."""
+"""Stands for the model's name in judges that are rules."""
 
 FIRST, SECOND, TIE, NONE = "first", "second", "tie", "none"
 """Verdicts of a pair judge, about the answers in the order in which they were shown; none: both are disqualified."""
@@ -76,7 +76,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What was read out of a reply, or why nothing could be: exactly one of the two is given."""
+    """Result of parsing a reply: a verdict, or the reason why there is none. Exactly one of the two is given."""
 
     value: Mapping[str, Any] | None
     unscored: str | None = None
@@ -168,7 +168,7 @@ class JudgeConfig(FrozenModel):
     """Options that say what replies count and nothing of what is asked: those that a replay may change."""
 
     alongside: ClassVar[Mapping[str, Any]] = {}
-    """Options that are no part of the judge's identity, as `model_dump(exclude=…)` takes them: prices, and names of files
+    """Options that are not part of the judge's identity, as `model_dump(exclude=…)` takes them: prices, and names of files
     whose content `identity` hashes."""
 
     @property
@@ -200,7 +200,7 @@ class JudgeConfig(FrozenModel):
         """
 
     def work(self, lengths: Lengths, judgments: float, answer: float, shown: int = 1) -> Work:
-        """What so many judgments take, one call each.
+        """Return the work of a number of judgments, one call each.
 
         Args:
             lengths: Of the data.
@@ -236,7 +236,7 @@ class PairJudge(Protocol):
         ...
 
     def verdicts(self, call: JudgeCall) -> Mapping[str, str | None]:
-        """For each criterion `FIRST`, `SECOND`, `TIE` or `NONE`, by the order shown; None where it is unscored."""
+        """Return `FIRST`, `SECOND`, `TIE` or `NONE` per criterion, by the displayed order; None if the criterion is unscored."""
         ...
 
 
@@ -348,12 +348,12 @@ class Judge:
 
     @property
     def rule(self) -> bool:
-        """Whether rules judge, and no model."""
+        """Return whether the judge is a rule without a model."""
         return self.config.label == RULE
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Everything that decides what it says, and nothing else."""
+        """Return exactly the settings that determine the judge's verdicts."""
         weights = {"weights": self.config.weights} if self.config.weights else {}
         return {
             "judge": self.entry.id,

@@ -1,4 +1,4 @@
-"""What a metric is: a parameterized, versioned value that scores a batch of predictions, one number a question.
+"""Define metrics: parameterized, versioned objects that score a batch of predictions, one number per question.
 
 A metric is a pure function of (questions, predictions). It returns one float per question; NaN says that the
 question is unscorable for this metric (its gold normalizes to nothing, it has no positives, …) and is never used
@@ -73,7 +73,7 @@ Scores = NDArray[np.float64]
 """Shape (questions,), NaN where unscorable."""
 
 Missing = float | Literal["empty", "unscorable"]
-"""What a question without an answer scores: a number, what an empty answer would score, or nothing (NaN)."""
+"""Score of a question without an answer: a number, the score of an empty answer, or none (NaN)."""
 
 NEEDS: Mapping[str, str] = {
     "answer": "the text of the answer",
@@ -177,16 +177,16 @@ class Parameter:
 
 
 Language = Callable[[Mapping[str, Any]], str | None]
-"""From a metric's parameters to a language."""
+"""Function that returns the language of a metric with given parameters."""
 
 
 def no_language(values: Mapping[str, Any]) -> str | None:
-    """Of metrics that look at no words."""
+    """Return None, for metrics that do not split text into words."""
     return None
 
 
 def english(values: Mapping[str, Any]) -> str | None:
-    """Of metrics that look for words between white space."""
+    """Return English, for metrics that split text at white space."""
     return "en"
 
 
@@ -273,7 +273,7 @@ class Metric:
         """
         scores = np.asarray(self.entry.compute(batch, **self.values))
         if scores.dtype.kind not in "biuf":  # None would become NaN, and "0.7" a number
-            raise ValueError(f"{self} returned values that are no numbers: {scores.dtype}")
+            raise ValueError(f"{self} returned values that are not numbers: {scores.dtype}")
         scores = scores.astype(np.float64, copy=False)
         if scores.shape != (len(batch),):
             raise ValueError(f"{self} returned shape {scores.shape} for {len(batch)} questions")

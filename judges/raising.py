@@ -11,7 +11,7 @@ from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, TIE, Item, JudgeCall, Ju
 from methods.api import raised
 
 RAISED = "raised: "
-"""How the reason of a call begins about which code raised."""
+"""Prefix of the reason of a call whose code raised an error."""
 
 
 def call_that_raised(error: BaseException) -> JudgeCall:
@@ -59,7 +59,7 @@ def verdicts_of(judge: Any, entry: JudgeEntry, call: JudgeCall) -> tuple[JudgeCa
         known = {criterion: verdicts[criterion] for criterion in entry.criteria}
         wrong = [verdict for verdict in known.values() if verdict not in (FIRST, SECOND, TIE, NONE, None)]
         if wrong:
-            raise ValueError(f"{wrong[0]!r} is no verdict")
+            raise ValueError(f"{wrong[0]!r} is not a verdict")
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -1,6 +1,6 @@
-"""How good rewritten texts are: do they have the style, do they keep the content, do they read well.
+"""Measure the quality of rewritten texts: style, preserved content, fluency.
 
-Values are per pair of texts; `StyleQuality` gives their number, mean and spread, and the arrays themselves to whoever
+Values are per pair of texts; `StyleQuality` gives their number, mean and spread, and the arrays themselves to callers that
 wants intervals.
 
 | measure | of a pair |
@@ -46,7 +46,7 @@ _LISTED = [line.split() for line in files("judges").joinpath("polarity.txt").rea
 _SIGN = {word: 1 if sign == "+" else -1 for sign, *words in _LISTED if sign in "+-" for word in words}
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 REACH = 2
-"""How many words after a negation are turned round by it."""
+"""Number of words after a negation whose polarity it reverses."""
 
 
 def polarity(text: str) -> float:
@@ -97,7 +97,7 @@ class StyleValidator:
 
     @classmethod
     def of(cls, judge: Judge, services: Services, styles: Sequence[str] = ("informal",)) -> StyleValidator:
-        """By a registered judge."""
+        """Create the validator from a registered judge."""
         return cls(_texts(judge, services), str(judge), styles)
 
     async def objections_one(self, source: str, styled: str, style: str) -> str | None:
@@ -118,7 +118,7 @@ class ContentValidator:
 
     @classmethod
     def of(cls, judge: Judge, services: Services) -> ContentValidator:
-        """By a registered judge."""
+        """Create the validator from a registered judge."""
         return cls(_texts(judge, services), str(judge))
 
     async def objections_one(self, source: str, styled: str, style: str) -> str | None:
@@ -149,7 +149,7 @@ def verdicts(calls: Sequence[JudgeCall]) -> list[str]:
 
 
 def share_of(verdict: str, queries: Sequence[Sequence[JudgeCall]]) -> Scores:
-    """For each text the share of its verdicts that are this one. Shape (texts,), NaN where none could be read."""
+    """Return, per text, the share of its verdicts that equal this one. Shape (texts,); NaN if no verdict could be parsed."""
     results = [verdicts(calls) for calls in queries]
     return np.array([row.count(verdict) / len(row) if row else np.nan for row in results], dtype=np.float64)
 
@@ -175,7 +175,7 @@ def _texts(judge: Judge, services: Services) -> Any:
 _NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
 
 Sentiment = Callable[[Sequence[str]], Scores]
-"""From texts to a polarity each."""
+"""Function that returns one polarity per text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class StyleQuality:
-    """How good the texts of one style are.
+    """Quality of the texts in one style.
 
     Attributes:
         style: Which.
@@ -241,7 +241,7 @@ class StyleQuality:
     measures: Mapping[str, Measured]
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return the values as a JSON object."""
         measures = {name: measured.to_json() for name, measured in self.measures.items()}
         return {"style": self.style, "pairs": self.pairs, "failed": self.failed, "measures": measures}
 
@@ -308,7 +308,7 @@ def rows(report: Iterable[StyleQuality]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _Work:
-    """What is to be measured, of what."""
+    """Texts to measure and the measures to apply."""
 
     texts: Sequence[StyleText]
     strength: PointJudge | None

@@ -19,13 +19,14 @@ from leaderboard.matrix.rows import ALL_SETTINGS, Choices, Filters, columns_of, 
 from results.boards import board as boards
 from results.boards import budget, compare, style
 from results.boards import systems as column_figures
-from results.boards.board import Board, board, folded_costs, folded_runs, groups, positions, series_of
+from results.boards.board import Board, board, folded_costs, folded_runs, groups, series_of
 from results.boards.compare import Comparison
 from results.boards.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
 from results.boards.primary import Primary, primary_of
 from results.boards.published import Comparison as PublishedComparison
 from results.boards.style import CurveTable, Over
 from results.boards.systems import Figures, System, systems
+from results.boards.verdict import BoardVerdict, matrix_verdicts
 from results.gate import history as gate_history
 from results.judging import battles as battle_board
 from results.judging import judge_card as judge_cards
@@ -123,16 +124,19 @@ decisions = _kept(gate_history.history, 4)
 _all_runs = _kept(queries.runs, shared=True)
 
 
-def opens_with(at: Source) -> str | None:
-    """The experiment that pages open with: the one the server was started for, else that with the most finished runs.
+def ordered_experiments(at: Source) -> list[str]:
+    """Return the names of experiments, the most substantial first; before them the one that the server was started for.
 
-    Of several the newest; a side experiment that was run last is not what a visitor comes for. None where there is none.
+    Substance is questions times methods, over all benchmarks, of what has finished. Of equals the newest comes first.
     """
-    known = experiments(at)
     pinned = os.environ.get(EXPERIMENT_VARIABLE)
-    if any(row.name == pinned for row in known):
-        return pinned
-    return max(known, key=lambda row: row.finished).name if known else None
+    known = sorted(experiments(at), key=lambda row: (row.name != pinned, -row.answered))
+    return [row.name for row in known]
+
+
+def opens_with(at: Source) -> str | None:
+    """Return the experiment that pages open with, the first of `ordered_experiments`; None if there is none."""
+    return next(iter(ordered_experiments(at)), None)
 
 
 def primary(at: Source, experiment: str | None) -> Primary | None:
@@ -193,12 +197,30 @@ def cost_intervals(at: Source, experiment: str | None, group: int, metric: str, 
     return budget.cost_intervals(store_of(at), _column(at, experiment, group, None, metric), axis)
 
 
-@st.cache_data(show_spinner=False, max_entries=64)
-def places_of(
-    at: Source, experiment: str | None, group: int, reference: str | None, metric: str, higher_is_better: bool
-) -> dict[str, Band]:
-    """The ranks on the board of one group of runs, by run; the column with its `reference` is remembered."""
-    return positions(store_of(at), _column(at, experiment, group, reference, metric), metric, higher_is_better=higher_is_better)
+@dataclass(frozen=True)
+class Ranked:
+    """One board by one metric: the places of its runs, and the verdict."""
+
+    places: Mapping[str, Band]
+    verdict: BoardVerdict | None
+
+
+@st.cache_resource(show_spinner=False, max_entries=64)
+def ranked(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> Ranked:
+    """Rank the rows of `board_of` by one metric, repeats of a method as one; shared, not to be changed."""
+    store, every = store_of(at), run_groups(at, experiment)[group]
+    series = series_of(every, over_seeds=False)
+    higher = bool(definitions(at).get(metric, {}).get("higher_is_better", True))
+    column = Column("board", tuple(folded_runs(every, over_seeds=False)), metric, higher)
+    members = {first: tuple(run.run for run in runs) for first, runs in series.items()}
+    known = column_figures.figures(store, wanted_of([column], members))
+    rows = systems({column.key: column.runs}, method_cards(at), checkpoints_by_hash(at))
+    broken = {first: [what for run in runs for what in _violations(at, experiment).get(run, ())] for first, runs in members.items()}
+    cells = ranked_cells([column], rows, known, cards=method_cards(at), known=checkpoints_by_hash(at), violations=broken)
+    costs = folded_costs(_costs(at, experiment), every, over_seeds=False)
+    whole = matrix([column], rows, known, cells, costs=costs, reference=reference)
+    places = {cell.run.run: cell.band for cell in cells.values() if cell.band is not None}
+    return Ranked(places, next(iter(matrix_verdicts(whole, known, definitions(at))), None))
 
 
 @st.cache_resource(show_spinner=False, max_entries=64)
@@ -453,6 +475,24 @@ def matrix_of(
         reference=reference,
         correction=correction,
     )
+
+
+@st.cache_resource(show_spinner=False, max_entries=32)
+def verdicts_of(
+    at: Source,
+    experiment: str | None,
+    setting: str,
+    family: str,
+    measure: str,
+    datasets: tuple[str, ...],
+    query: str,
+    _filters: Filters,
+    reference: str | None,
+    correction: Correction,
+) -> list[BoardVerdict]:
+    """Return the verdicts on the matrix of these arguments (`matrix_of`)."""
+    board = matrix_of(at, experiment, setting, family, measure, datasets, query, _filters, reference, correction)
+    return matrix_verdicts(board, _figures(at, experiment, setting, family, measure), definitions(at))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)

@@ -27,12 +27,15 @@ from leaderboard.matrix.rows import ordered, ranked_families, sort_columns
 from leaderboard.matrix.table import heads_of, legend
 from leaderboard.views import battles, budget, drill, question, run, style
 from leaderboard.views import board as board_table
+from leaderboard.views.verdict import first_line
 from results.boards.board import Board, boards, positions
 from results.boards.budget import Axis, budget_curves, cost_intervals, quality_budget, read_in_full
 from results.boards.compare import compare
 from results.boards.health import health_text
 from results.boards.style import style_gaps
 from results.boards.tables import plain
+from results.boards.verdict import BoardVerdict
+from results.boards.verdict_of import verdicts
 from results.judging.battles import battle_boards
 from results.statistics.places import Band
 from results.store import queries
@@ -54,18 +57,24 @@ def board_document(store: Store, experiment: str, now: datetime) -> dict[str, An
         now: When the document is made.
 
     Returns:
-        An object with `format`, `version`, `generated`, `experiment`, `metrics` (definitions by id), `boards` as
+        An object with `format`, `version`, `generated`, `experiment`, `metrics` (definitions by id), `verdicts`, those by the
+        main metric first (`results.boards.verdict.verdicts`), `boards` as
         `results.boards.board.Board.to_json` writes them, and `matrix`, all benchmarks by the primary metric or their own: one object a cell
         with value, rank band, comparison, published figure and the reason why it is not comparable, if it is not
         (`leaderboard.matrix.exports.CSV_COLUMNS`), and `overall`, per method its pooled difference from the reference, Borda
         count and means by task (`results.boards.matrix.Overall`). Values are fractions, null stands for "no value".
     """
     result = still_matrix(store, experiment, experiment)
-    return document_of(boards(store, experiment), queries.definitions(store), experiment, now, result)
+    return document_of(boards(store, experiment), queries.definitions(store), experiment, now, result, verdicts(store, experiment))
 
 
 def document_of(
-    results: list[Board], definitions: dict[str, dict[str, Any]], experiment: str, now: datetime, whole: Export | None
+    results: list[Board],
+    definitions: dict[str, dict[str, Any]],
+    experiment: str,
+    now: datetime,
+    whole: Export | None,
+    known: Sequence[BoardVerdict],
 ) -> dict[str, Any]:
     """The same, of boards that are known already."""
     shown = {metric for board in results for metric in board.metrics}
@@ -77,6 +86,7 @@ def document_of(
                 "generated": now.isoformat(timespec="seconds"),
                 "experiment": experiment,
                 "metrics": {metric: known for metric, known in definitions.items() if metric in shown},
+                "verdicts": [verdict.to_json() for verdict in known],
                 "boards": [board.to_json() for board in results],
                 "matrix": lines(whole) if whole is not None else [],
                 "overall": [line.to_json() for line in whole.shown.board.overall] if whole is not None else [],
@@ -181,7 +191,9 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     definitions, cards = queries.definitions(store), queries.datasets(store)
     results = boards(store, experiment)
     whole = still_matrix(store, experiment, experiment)
+    known = verdicts(store, experiment)
     parts: list[Any] = [_head(experiment, results, now).to_json()]
+    parts += [] if (line := first_line(known)) is None else [line.to_json()]
     if whole is not None and len(whole.shown.board.columns) > 1:
         parts.append(el("h2", "Methods against benchmarks").to_json())
         parts += [sortable_matrix(whole), legend(whole.shown).to_json()]
@@ -193,7 +205,7 @@ def report(store: Store, experiment: str, now: datetime) -> str:
         "title": f"{experiment} · ragmeter",
         "parts": parts,
         "style": STYLE,
-        "board": document_of(results, definitions, experiment, now, whole),
+        "board": document_of(results, definitions, experiment, now, whole, known),
     }
     return page(data)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.resources
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import streamlit as st
@@ -33,8 +34,11 @@ from leaderboard.matrix.rows import (
 from leaderboard.matrix.table import CORRECTIONS
 from leaderboard.read import Source
 from leaderboard.state import Miss
+from leaderboard.views.run import Sightings, live
 from results.boards.matrix import Correction
-from results.store.queries import RunRow, UserError
+from results.store.database import now
+from results.store.queries import RunRow, UserError, running
+from results.store.store import Store
 
 _PREFIX, _OPENER = "bar-", "unfold"
 _BARS, _OPEN = f"[class*='st-key-{_PREFIX}']", f".st-key-{_OPENER}"
@@ -149,16 +153,25 @@ def as_page(name: str, title: str) -> Callable[[Callable[[Source], None]], Calla
     return decorate
 
 
+FILL = (
+    "Each of these commands fills it: the demo (minutes, no GPU, no keys), an experiment of yours, which `ragmeter init` "
+    "writes for your data, or predictions of another system. Then reload this page."
+)
+FILLING = (
+    "ragmeter demo",
+    "ragmeter init FOLDER",
+    "ragmeter run EXPERIMENT.yaml",
+    "ragmeter submit template",
+    "ragmeter leaderboard --store FOLDER",
+)
+"""What an empty page tells to type; the last command shows another store."""
+
+
 def without_store(at: Source) -> bool:
     """Say so where there is no store, and what to do."""
     if at.stamp:
         return False
-    tell(
-        "No results here yet",
-        f"The folder {at.folder} holds no store. Run the demo (minutes, no GPU, no keys), then reload this page; "
-        "or point the server at another folder.",
-        ("ragmeter demo", "ragmeter leaderboard --store FOLDER"),
-    )
+    tell("No results here yet", f"The folder {at.folder} holds no store. {FILL}", FILLING)
     return True
 
 
@@ -244,7 +257,7 @@ def experiment_of(at: Source) -> str | None:
 
 def _experiments(at: Source) -> tuple[list[str], str]:
     """Return what can be chosen, and what pages open with."""
-    return [*(row.name for row in read.experiments(at)), ALL_RUNS], read.opens_with(at) or ALL_RUNS
+    return [*read.ordered_experiments(at), ALL_RUNS], read.opens_with(at) or ALL_RUNS
 
 
 def experiment_box(at: Source) -> str | None:
@@ -263,11 +276,7 @@ def nothing(at: Source) -> bool:
     if without_store(at):
         return True
     if not read.has_runs(at):
-        tell(
-            "The store is empty",
-            f"{at.folder} has no runs yet. Run the demo, or an experiment of your own.",
-            ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"),
-        )
+        tell("The store is empty", f"{at.folder} has no runs yet. {FILL}", FILLING)
         return True
     return False
 
@@ -610,15 +619,39 @@ def _shortened(text: str) -> str:
 _REFRESH_S = 15.0
 
 
+@st.cache_resource(show_spinner=False)
+def _sightings() -> Sightings:
+    return Sightings()
+
+
+def show_running(folder: str, key: str, among: Collection[str] | None = None) -> int:
+    """Draw the runs in progress, as the store has them now; returns how many there are.
+
+    Args:
+        folder: Of the store.
+        key: Unique within the page.
+        among: Runs that are shown; None: all.
+    """
+    every = running(Store(Path(folder)))
+    speeds = _sightings().look(every, now())
+    shown = [run for run in every if among is None or run.run in among]
+    if shown:
+        show(live(shown, speeds), key)
+    return len(shown)
+
+
 def refresh_while_running(at: Source, runs: Iterable[RunRow]) -> None:
-    """Look from time to time whether the store has changed, while any of these runs is in progress."""
-    if not any(run.status == "running" for run in runs):
+    """Draw how far these runs are, and draw the page again if the store has changed, while any of them is in progress."""
+    active = {run.run for run in runs if run.status == "running"}
+    if not active:
         return
+    show(el("h2", "Running now", cls="section"), "live-title")
 
     @st.fragment(run_every=_REFRESH_S)
     def watch() -> None:
         if read.source() != at:
             st.rerun()
+        show_running(at.folder, "live", active)
 
     watch()
 

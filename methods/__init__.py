@@ -1,4 +1,4 @@
-"""Who answers: the method contract and registry, the models methods stand on, the four approaches, the baselines.
+"""Answer questions: the method contract and registry, models, the four approaches, and the baselines.
 
 Start at `api.py` (the roles and what passes between them), then `registry.py` (how a method is declared) and
 `pipeline.py` (how roles chain into a method). `prompts.py` reads all templates, `presets.py` all presets. What

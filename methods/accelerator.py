@@ -1,4 +1,4 @@
-"""What torch knows of the accelerator, asked without importing torch and without ever failing a question.
+"""Query the accelerator's state from torch without importing torch; errors never affect a question.
 
 While one task waits for its last replies, another may be importing torch in a second thread. Then `sys.modules` holds a
 module that has not all of its attributes yet, so this file treats it as not loaded.

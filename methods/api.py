@@ -51,7 +51,7 @@ passages."""
 WAIT = "wait"
 """Stage of `Usage.seconds` in which a question waited for a slot; no part of its own seconds."""
 UNKNOWN_REVISION = "unknown"
-"""What the provenance of a run says of an endpoint if nothing identifies its deployment."""
+"""Value in a run's provenance if nothing identifies the deployment of an endpoint."""
 TURNS_UNREAD = "turns_unread"
 """Key of a run's provenance: its questions have earlier turns, and no part of it reads them (`reads_turns` of a factory)."""
 MARKER = "complete.json"
@@ -60,7 +60,7 @@ MARKER = "complete.json"
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one answer cost.
+    """Cost of one answer.
 
     Attributes:
         prompt_tokens, completion_tokens, memory_tokens: As counted by the model that was called; memory tokens
@@ -106,7 +106,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """What preparing for the questions over a corpus took; kept apart from what the questions cost.
+    """Cost of preparing the corpus for the questions; separate from the cost of answers.
 
     Attributes:
         artifact: What was made or reopened, by the name that all who use it know; "" where nothing is kept.
@@ -189,7 +189,7 @@ class Call:
 
 
 KEPT_CHARACTERS = 20_000
-"""Of a prompt and of a reply that are kept."""
+"""Number of characters stored of a prompt and of a reply."""
 KEPT_CALLS = 200
 """Calls of one question that are kept, the first ones."""
 
@@ -331,7 +331,7 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a reader is given for one query.
+    """Input of a reader for one query.
 
     Attributes:
         query_id: The query.
@@ -396,7 +396,7 @@ class Retriever(Protocol):
 
 @runtime_checkable
 class Reranker(Protocol):
-    """Orders given candidates anew."""
+    """Reorders given candidates."""
 
     def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
         """One ranking per query, over the same ids; what is kept from the reader is not among `selected`."""
@@ -429,7 +429,7 @@ class Method(Protocol):
         """Prepare for questions about this corpus; called once before `answer`.
 
         Returns:
-            What it took; None leaves the seconds to whoever calls, and means that no model was asked.
+            What it took; None lets the caller measure the seconds, and means that no model was asked.
         """
         ...
 
@@ -448,7 +448,7 @@ class Control(Protocol):
 
 
 class Judge(Protocol):
-    """What training pipelines need of a judge; implementations are injected from `judges/`."""
+    """Interface of a judge that training pipelines need; implementations are injected from `judges/`."""
 
     @property
     def fingerprint(self) -> str:
@@ -462,7 +462,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the authors of a benchmark have it read.
+    """Instructions of a benchmark's authors for readers.
 
     Attributes:
         prompt: A template as readers take them, with `$passages` and `$question`.
@@ -483,7 +483,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Services:
-    """What the harness provides to a method that it builds.
+    """Services that the harness provides to the methods that it builds.
 
     Attributes:
         seed: The task's seed; everything random derives from it.
@@ -492,7 +492,7 @@ class Services:
         replies: Which cached replies count: "" all, a token only those that were stored under it (`ragmeter run --fresh`).
         device: "cpu", "cuda", … or None to choose.
         judge: Injected by `ragmeter/` for the pipelines that need one.
-        reading: How the benchmark that is asked wants to be read, where it says so; for readers that follow it.
+        reading: The benchmark's instructions for readers, if it has any; for readers that follow them.
         repeat: How often the same questions were answered before; models are asked again for each repeat.
         reask_unread: Judges ask again if a cached reply could not be read.
         embeddings: Folder of the cache of embeddings, a database that needs a local disk; None: `embeddings` in `artifacts`.

@@ -1,4 +1,4 @@
-"""A question is a small program, and what is worth batching batches whoever is waiting.
+"""Run one coroutine per question, and batch local model calls across the questions that are waiting.
 
 All programs of a process run on one event loop in a thread of its own, so that callers stay ordinary functions (also
 inside a notebook's loop). What computes on this machine runs in a worker thread, one per device, through a `Batcher`.
@@ -15,6 +15,7 @@ import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from concurrent import futures
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,11 +31,13 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
+NOTICE_S = 0.2
+"""Longest single wait of a thread that Ctrl-C must end: a signal just before a wait without an end does not end that wait."""
 # Reentrant: what the garbage collector closes may come by while the lock is held.
 _lock = threading.RLock()
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
 WORKER = "worker "
-"""How the names of worker threads begin."""
+"""Prefix of the names of worker threads."""
 _workers: dict[tuple[int, str], queue.SimpleQueue[Callable[[], None]]] = {}
 
 
@@ -73,6 +76,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         raise RuntimeError("ordinary functions that wait for a model must not be called from the loop that its calls run on")
     future = asyncio.run_coroutine_threadsafe(work, loop)
     try:
+        while not futures.wait([future], NOTICE_S).done:
+            pass
         return future.result()
     except BaseException:
         future.cancel()
@@ -144,7 +149,7 @@ _trace: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("trace", d
 
 
 def trace() -> Trace:
-    """That of the program that asks; outside of one, a fresh one that nobody reads."""
+    """Return the trace of the calling program; outside of a program, a new one that nobody reads."""
     return _trace.get() or Trace()
 
 
@@ -213,7 +218,7 @@ class Batcher(Generic[In, Out]):
         return [first, *others[: self.size - 1]]
 
     def _run(self, batch: list[_Waiting[In, Out]], loop: asyncio.AbstractEventLoop) -> None:
-        """In the worker thread."""
+        """Run a batch in the worker thread."""
         loop.call_soon_threadsafe(self._begun, batch)
         started = time.perf_counter()
         results = self._results([entry.item for entry in batch])
@@ -318,7 +323,10 @@ def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_fl
                 if limit is not None:
                     raise limit
                 return
-            task = ended.get()
+            try:
+                task = ended.get(timeout=NOTICE_S)
+            except queue.Empty:
+                continue
             out -= 1
             running.discard(task)
             if task.cancelled():
@@ -338,7 +346,7 @@ class Cancelled(BaseException):
 
 
 def interrupt() -> None:
-    """Cancel all programs of this process; whoever waits for one is raised `Cancelled`."""
+    """Cancel all programs of this process; code that waits for one receives `Cancelled`."""
 
     def cancel() -> None:
         for running in list(_streams):
@@ -408,7 +416,9 @@ _OWN = {
     2: ("rerank", "compress", "contexts", "read", "verdicts", "objections"),
 }
 FORMS = {name: own for own, names in _OWN.items() for name in names}
-"""What roles, judges and makers of data do, and how many of the arguments are one per query; the single form is called `…_one`."""
+"""Batch methods of roles, judges and data generators, with the number of arguments that are lists over queries; the single form
+is called `…_one`.
+"""
 SIZE = 32
 """Queries of a batch where a role does not say (`batch_size`)."""
 IN_FLIGHT = 32

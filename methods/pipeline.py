@@ -97,7 +97,7 @@ def indexed(retriever: Retriever, corpus: Corpus, folder: Path | None) -> tuple[
     started = time.perf_counter()
     index = retriever.index(corpus, folder) if len(corpus) else None
     spent = time.perf_counter() - started
-    # An index says what it cost, whoever paid for it.
+    # An index records its cost, even if another run paid for it.
     usage = getattr(index, "usage", None) or Usage()
     # A retriever that keeps nothing leaves no folder.
     kept = folder.name if folder is not None and any(folder.rglob(MARKER)) else ""
@@ -112,14 +112,14 @@ def part_notes(part: Any) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Composition:
-    """What a method is made of; can be described and fingerprinted without loading anything.
+    """Parts of a method; can be described and fingerprinted without loading anything.
 
     Attributes:
         method: A retriever, which the other parts complete, or a whole method or control.
         reader: None completes a retriever by the default reader.
         rerankers: Applied one after another.
         compressor: Turns the passages for the reader into something shorter.
-        k: Passages handed to the compressor and reader; None is 5, or all for retrievers that say so.
+        k: Passages handed to the compressor and reader; None is 5, or all for retrievers that declare it.
         depth: Length of the ranking that is retrieved, reranked and kept; None is 100. Never less than k.
         budget: Tokens that the compressor may deliver; None is the compressor's own.
     """
@@ -305,7 +305,7 @@ class Pipeline:
         retriever: Ranks passages.
         reader: Answers. Its attribute `batch_size`, as that of every role in batch form, is how many queries are worked on
             at once; of one in single form `in_flight` says how many questions may be under way.
-        rerankers: Order the retrieved passages anew, one after another.
+        rerankers: Reorder the retrieved passages, one after another.
         compressor: Shortens the first k passages for the reader.
         k: Passages handed on to compressor and reader; None for all that were ranked.
         depth: Passages ranked per query; None for all.
@@ -405,7 +405,7 @@ class Pipeline:
         for rerank in self._rerank:
             with clock("rerank"):
                 reranked: Ranking = await rerank(query, ranking, corpus)
-            # What a reranker hands on as it was is no cost of its own.
+            # What a reranker hands on as it was is not a cost of its own.
             if reranked.usage is not ranking.usage:
                 usage += reranked.usage
             notes.update(reranked.notes)

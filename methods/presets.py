@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from benchmarks.core.yaml import LOADER
+
 LLM_KINDS = frozenset({"model", "local", "scripted"})
 """Options that say which kind of language model an `llm:` is."""
 
@@ -38,7 +40,7 @@ def read_presets(path: Path, **known: Mapping[str, Any]) -> dict[str, dict[str, 
         path: The file.
         known: Further options that entries may be laid over, by name.
     """
-    entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+    entries = yaml.load(path.read_text(encoding="utf-8"), LOADER)
 
     def resolved(value: Any) -> Any:
         if not isinstance(value, Mapping):

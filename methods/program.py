@@ -1,4 +1,4 @@
-"""What end-to-end systems are written with: an `async` function of one question that searches and asks as often as it likes.
+"""Run end-to-end systems as programs: an `async` function per question that searches and asks as often as necessary.
 
     @register_program("two_looks", prompts=("two_looks",), calls=lambda config: 1, searches=lambda config: 2, summary="…", paper="…")
     async def two_looks(q: Session) -> str:
@@ -53,11 +53,11 @@ class SearchingConfig(MethodConfig):
     """Options of all programs."""
 
     thinks: ClassVar[bool] = False
-    """Whether the program's protocol contains the model's thought."""
-    retriever: RetrieverPart = Field(RetrieverChoice(id="dense"), description="what to search with; a bare name stands for {id: …}")
-    k: int = Field(5, ge=1, le=DEEPEST, description="passages of a search")
+    """Whether the program's protocol includes the model's reasoning."""
+    retriever: RetrieverPart = Field(RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}")
+    k: int = Field(5, ge=1, le=DEEPEST, description="passages per search")
     prompts: str | None = Field(
-        None, description="a folder with templates of one's own, by the names of those that ship; what it lacks is taken from these"
+        None, description="folder with your own templates, named like the shipped ones; missing ones are taken from those"
     )
 
     def preflight(self) -> None:

@@ -46,15 +46,15 @@ _FORMAT = "begin each part with a line system, user, assistant or text"
 
 
 class Options(FrozenModel):
-    """How a prompt is rendered and continued, as far as the template decides it."""
+    """Options for rendering and continuing a prompt, set by its template."""
 
     bos: Literal["tokenizer", "always", "none"] = Field(
         "tokenizer",
         description="special tokens before the text: those that the tokenizer adds, unless the text has them; always: even if it has them",
     )
-    joined: str = Field("\n\n", description="what joins system and user message where a chat template takes no system message")
+    joined: str = Field("\n\n", description="separator of system and user message if a chat template has no system role")
     replaced: tuple[tuple[str, str], ...] = Field((), description="pairs of texts: the second stands for the first in a filled message")
-    memories: str = Field("", description="what stands between the memories of passages, for readers of memory")
+    memories: str = Field("", description="separator of the passages' memories, for readers of memory")
     whitespace: Literal["strip", "keep"] = Field(
         "strip",
         description="strip: a message's template loses white space at its ends, and its parts are joined by a line break; "
@@ -302,7 +302,7 @@ def parse(text: str, where: str) -> Prompt:
     if not any(heads):
         if len(blocks) > 2:
             raise UserError(
-                f"the prompt template has {len(blocks)} parts, of which none states its role",
+                f"the prompt template has {len(blocks)} parts, but none has a role",
                 code="template-without-roles",
                 where=where,
                 try_this=_FORMAT,
@@ -403,7 +403,7 @@ class Shipped:
             own: Texts that a checkpoint has itself, in the place of the published ones.
 
         Raises:
-            UserError: The file cannot be read, is no template, has other placeholders, or parts or options that have no
+            UserError: The file cannot be read, is not a template, has other placeholders, or parts or options that have no
                 effect here; or the published prompt cannot be had.
         """
         if self.is_published(path):
@@ -440,7 +440,7 @@ class Shipped:
             )
         if outside := frozenset().union(*(part.placeholders for part in prompt.parts if not part.each)) & self.each:
             raise UserError(
-                f"${min(outside)} stands in a part that is not repeated for every passage",
+                f"${min(outside)} is in a part that is not repeated for every passage",
                 code="placeholder-not-repeated",
                 where=where,
                 try_this="user each, for example",

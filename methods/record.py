@@ -1,4 +1,4 @@
-"""What a system really returned beside its answer: the texts that its model was shown, its statements, its searches.
+"""Record what a system returned besides its answer: texts shown to its model, statements, searches.
 
 All of it is optional. None as `contexts` means that the system did not say what it showed; an empty tuple means that it
 showed nothing. The same layout is used in submissions, in the store and by the methods `http` and `function`.

@@ -1,4 +1,4 @@
-"""How a method is declared and built.
+"""Declare and build methods.
 
 `@register` decorates a factory: a class or function called with its validated config and the harness's
 `Services`. What it builds plays the role that `kind` names. Other packages register through the entry-point
@@ -133,7 +133,7 @@ class MethodEntry:
     work: Callable[[Any, Lengths], Work] | None = None
     needs: Callable[[Any], Needs | None] | None = None
     code: Code | None = None
-    """Of a plug-in; None for shipped methods."""
+    """Code of an extension's method; None for shipped methods."""
 
     @property
     def whole(self) -> bool:
@@ -341,7 +341,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a method did with a question.
+    """Explanation of a method's processing of a question.
 
     Attributes:
         summary: A few sentences.
@@ -355,7 +355,7 @@ class Explanation:
 
 
 class Explainer(Protocol):
-    """From a question with its gold, the corpus it is asked over, options and services to an explanation."""
+    """Function from a question with its gold, its corpus, options and services to an explanation."""
 
     def __call__(self, question: Question, corpus: Corpus, config: Any, services: Services) -> Explanation: ...
 

@@ -61,7 +61,7 @@ NO_LIMITS = Limits()
 
 
 class LimitReached(Incomplete):
-    """A limit on spending is reached; what was answered is kept, and the rest is pending.
+    """A limit on spending is reached; all answers so far are stored, and the rest is pending.
 
     Attributes:
         outcomes: How the tasks of the experiment ended, if they had been carried out before.
@@ -102,7 +102,7 @@ class Costs:
         return self._flying.total()
 
     def most(self, priced: float) -> float:
-        """Return what a call may cost whose price says so many dollars."""
+        """Return the maximum cost of a call at a price in dollars."""
         return max(priced, self.dearest)
 
     def unknown(self, priced: float) -> bool:
@@ -184,7 +184,7 @@ class Account:
         over = self.usd - (math.inf if self.limits.max_usd is None else self.limits.max_usd)
         spent += f"; US$ {over:.4f} too much, as calls cost more than their price and than all calls before them" if over > 1e-9 else ""
         return LimitReached(
-            f"{self.reached} is reached ({spent}); what was answered is kept",
+            f"{self.reached} is reached ({spent}); all answers so far are stored",
             code="limit-reached",
             where="limits",
             try_this=f"{self._resume} continues with what is left; the limit counts from zero again, and cached replies cost nothing",

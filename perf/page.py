@@ -1,26 +1,32 @@
-"""The page docs/speed.md: how seconds grow, what 21 million and a billion passages take, and every figure with a target."""
+"""The page docs/speed.md: how seconds grow, what 21 million and a billion passages take, and every measured figure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from methods.models import static
 from perf.corpus import DIMENSION, WIKIPEDIA, fitted_at
 from perf.growth import exponent
-from perf.table import ROOT, figures, markdown, number
+from perf.table import ROOT, Figure, figures, markdown, number
 from results.boards.tables import to_markdown
 
 PAGE = ROOT / "docs" / "speed.md"
 SIZES = (WIKIPEDIA, 1_000_000_000)
 USD_PER_HOUR = 0.10
 """Assumed price of the machine on which was measured; multiply the dollars for another price."""
-_TEXT = """# Speed: figures, growth and large corpora
+_TEXT = """# Speed
 
-`python -m perf.table --page` writes this page from the records in `perf/measured`; `make perf` measures everything again, prints
-the table with the committed values beside it, and exits with 1 if a figure is worse by more than its noise.
-[performance.md](performance.md) describes the benchmarks.
+This page shows what ragmeter measures about itself: how seconds grow with the data, what large corpora take, and every
+figure of every benchmark, also those that miss their target. `python -m perf.table --page` writes it from the records in
+`perf/measured`, so no figure is typed by hand. Run the command of a section to measure its figures again.
+
+`make perf` runs all benchmarks, prints the figures next to the stored ones, and exits with 1 if one is worse by more than
+its noise. Ratios, exponents and memory carry over to other machines; seconds do not. A *times plain* of 2 means twice the
+seconds of the shortest program that does the same. *overlap@10* is the share of the first ten passages that both rankings
+have in common.
 
 ## Growth
 
@@ -30,20 +36,22 @@ Exponent b of CPU seconds = a · size^b, fitted to the logarithms; 1 is linear.
 ## What large corpora take
 
 Lines fitted to {measured} passages of 100 words, **extrapolated**: no size in this table was measured. The rates are of
-{hardware}; dollars are hours × ${price:.2f}, an assumed price for such a machine. Vectors have {dimension} numbers of 4 bytes
-(static: {static}).
-Encoding uses the rate of
-{encoded}. The largest step of each column is the bottleneck.
+{hardware}. Hours are CPU seconds / 3600, and dollars are hours × ${price:.2f}, an assumed price for such a machine. Vectors
+take passages × {dimension} numbers × 4 bytes (static: {static} numbers). Encoding uses the rate of {encoded}.
 
 {arithmetic}
+The bottlenecks are:
+
 {bottlenecks}
 
 While BM25 builds, it needs about twice the disk of its index. Its memory holds the different terms, which grow more slowly than
 a line (Heaps' law), so the line overstates it. A query to vectors is for exact search; `hnsw` and `ivfpq` do not read all vectors.
 
-## Figures with a target
+## Missed targets
 
-{figures}"""
+{missed}
+## Figures by benchmark
+{sections}"""
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,8 @@ def page(records: Mapping[str, Mapping[str, Any]]) -> str:
             f"{passages:,} passages: the longest step is to {slowest.name} ({number(slowest.hours)} hours), the most memory takes to "
             f"{largest.name} ({number((largest.memory or 0.0) / 1024)} GiB)."
         )
-    with_target = [figure for figure in figures(records).values() if figure.target is not None and figure.about["command"]]
+    known = [figure for figure in figures(records).values() if figure.about["command"]]
+    missed = [figure for figure in known if figure.missed]
     return _TEXT.format(
         growth=to_markdown(("what grows", "command", "exponent", "measured"), growth, left=2),
         measured=", ".join(f"{size:,}" for size in bm25),
@@ -124,8 +133,20 @@ def page(records: Mapping[str, Mapping[str, Any]]) -> str:
         encoded=f"{_encoded(records['backends']['static'])} passages of worlds, the time of 100 questions included",
         arithmetic=to_markdown(("passages", "step", "command", "CPU hours", "dollars", "disk", "memory"), rows, left=3),
         bottlenecks="\n".join(f"- {line}" for line in bottlenecks),
-        figures=markdown(with_target),
+        missed=markdown(missed, command=True) if missed else "None.\n",
+        sections="".join(_sections(known)),
     )
+
+
+def _sections(known: Sequence[Figure]) -> Iterator[str]:
+    """Yield a section per record; in it, a table per command."""
+    for record, own in groupby(known, key=lambda figure: figure.name.partition(": ")[0]):
+        yield f"\n### {record.replace('_', ' ').capitalize()}\n"
+        by_command: dict[tuple[str, ...], list[Figure]] = {}
+        for figure in own:
+            by_command.setdefault(tuple(figure.about[key] for key in ("command", "commit", "date", "hardware")), []).append(figure)
+        for (command, commit, date, hardware), group in by_command.items():
+            yield f"\n`{command}` ({commit[:8]}, {date}, {hardware})\n\n{markdown(group)}"
 
 
 def _sizes(by_size: Mapping[Any, float]) -> str:

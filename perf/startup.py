@@ -32,7 +32,10 @@ methods: [{id: dense}]
 """
 
 
-LIBRARIES = "from sentence_transformers import SentenceTransformer; SentenceTransformer({folder!r}, device='cpu').encode(['one text'])"
+LIBRARIES = """\
+from transformers import AutoModel, AutoTokenizer
+AutoModel.from_pretrained({folder!r})(**AutoTokenizer.from_pretrained({folder!r})(['one text'], return_tensors='pt'))
+"""
 
 
 def seconds(*arguments: str) -> float:

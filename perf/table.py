@@ -183,20 +183,19 @@ def target_text(figure: Figure) -> str:
     return "–" if figure.target is None else f"{'≥' if figure.better == HIGHER else '≤'} {figure.target:g}"
 
 
-def markdown(shown: Iterable[Figure]) -> str:
-    """Return figures as a Markdown table with command, commit and date."""
+def markdown(shown: Iterable[Figure], *, command: bool = False) -> str:
+    """Return figures as a Markdown table; `command`: with record and command, else of one record and command."""
     rows = [
         (
-            markdown_text(figure.name),
-            f"`{figure.about['command']}`",
+            markdown_text(figure.name if command else figure.name.partition(": ")[2]),
+            *([f"`{figure.about['command']}`"] if command else []),
             number(figure.value) + (" **missed**" if figure.missed else ""),
             markdown_text(figure.unit),
             target_text(figure),
-            f"{figure.about['commit'][:8]}, {figure.about['date']}",
         )
         for figure in shown
     ]
-    return to_markdown(("figure", "command", "measured", "unit", "target", "commit, date"), rows, left=2)
+    return to_markdown(("figure", *(["command"] if command else []), "measured", "unit", "target"), rows, left=1 + command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -330,7 +330,7 @@ def run(
     limits = Limits.stated(max_usd=max_usd, max_hours=max_hours, max_calls=max_calls)
     how = How(at_least_one(limit, "limit"), *again, device=text(device, "device"), calls=flag(calls, "calls"), limits=limits)
     if how.reuse_replies and not how.fresh:
-        raise UserError("this is for fresh=True alone", code="option-without-fresh", where="reuse_replies", try_this="add fresh=True")
+        raise UserError("this option needs fresh=True", code="option-without-fresh", where="reuse_replies", try_this="add fresh=True")
     talk = flag(progress, "progress")
     if revisions is not None and not (isinstance(revisions, Mapping) and all(isinstance(value, str) for value in revisions.values())):
         raise _wanted("a dictionary of texts", revisions, "revisions")

@@ -37,7 +37,7 @@ WORLD = "worlds/multihop:validation"
 GRAPHS = "worlds/graph:validation"
 QUESTIONS = 12
 GRAPH_SIZE = 60
-"""In the graph of a question; the corpus of triples is those of the questions' graphs."""
+"""Number of triples in the graph of a question; the corpus consists of the triples of these graphs."""
 ALONE = 4
 """Questions asked of their own candidates alone: each needs an index."""
 SEED = 7
@@ -272,7 +272,7 @@ def check_benchmark(benchmark: Benchmark) -> list[Check]:
         Check(
             "positives are in the corpus or reported",
             _absent(benchmark) == 0 or bool(benchmark.extra.get("notes")),
-            f"{_absent(benchmark)} positives are absent and Benchmark.extra['notes'] does not say so",
+            f"{_absent(benchmark)} positives are absent and Benchmark.extra['notes'] does not mention it",
         ),
         *_official(benchmark),
     ]

@@ -1,4 +1,4 @@
-"""What an experiment file says, checked before anything is run.
+"""Parse an experiment file and check it before anything is run.
 
 An experiment names benchmarks and methods; every pair of them is a task. Unknown keys, wrong types and impossible
 combinations are errors that name the file, the line and the nearest valid key.
@@ -69,7 +69,7 @@ def read_setting(text: str, where: str | None) -> Setting:
     """A setting whose candidates, where a retriever finds them, come from a registered one that needs no reader's help.
 
     Raises:
-        UserError: There is no such setting, or what it names is no retriever.
+        UserError: There is no such setting, or what it names is not a retriever.
     """
     setting = Setting.parse(text, where=where)
     name = _retriever_of(setting)
@@ -159,7 +159,7 @@ class JudgeSpec(ComponentSpec):
 
 
 class PrimarySpec(FrozenModel):
-    """What the experiment is about; results of other metrics and methods are secondary."""
+    """Primary outcome of the experiment; results of other metrics and methods are secondary."""
 
     metric: str = Field(description="one of the experiment's metrics, as `metrics` names it")
     method: str | None = Field(None, description="the row (or its method's id) whose difference decides; default: all methods")
@@ -214,7 +214,7 @@ class BenchmarkPlan:
     """File and line of the setting, or of the benchmark where it names none."""
     cluster: str | None = None
     cluster_at: str | None = None
-    """What was sampled, where the file says so, and its line."""
+    """Cluster field that the file declares, with its line."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class MethodPlan:
     needs: tuple[TrainingPlan, ...] = ()
     """Trainings whose checkpoints it uses."""
     revision: str | Probe | None = None
-    """What identifies the deployment that it asks; None: not stated."""
+    """Revision of the deployment that the method calls; None if it is not stated."""
     at: tuple[str | int, ...] = ()
     """Its place in the file."""
     repeat: int = 0
@@ -315,7 +315,7 @@ def load(argument: str, *, profile: str | None = None, store: Path | None = None
     if argument in known:
         return parse(known[argument], f"{argument}{SUFFIX} (shipped)", profile=profile, store=store, settings=settings)
     if path.exists():
-        what = "this is a folder" if path.is_dir() else "this is no file"
+        what = "this is a folder" if path.is_dir() else "this is not a file"
         raise UserError(
             f"{what}, and an experiment is a YAML file or a shipped name",
             code="unknown-experiment-name",
@@ -530,7 +530,7 @@ def _judge(spec: str | JudgeSpec, index: int, source: Source) -> JudgePlan:
         raise yaml_source.explain(error, entry.config, source, (*at, "config")) from None
     if spec.opponents is not None and entry.kind != "pair":
         raise UserError(
-            f"{spec.id!r} judges single answers, it compares nobody",
+            f"{spec.id!r} judges single answers, it does not compare answers",
             code="not-pair-judge",
             where=source.where((*at, "opponents")),
             try_this="remove `opponents`",

@@ -31,7 +31,7 @@ MOST_ROWS = 1_000
 """Rows that one grid may make."""
 _EXAMPLE = "grid: {k: [5, 10]}, and `$k` in the row"
 Axes = Mapping[str, Path]
-"""Where the values of each axis are in the file."""
+"""Location of each axis' values in the file."""
 
 
 class _Placeholders(string.Template):

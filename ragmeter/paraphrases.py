@@ -22,7 +22,7 @@ MOST_WORDS = 64
 _BLOCK = 4096
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
-"""From texts to vectors of length 1, shape (texts, dimension)."""
+"""Function from texts to vectors of length 1, shape (texts, dimension)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class TrainingPlan:
 
     @property
     def name_and_seed(self) -> str:
-        """For people."""
+        """Return the name for people."""
         return f"{self.name}, seed {self.config.seed}"
 
     @property
@@ -134,7 +134,7 @@ class Trainings:
         entry = TRAININGS.get(spec.id, where=where((*at, "id")))
         if "seed" in spec.config:
             raise UserError(
-                "a training's seed is given beside its options",
+                "the seed of a training is not one of its options",
                 code="training-seed-in-options",
                 where=where((*at, "config", "seed")),
                 try_this="seeds: [0]",
@@ -191,7 +191,7 @@ class Trainings:
     def _known(self, name: str, at: tuple[str | int, ...]) -> dict[int, TrainingPlan]:
         if name in self._names and name not in self._plans:
             raise UserError(
-                f"the training {name!r} stands behind what refers to it",
+                f"the training {name!r} is used before it is declared",
                 code="training-used-before-declared",
                 where=self._source.where(at),
                 try_this="put it before that one",

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from benchmarks.core.errors import UserError, first_error, in_words, nearest
-from benchmarks.core.yaml import Located, Path, line_numbers, not_yaml, require_shallow
+from benchmarks.core.yaml import LOADER, Located, Path, line_numbers, not_yaml, require_shallow
 from results.store.redaction import echoed, without_secrets
 
 
@@ -40,7 +40,7 @@ def read(text: str, name: str) -> Source:
     """
     try:
         require_shallow(text, name)
-        value, lines = _parse(text, name, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        value, lines = _parse(text, name, LOADER)
     except yaml.YAMLError:
         # libyaml is the faster one, and its messages say less.
         try:

@@ -84,4 +84,4 @@ class Limits:
 
 
 LIMITS = Limits()
-"""What `ragmeter submit` applies."""
+"""Limits of `ragmeter submit`."""

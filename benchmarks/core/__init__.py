@@ -1,1 +1,3 @@
-"""What every package may import: errors, YAML with lines, fingerprints, files written whole, registries, stable draws."""
+"""Utilities that every package may import: errors, YAML with line numbers, fingerprints, atomic writes, registries, stable
+draws.
+"""

@@ -47,7 +47,7 @@ from benchmarks.core.tree import Tree, tree_at
 SHIPPED = frozenset({"benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter"})
 """Top-level packages whose parts are identified by the version that they are registered with."""
 Identity = Literal["code", "version"]
-"""How a plug-in's part is identified: by a hash of its code, or only by the version that its author sets."""
+"""Method of identifying an extension's code: by a hash of its files, or only by the version that its author sets."""
 
 _TEXT = re.compile(
     r".+\.(cfg|csv|hbs|html|ini|j2|jinja2?|jsonl?|md|mustache|prompt|rst|sql|template|tmpl|toml|tpl|tsv|txt|xml|ya?ml)", re.IGNORECASE
@@ -113,7 +113,7 @@ class Code:
             return True
 
     def to_json(self) -> dict[str, Any]:
-        """As provenance keeps it, with distribution, and versions of what that depends on."""
+        """Return the record that provenance stores: hash, distribution, and versions of its dependencies."""
         value: dict[str, Any] = {"module": self.module, "identity": self.identity, "hash": self.hash}
         if self.unknown:
             value["unknown"] = self.unknown
@@ -261,7 +261,7 @@ class _Closure:
         self.top = self.start.partition("/")[0]
         self.owner = owner_of(self.tree.base, self.start)
         self.modules: dict[tuple[Tree, str], Syntax | str] = {}
-        """By tree and file, its syntax, or the hash of its bytes."""
+        """Parsed syntax per tree and file; the hash of the bytes if the file cannot be parsed."""
         self._roots: dict[str, Tree | None] = {}
         self._syntaxes = Syntaxes(self.tree.base / self.top)
 
@@ -273,7 +273,7 @@ class _Closure:
 
     @property
     def level(self) -> int:
-        """How much of each file counts."""
+        """Return how much of each file counts (`PLAIN`, `DOCUMENTED` or `SOURCE`)."""
         return max((item.level for item in self.modules.values() if isinstance(item, Syntax)), default=PLAIN)
 
     def follow(self) -> None:

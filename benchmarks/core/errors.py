@@ -26,7 +26,7 @@ class UserError(Exception):
     """
 
     exit_code = 2
-    """What the command exits with: 2 for wrong usage or input."""
+    """Exit code of the command: 2 for wrong usage or input."""
 
     def __init__(self, what: str, *, code: str = "other", where: str | None = None, try_this: str | None = None) -> None:
         self.what = what
@@ -74,7 +74,7 @@ MESSAGE_CHARACTERS = 4000
 
 
 class Broke(UserError):
-    """What was asked for is right and could not be done: the disk is full, an endpoint dead, a method at fault."""
+    """Failure of a correct request: the disk is full, an endpoint is dead, or a method raised an error."""
 
     exit_code = 1
 
@@ -95,11 +95,11 @@ class MissingPackage(UserError):
 
 
 HOME = Path(__file__).resolve().parents[2]
-"""Where our packages are: a clone of the repository, or the folder that they are installed in."""
+"""Folder of our packages: a clone of the repository, or the folder into which they are installed."""
 
 
 def how_to_install(extra: str) -> str:
-    """How an extra is installed: from the clone that this is, or else package by package, as no index has ragmeter."""
+    """Return the command that installs an extra, from the clone or, as no index has ragmeter, package by package."""
     if (HOME / "pyproject.toml").is_file():
         pinned = " -c constraints.txt" if (HOME / "constraints.txt").is_file() else ""
         return f"in {HOME}: pip install '.[{extra}]'{pinned}"
@@ -108,7 +108,7 @@ def how_to_install(extra: str) -> str:
 
 
 def _packages(extra: str) -> list[str]:
-    """What an extra installs, by ragmeter's own metadata; extras that it names itself are followed."""
+    """Return the packages of an extra from ragmeter's own metadata, following extras that it names."""
     results: list[str] = []
     try:
         lines = requires("ragmeter") or []
@@ -123,7 +123,7 @@ def _packages(extra: str) -> list[str]:
 
 
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
-"""What a disk does, whatever place one names."""
+"""Errors of the disk itself, independent of the path."""
 
 
 def unwritable(error: OSError, where: object = None, *, what: str = "this file", try_this: str | None = None) -> UserError:
@@ -217,7 +217,7 @@ _WANTED: Mapping[str, str] = {
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
     "none_required": "null",
 }
-"""By kind of error, what is wanted in place of what was given."""
+"""Wanted form of a value, per kind of pydantic error."""
 _MUST: Mapping[str, str] = {
     "greater_than": "must be more than {gt}",
     "greater_than_equal": "must be at least {ge}",
@@ -235,13 +235,13 @@ _MUST: Mapping[str, str] = {
     "assertion_error": "{error}",
     "json_invalid": "this is not JSON: {error}",
     "missing": "is missing",
-    "extra_forbidden": "is no known key",
+    "extra_forbidden": "is not a known key",
 }
-"""By kind of error, what is said of what was given, with the words of its context."""
+"""Requirement that a value violates, per kind of pydantic error; placeholders are the error's context."""
 
 
 def in_words(error: Mapping[str, Any]) -> str:
-    """What is wrong: `a list is wanted`, `must be at least 1`; a kind that is not known here keeps pydantic's words.
+    """Describe a validation error in words: `a list is wanted`, `must be at least 1`. Unknown kinds keep pydantic's message.
 
     Args:
         error: One of `ValidationError.errors()`.
@@ -260,11 +260,11 @@ def in_words(error: Mapping[str, Any]) -> str:
 def first_error(error: ValidationError) -> Any:
     """The error to tell of: an unknown key where there is one, as a mistyped key is the likely cause of the others."""
     first = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
-    # Which of several kinds of options was meant (`<endpoint>`) is no part of a place in a file.
+    # Which of several kinds of options was meant (`<endpoint>`) is not part of a place in a file.
     return {**first, "loc": tuple(part for part in first["loc"] if part not in ("<endpoint>", "<local>", "<scripted>")) or first["loc"]}
 
 
 def described(error: ValidationError) -> tuple[str, str]:
-    """Where in the document the error to tell of is (`method.name`; empty: all of it), and what is wrong there."""
+    """Return the place in the document (`method.name`; empty: the whole document) and the description of the error to report."""
     first = first_error(error)
     return ".".join(map(str, first["loc"])), in_words(first)

@@ -53,7 +53,7 @@ def framed(text: str) -> bytes:
 
 
 def framed_hash(frames: bytes) -> bytes:
-    """What `content_hash` spells in hexadecimal, of texts that are framed already and joined: eight bytes."""
+    """Hash texts that are framed and joined already: the eight bytes that `content_hash` prints in hexadecimal."""
     return hashlib.blake2b(frames, digest_size=LENGTH // 2).digest()
 
 

@@ -56,7 +56,7 @@ def config_class(factory: Callable[..., Any], base: type[Options]) -> type[Optio
 
 
 class Entry(Protocol):
-    """What a registry holds: something with an id."""
+    """Entry of a registry: an object with an id."""
 
     @property
     def id(self) -> str: ...
@@ -281,7 +281,7 @@ def _modules_by_id(package: str) -> dict[str, list[str]]:
 
 
 def has_plugins(group: str) -> bool:
-    """Whether other packages register through an entry-point group."""
+    """Return whether another package registers through an entry-point group."""
     return group in _groups(tuple(sys.path))
 
 

@@ -21,7 +21,7 @@ from benchmarks.core.files import cache_home, whole_text
 from benchmarks.core.fingerprint import LENGTH, fingerprint
 
 PLAIN, DOCUMENTED, SOURCE = 0, 1, 2
-"""How much of a file counts: its statements; its docstrings too; every byte."""
+"""Levels of what counts in a file: its statements; also its docstrings; every byte."""
 
 _READ_DOCSTRINGS = frozenset({"__doc__", "getdoc", "BaseModel", "use_attribute_docstrings"})
 _READ_SOURCE = frozenset({"getsource", "getsourcelines"})
@@ -57,7 +57,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """What one Python file consists of.
+    """Imports, files and hashes of one Python file.
 
     Attributes:
         hashes: By how much counts: `PLAIN`, `DOCUMENTED`, `SOURCE`.
@@ -75,13 +75,13 @@ class Syntax:
     computed: bool = False
 
     def to_json(self) -> list[Any]:
-        """As a JSON value."""
+        """Return the syntax as a JSON value."""
         imports = [[item.level, item.module, list(item.names)] for item in self.imports]
         return [list(self.hashes), self.level, imports, list(self.names), self.computed]
 
     @classmethod
     def from_json(cls, value: Any) -> Syntax:
-        """From what `to_json` returns."""
+        """Restore the syntax from a value of `to_json`."""
         (plain, documented, source), level, imports, names, computed = value
         known = tuple(Import(dots, module, tuple(chosen)) for dots, module, chosen in imports)
         return cls((plain, documented, source), level, known, tuple(names), computed)
@@ -107,7 +107,7 @@ def syntax_of(source: bytes) -> Syntax:
 
 
 class _Found:
-    """What nodes of a tree say of imports, files and docstrings."""
+    """Imports, files and docstrings that the nodes of a tree mention."""
 
     def __init__(self) -> None:
         self.imports: dict[Import, None] = {}
@@ -217,7 +217,7 @@ def _counting(items: Sequence[Any], level: int) -> Iterator[Any]:
 
 
 _ANALYZED: dict[str, Syntax] = {}
-"""By the hash of a file's bytes, in this process."""
+"""Syntax per hash of a file's bytes, in this process."""
 _FORM, _KEPT = 1, 2000
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 _MARK_OF_A_STORE = "store.duckdb"
 _BLOCKS, _BLOCK = 64, 2**14
-"""How many blocks of a large file are looked at, and the bytes of each."""
+"""Number of blocks of a large file that are hashed, and bytes per block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is in a folder, by names relative to the tree's base."""
+    """Files and folders in a folder, by name relative to the tree's base."""
 
     files: frozenset[str] = frozenset()
     folders: frozenset[str] = frozenset()

@@ -64,7 +64,7 @@ NOTES = {
     "identical_ids_ignored": "{n} questions have the id of a document, which counts as not retrieved",
     "excluded_documents": "{n} documents are excluded for a question: they count as not retrieved",
 }
-"""What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
+"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 _QUESTION_IDS = ("_id", "id", "query-id", "qid", "query_id")
 _QUESTION_TEXTS = ("text", "query", "question")
@@ -103,14 +103,14 @@ def _names(role: str, split: str, part: str | None) -> list[str]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a benchmark's files are: a folder or archive, or a repository."""
+    """Location of a benchmark's files: a folder, an archive or a repository."""
 
     reference: DataReference
     config: BeirConfig
 
     @property
     def name(self) -> str:
-        """What tells this benchmark from others of its kind."""
+        """Return the name that distinguishes this benchmark from others of its kind."""
         config = self.config
         name = config.hub.rpartition("/")[2] if config.hub is not None else Path(str(config.path)).expanduser().resolve().name
         return (name.removesuffix(".zip") or "beir") + (f", {config.part}" if config.part else "")

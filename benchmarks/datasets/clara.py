@@ -28,18 +28,18 @@ MOST_QUESTIONS = 1_000_000
 
 NOTES = {
     "repeated_passages": "{n} documents stand twice in one row; each counts once as a candidate",
-    "positives_absent": "{n} positives are no document of their row; they stay in denominators and cannot be found",
+    "positives_absent": "{n} positives are not documents of their row; they stay in denominators and cannot be found",
     "questions_without_positives": "{n} questions have no positive document: retrieval metrics leave them out",
 }
-"""What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
+"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 
 class RowsConfig(DatasetConfig):
     """Options of the loaders of training rows."""
 
-    first: int | None = Field(None, ge=1, description="read no more than so many rows")
-    after: int = Field(0, ge=0, description="leave out so many rows at the beginning; `first` counts from there")
-    shuffle: bool = Field(True, description="put candidates whose positives the authors list first into an order drawn from the row's id")
+    first: int | None = Field(None, ge=1, description="maximum number of rows to read")
+    after: int = Field(0, ge=0, description="number of rows to skip at the beginning; `first` counts from there")
+    shuffle: bool = Field(True, description="shuffle candidates by the row's id, because the authors list positives first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def documents(record: Record, *names: str) -> tuple[str, ...]:
     """The documents of a row, from the first of these fields that it has.
 
     Raises:
-        BadRecord: There are none, or one is no string.
+        BadRecord: There are none, or one is not a string.
     """
     name = next((name for name in names if record.has(name)), names[0])
     result = record.texts(name)

@@ -98,7 +98,9 @@ def load_tog(reference: DataReference, config: GraphConfig) -> Benchmark:
 
 
 def _with_source(benchmark: Benchmark) -> Benchmark:
-    """With the question of WebQSP in each one's metadata: every layout has it at the head of the id; another id stands for itself."""
+    """Add the WebQSP question's id to each question's metadata: every layout puts it at the head of the id; another id stands
+    for itself.
+    """
     pairs = ((question, _OTHER.match(question.id)) for question in benchmark.questions)
     named = (replace(item, metadata={"webqsp_id": head[0] if head else item.id, **item.metadata}) for item, head in pairs)
     return replace(benchmark, questions=tuple(named))

@@ -66,7 +66,7 @@ NOTES = {
     "questions_sharing_evidence": "{n} questions share gold evidence with the part that is left out, and are left out too",
     "questions_with_generated_ids": "{n} questions have no id: it was made from their text",
 }
-"""What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
+"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 _EXAMPLES = 3
 
 
@@ -78,24 +78,24 @@ class FilesConfig(DatasetConfig):
     config: str | None = Field(None, description="the repository's configuration (subset)")
     split: str | None = Field(None, description="the repository's or folder's split, if it is called differently")
     fields: dict[str, str | tuple[str, ...] | None] = Field(
-        default_factory=dict, description="where each part of a question stands: {question: query, answers: [gold, aliases]}"
+        default_factory=dict, description="fields of each part of a question: {question: query, answers: [gold, aliases]}"
     )
-    separator: str | None = Field(None, min_length=1, description="what stands between several answers or documents in one cell")
-    delimiter: str | None = Field(None, min_length=1, max_length=1, description="what stands between columns (default: by content)")
-    documents: str | None = Field(None, description="what is searched: a folder of documents, a file of them, or a built corpus")
+    separator: str | None = Field(None, min_length=1, description="separator of several answers or documents in one cell")
+    delimiter: str | None = Field(None, min_length=1, max_length=1, description="separator of columns (default: by content)")
+    documents: str | None = Field(None, description="corpus: a folder of documents, a file of them, or a built corpus")
     document_fields: dict[str, str | tuple[str, ...] | None] = Field(
-        default_factory=dict, description="where a document of a file has its text, id and title"
+        default_factory=dict, description="fields of a document's text, id and title in a file"
     )
     chunker: Kind = Field("words", description="how documents are cut: words, tokens, headings or whole")
     chunk_size: int = Field(256, ge=1, description="words (or tokens) of a passage, at most")
-    chunk_overlap: int = Field(0, ge=0, description="words (or tokens) that a passage repeats of the one before it")
+    chunk_overlap: int = Field(0, ge=0, description="words (or tokens) that a passage repeats from the previous one")
     tokenizer: str | None = Field(None, description="for chunker: tokens: a tokenizer.json, or its folder")
     fold: str | None = Field(
         None,
         description="K/N: only the questions of part K of N, from 1; -K/N: those of the other parts, without questions that share gold "
         "evidence with one of part K. The part follows from the question's text",
     )
-    name: str | None = Field(None, pattern=r"[\w.-]+", description="what tables call it (default: by its files)")
+    name: str | None = Field(None, pattern=r"[\w.-]+", description="name in tables (default: from its files)")
 
     @field_validator("chunk_overlap")
     @classmethod
@@ -113,7 +113,7 @@ class FilesConfig(DatasetConfig):
 
     @property
     def cutting(self) -> Chunker:
-        """How documents are cut."""
+        """Return the chunker for documents."""
         return Chunker(self.chunker, self.chunk_size, self.chunk_overlap, self.tokenizer)
 
 

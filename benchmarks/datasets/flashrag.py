@@ -68,7 +68,7 @@ class FlashragConfig(DatasetConfig):
     """Options of FlashRAG's datasets."""
 
     corpus: str | None = Field(
-        None, description="what is searched: FlashRAG's corpus ({id, contents} per line), another dump, or a built corpus folder"
+        None, description="corpus: FlashRAG's corpus ({id, contents} per line), another dump, or a built corpus folder"
     )
 
 

@@ -1,4 +1,4 @@
-"""What WebQSP and CWQ share: records with a graph each, made into files that are mapped into memory, once.
+"""Read WebQSP and CWQ: records with one graph each, converted once into memory-mapped files.
 
 A layout with graphs is read a single time: its graphs go to `graphs.GraphWriter`, its questions beside them, into a
 folder of the cache that is named by the hash of the source. From then on a load reads questions alone.
@@ -34,7 +34,7 @@ from benchmarks.sources import BadRecord, Record, find_files, read_records, reco
 
 @dataclass(slots=True)
 class GraphRow:
-    """What one record yields.
+    """Question and graph of one record.
 
     Attributes:
         question: The question, without candidates; its metadata is made of what JSON can write.
@@ -75,7 +75,7 @@ class Layout:
     alongside: Callable[[Path], Sequence[Path]] = lambda path: ()
 
     def fits(self, fields: Mapping[str, Any]) -> bool:
-        """Whether a record with these fields is written so."""
+        """Return whether a record with these fields has this layout."""
         return all(group & fields.keys() for group in self.fields)
 
 
@@ -123,7 +123,7 @@ def _named_triples(record: Record, name: str) -> list[Triple]:
     if set(map(type, rows)) <= {list} and set(map(len, rows)) <= {3} and set(map(type, chain(*rows))) <= {str}:
         return [(head, relation, tail) for head, relation, tail in rows]
     wrong = next(i for i, row in enumerate(rows) if not _is_triple(row))
-    raise record.problem(f"field '{name}[{wrong}]' is no triple", f"{name}[{wrong}]", "a list of three strings")
+    raise record.problem(f"field '{name}[{wrong}]' is not a triple", f"{name}[{wrong}]", "a list of three strings")
 
 
 def _is_triple(row: Any) -> bool:
@@ -131,7 +131,7 @@ def _is_triple(row: Any) -> bool:
 
 
 HUB_FILES = {f":{split}": (f"data/{split}-*.parquet",) for split in ("train", "validation", "test")}
-"""Where RoG's rows lie on the hub."""
+"""Files of RoG's rows on the hub, per split."""
 NSM_FILES = {
     f":{split}": (f"nsm/{stem}_simple.json", f"nsm/{stem}.json", f"{stem}_simple.json", f"{stem}.json")
     for split, stem in (("train", "train"), ("validation", "dev"), ("test", "test"))
@@ -161,7 +161,7 @@ NAMES = ("entity_name.txt", "entities_names.json")
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What the numbers in NSM's files stand for.
+    """Meaning of the numbers in NSM's files.
 
     Attributes:
         entities: Ids, by number.
@@ -253,7 +253,7 @@ def vocabulary_files(path: Path) -> tuple[Path, ...]:
     lacking = RELATIONS if RELATIONS not in names else "" if {ENTITIES, NAMES[0]} & names else ENTITIES
     if lacking:
         raise UserError(
-            f"the numbers in this file stand for lines of {lacking}, which is not there",
+            f"the numbers in this file refer to lines of {lacking}, which is not there",
             code="missing-line-file",
             where=str(folder),
             try_this=f"put {lacking} beside {path.name}, as it comes with the data",
@@ -295,7 +295,7 @@ def _names(path: Path) -> dict[str, str]:
 
 
 def nsm(path: Path) -> Parse:
-    """What reads NSM's records: `id, question, entities, answers[{kb_id, text}], subgraph{tuples, entities}`."""
+    """Return a parser for NSM's records: `id, question, entities, answers[{kb_id, text}], subgraph{tuples, entities}`."""
     vocabulary = Vocabulary.alongside(path)
     once = Counter(entities_sharing_a_name=vocabulary.homonyms)
 
@@ -333,7 +333,7 @@ def _numbered_triples(record: Record, vocabulary: Vocabulary) -> list[Triple]:
     rows = subgraph.field("tuples", list)
     if any(type(row) is not list or len(row) != 3 for row in rows):
         wrong = next(i for i, row in enumerate(rows) if type(row) is not list or len(row) != 3)
-        raise subgraph.problem(f"field 'tuples[{wrong}]' is no triple", f"tuples[{wrong}]", "a list of three")
+        raise subgraph.problem(f"field 'tuples[{wrong}]' is not a triple", f"tuples[{wrong}]", "a list of three")
     shown, relations = vocabulary.names_shown, vocabulary.relations
     flat = list(chain(*rows))
     plain = set(map(type, flat)) <= {int} and min(flat, default=0) >= 0
@@ -380,7 +380,7 @@ NOTES = {
     "entities_sharing_a_name": "{n} entities of the vocabulary have the name of another one; in graphs by name, as "
     "RoG has them too, they are one",
 }
-"""What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
+"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 WITHOUT_GRAPHS = ("closed_book",)
 """The settings that are left where a layout has no graphs."""
@@ -392,9 +392,7 @@ _QUESTIONS, _CARD = "questions.jsonl", "card.json"
 class GraphConfig(DatasetConfig):
     """Options of the loaders of graph QA."""
 
-    layout: str | None = Field(
-        None, description="how the file is written: rog, official, nsm or tog; detected from its content when absent"
-    )
+    layout: str | None = Field(None, description="layout of the file: rog, official, nsm or tog; detected from its content when absent")
     ids: str | None = Field(
         None,
         description="read only these questions and their graphs: a file with one id per line or a JSON list; FILE#KEY takes the list "
@@ -414,7 +412,7 @@ class GraphConfig(DatasetConfig):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a dataset says of its files.
+    """Description of a dataset's files.
 
     Attributes:
         name: Its name in references.
@@ -527,7 +525,7 @@ def _layout(config: GraphConfig, path: Path, source: Source) -> str:
 
 
 def _is_one_object(path: Path) -> bool:
-    """Whether a file is a single object over several lines, as the official WebQSP is."""
+    """Return whether a file is a single JSON object over several lines, like the official WebQSP file."""
     with open_bytes(path) as file:
         return b'"Questions"' in file.read(4096)
 
@@ -545,7 +543,7 @@ class _Reader:
         self._source = source
 
     def read(self, paths: Sequence[Path]) -> Iterator[GraphRow]:
-        """What the records yield, in order.
+        """Yield the questions and graphs of the records, in order.
 
         Raises:
             UserError: A record is bad and `skip_bad` is off, is of another dataset or split, or has an id again.
@@ -569,7 +567,7 @@ class _Reader:
             raise UserError("the file holds no question that can be read", code="no-question-in-file", where=str(paths[0]))
 
     def _each(self, record: Record, parse: Callable[[Record], GraphRow]) -> list[GraphRow]:
-        """What a record yields: one question, or where it is the whole file all of them."""
+        """Return the rows of a record: one question, or all questions if the record is the whole file."""
         if not self.layout.fits(record.fields):
             refuse_other_dataset(record, self._source.name)
         if not self.layout.items:
@@ -599,7 +597,7 @@ def _counted(read: Iterable[GraphRow], counts: Counter[str]) -> Iterator[GraphRo
 
 
 def cache_folder() -> Path:
-    """Where question graphs are kept: the folder `graphs` of RAGMETER_CACHE, or of ~/.cache/ragmeter."""
+    """Return the cache folder of question graphs: `graphs` in RAGMETER_CACHE or in ~/.cache/ragmeter."""
     return cache_home() / "graphs"
 
 
@@ -658,7 +656,7 @@ def _fill(position: Path, read: Iterable[GraphRow], skipped: Sequence[SkippedRec
 
 
 def _met(query: GraphRow, graph: Sequence[tuple[str, str, str]]) -> dict[str, int]:
-    """What a reader of scores should know of a question's graph (keys of `NOTES`)."""
+    """Count the properties of a question's graph that readers of scores should know (keys of `NOTES`)."""
     nodes = {head for head, _, _ in graph} | {tail for _, _, tail in graph}
     answers = query.question.wanted
     outside = sum(answer not in nodes for answer in answers)

@@ -86,7 +86,7 @@ NOTES = {
     "questions_without_gold": "{n} questions have no gold answer in the file and cannot be scored",
     "questions_without_pages": "{n} questions state no pages: KILT's script counts their retrieval as 0, here they are left out",
 }
-"""What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
+"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 
 class KiltConfig(DatasetConfig):
@@ -94,8 +94,8 @@ class KiltConfig(DatasetConfig):
 
     corpus: str | None = Field(
         None,
-        description="what is searched: KILT's knowledge source, passages with the field wikipedia_id or document_id, or a corpus folder "
-        "that `ragmeter data build-corpus --layout beir` built of either",
+        description="corpus: KILT's knowledge source, passages with the field wikipedia_id or document_id, or a corpus "
+        "folder that `ragmeter data build-corpus --layout beir` built of either",
     )
 
 

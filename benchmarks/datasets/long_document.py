@@ -1,4 +1,4 @@
-"""What question sets over long documents share: documents cut into passages, gold answers, and the benchmark of both.
+"""Read question sets over long documents: documents cut into passages, gold answers, and the benchmark of both.
 
 A document is known by its text, so that questions over the same text share it, whatever the file calls it. It is cut
 every so many words (Chinese, which puts no space between them: behind the last sentence within so many characters), and
@@ -44,13 +44,15 @@ NOTES = {
     "LongBench's rules no answer can score on them",
     "documents_of_one_context_id": "{n} documents share their context_id with a different text; each text is a document of its own",
 }
-"""What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
+"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 
 class LongDocumentConfig(DatasetConfig):
     """Options of the loaders of long documents."""
 
-    chunk_words: int = Field(CHUNK_WORDS, ge=1, description="words of a passage of the document; of a Chinese one, characters at most")
+    chunk_words: int = Field(
+        CHUNK_WORDS, ge=1, description="words per passage of the document; for Chinese, the maximum number of characters"
+    )
     chunk_overlap: int = Field(
         0,
         ge=0,
@@ -72,7 +74,7 @@ class LongDocumentConfig(DatasetConfig):
 
 @dataclass(frozen=True, slots=True)
 class LongDocumentRow:
-    """What one record yields.
+    """Question and document of one record.
 
     Attributes:
         question: The question, without its document.
@@ -128,7 +130,7 @@ def character_chunks(text: str, characters: int = CHUNK_WORDS) -> list[str]:
 
 
 Cut = Callable[[str], list[str]]
-"""From the text of a document to its passages."""
+"""Function that cuts the text of a document into passages."""
 
 
 def document_text(passages: Iterable[Passage], overlap: int = 0) -> str:
@@ -195,7 +197,7 @@ class Shelf:
             yield Passage(passage_id("", part, scope), "", part, (), document)
 
     def corpus(self) -> Corpus:
-        """Everything on the shelf."""
+        """Return the corpus of all documents."""
         return self._builder.build()
 
 
@@ -223,7 +225,7 @@ def gold(record: Record, name: str = "answers", *, words: bool = True) -> tuple[
 
 
 def answer_type(answers: Sequence[str]) -> str:
-    """`yes_no` or `unanswerable` where every answer says so, else ""."""
+    """Return `yes_no` or `unanswerable` if every gold answer has that form, else ""."""
     forms = {normalize(answer, "longbench") for answer in answers}
     if forms and forms <= {"yes", "no"}:
         return "yes_no"
@@ -280,7 +282,7 @@ def _refuse_swapped(row: LongDocumentRow, *, whole: bool) -> None:
     question, document = len(row.question.text), len(row.context)
     if not whole and question > max(document, 2000):
         raise UserError(
-            f"the question has {question:,} characters and its document {document:,}: they stand in each other's field",
+            f"the question has {question:,} characters and its document {document:,}: the two fields are swapped",
             code="question-and-document-swapped",
             where=row.record.where,
             try_this="swap the two columns",

@@ -177,7 +177,7 @@ SETS: Mapping[str, Set] = {
     "lcc": Set(_COMPLETE, 64, CODE, 1_235, 500, 300, "code", whole=True, task="Complete the code below.", chat=False),
     "repobench-p": Set(_COMPLETE_FILE, 64, CODE, 4_206, 500, 300, "code", whole=True, chat=False),
 }
-"""By name; an `_e` variant is read as its set. Sizes and lengths by the authors' `task.md`."""
+"""Sets by name; an `_e` variant is read like its set. Sizes and lengths are from the authors' `task.md`."""
 
 _EVEN = "_e"
 SIZES: Mapping[str, int] = {name: a_set.size for name, a_set in SETS.items()} | {
@@ -244,8 +244,8 @@ class LongBenchConfig(LongDocumentConfig):
 
     prompt: Literal["published", "ours"] | None = Field(
         None,
-        description="whose prompt readers get that follow the benchmark: published, the authors', which is fetched; ours, "
-        "the same in our words; null: published if it is on this machine",
+        description="prompt for readers that follow the benchmark: published (the authors' prompt, downloaded), ours (our"
+        " own wording); null: published if it is on this machine",
     )
 
 
@@ -258,7 +258,7 @@ HUB = {f"{name}:test": (f"data.zip!data/{name}.jsonl", f"data/{name}.jsonl") for
 def load(reference: DataReference, config: LongBenchConfig) -> Benchmark:
     """Read a set from the authors' file.
 
-    `type` is `yes_no` or `unanswerable` if every gold answer of question answering says so; of an `_e` set it is the range of
+    `type` is `yes_no` or `unanswerable` if every gold answer of question answering has that form; of an `_e` set it is the range of
     lengths, over which the authors report a mean. `metadata` keeps `length`
     (by the authors' count) and `all_classes`. `extra["reading"]` is how the set is read, as a mapping.
 
@@ -300,7 +300,7 @@ def _length(record: Record, subset: str) -> int | None:
     """The length of a context by the authors' count, by which LongBench-E groups its questions.
 
     Raises:
-        BadRecord: It is no whole number, or an `_e` set lacks it.
+        BadRecord: It is not a whole number, or an `_e` set lacks it.
     """
     length = record.fields.get("length")
     if isinstance(length, float) and length.is_integer():
@@ -313,7 +313,7 @@ def _length(record: Record, subset: str) -> int | None:
 
 
 def _cut(subset: str, config: LongDocumentConfig) -> Cut | None:
-    """How contexts of a subset are cut; None: by words.
+    """Return the function that cuts contexts of a subset; None cuts by words.
 
     Raises:
         UserError: An option says something that is not known for the set.

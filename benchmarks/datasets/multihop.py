@@ -1,4 +1,4 @@
-"""What the three multi-hop datasets share: records with their own paragraphs, brought together as a benchmark."""
+"""Read the three multi-hop datasets: records with their own paragraphs, merged into a benchmark."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TRIPLES = {"evidences": ("fact", "relation", "entity"), "evidences_id": ("fact",
 OBJECTS = ("paragraphs", "question_decomposition")
 """Nested fields of MuSiQue's rows."""
 CONTENT = "content"
-"""What some copies call the sentences of a context."""
+"""Field that some copies use for the sentences of a context."""
 
 
 def restorer() -> Callable[[Record], Record]:
@@ -63,7 +63,7 @@ def restorer() -> Callable[[Record], Record]:
 
 
 def is_hub_row(fields: Mapping[str, Any]) -> bool:
-    """Whether a record is a row of the hub's copies, judged by how it holds its paragraphs."""
+    """Return whether a record is a row of the hub's copies, judged by the form of its paragraphs."""
     nested = fields.get("context"), fields.get("paragraphs")
     return any(isinstance(value, dict) or _is_json(value) for value in nested)
 
@@ -106,7 +106,7 @@ def _zip_columns(record: Record, name: str, value: Mapping[str, Any], columns: l
     lists = []
     for column in columns:
         if not isinstance(value.get(column), list):
-            raise record.problem(f"field '{name}.{column}' is no list", f"{name}.{column}")
+            raise record.problem(f"field '{name}.{column}' is not a list", f"{name}.{column}")
         lists.append(value[column])
     if len({len(column) for column in lists}) > 1:
         lengths = ", ".join(f"{len(cells)} {column}" for column, cells in zip(columns, lists, strict=True))
@@ -142,7 +142,7 @@ NOTES = {
     "positives_absent": "{n} positives are not in the corpus; they stay in every denominator and cannot be found",
     "questions_with_absent_positives": "{n} questions have a positive that is not in the corpus",
 }
-"""What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
+"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 
 class MultiHopConfig(DatasetConfig):
@@ -157,7 +157,7 @@ class MultiHopConfig(DatasetConfig):
 
 @dataclass(slots=True)
 class Parsed:
-    """What one record yields.
+    """Question and paragraphs of one record.
 
     Attributes:
         question: The question, evidence given by the ids that its paragraphs have (`absent_passage` without one).
@@ -388,7 +388,7 @@ def _context(record: Record, joiner: str) -> list[Passage]:
     for i, pair in enumerate(record.field("context", list)):
         name = f"context[{i}]"
         if type(pair) is not list or len(pair) != 2:
-            raise record.problem(f"field {name!r} is no pair", name, "a list [title, [sentences]]")
+            raise record.problem(f"field {name!r} is not a pair", name, "a list [title, [sentences]]")
         title = record.expect(pair[0], f"{name}[0]", str)
         passages.append(paragraph(record, title, record.expect(pair[1], f"{name}[1]", list), f"{name}[1]", joiner))
     return passages
@@ -399,7 +399,7 @@ def _facts(record: Record, *, gold: bool) -> list[tuple[str, int]]:
     for i, pair in enumerate(record.field("supporting_facts", list, None if gold else [])):
         name = f"supporting_facts[{i}]"
         if type(pair) is not list or len(pair) != 2:
-            raise record.problem(f"field {name!r} is no pair", name, "a list [title, sentence number]")
+            raise record.problem(f"field {name!r} is not a pair", name, "a list [title, sentence number]")
         facts.append((record.expect(pair[0], f"{name}[0]", str), record.expect(pair[1], f"{name}[1]", int)))
     return facts
 

@@ -39,13 +39,13 @@ from benchmarks.sources import BadRecord, Record, find_files, looks_like, read_r
 
 
 _NATIVE_IDS = ("passage_id", "psg_id", "id")
-"""What a context's id in its dump is called, in the order in which the files of DPR prefer."""
+"""Fields that hold a context's id in its dump, in the order in which DPR's files prefer them."""
 _KILT_ID = re.compile(r"-?\d+")
 
 
 @dataclass(slots=True)
 class Parsed:
-    """What one record yields.
+    """Question and passages of one record.
 
     Attributes:
         question: The question; where the record has no id, it is a hash of the text.
@@ -65,7 +65,7 @@ class Parsed:
 
 
 Parse = Callable[[Record, str], Parsed]
-"""From a record and the split asked for to what it yields."""
+"""Function that parses a record of the requested split."""
 
 
 def layout_of(path: Path) -> str:
@@ -97,12 +97,13 @@ def layout_of(path: Path) -> str:
 
 
 def read(layout: str) -> Callable[[Path], Iterator[Record | BadRecord]]:
-    """What gives the records of a file in a layout."""
+    """Return the function that yields the records of a file in a layout."""
     return _csv_records if layout == "csv" else records
 
 
 def parser(layout: str, split: str) -> Callable[[Record], Parsed]:
-    """What makes of a record in a layout what it yields.
+    """Return the parser of records in a layout. It raises `BadRecord` for an unusable record and UserError for one of another
+    dataset.
 
     The function raises `BadRecord` for a record that cannot be used, UserError for one of another dataset.
     """
@@ -166,7 +167,7 @@ def _literal(record: Record) -> list[str]:
                 where=record.where,
                 try_this="put the question first: question TAB ['answer', …]",
             ) from error
-        raise record.problem("the answers are no literal", "answers", "a list such as ['one', \"two\"]") from error
+        raise record.problem("the answers are not a Python literal", "answers", "a list such as ['one', \"two\"]") from error
     if type(value) is not list:
         raise record.problem(f"the answers are of type {type(value).__name__}", "answers", list)
     return [record.expect(item, f"answers[{i}]", str) for i, item in enumerate(value)]
@@ -182,7 +183,7 @@ def _kilt(record: Record, split: str) -> Parsed:
     identifier = record.text("id")
     if not _KILT_ID.fullmatch(identifier):
         raise UserError(
-            f"{identifier!r} is no id of KILT's Natural Questions, which are whole numbers",
+            f"{identifier!r} is not an id of KILT's Natural Questions, which are whole numbers",
             code="not-kilt-id",
             where=f"{record.where}, field id",
             try_this="give nq/kilt the file nq-*-kilt.jsonl, not another task's",
@@ -309,7 +310,7 @@ LAYOUTS: dict[str, tuple[str, frozenset[str], Parse]] = {
     "kilt": ("input", frozenset({"id", "input", "output", "meta"}), _kilt),
     "contexts": ("ctxs", frozenset({"id", "question", "answers", "ctxs", "nq_annotated_gold"}), _with_contexts),
 }
-"""By name: a field that its records always have, those that they have as a rule, and their parser."""
+"""Layouts by name: a field that is always present, the fields that are usually present, and the parser."""
 
 
 VERSION = 1
@@ -388,7 +389,7 @@ NOTES = {
     "positives_absent": "{n} positives are not in the corpus; they stay in every denominator and cannot be found",
     "questions_with_absent_positives": "{n} questions have a positive that is not in the corpus",
 }
-"""What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
+"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 
 class NQConfig(DatasetConfig):
@@ -396,11 +397,11 @@ class NQConfig(DatasetConfig):
 
     corpus: str | None = Field(
         None,
-        description="what is searched: a corpus folder (ragmeter data build-corpus), or a dump such as psgs_w100.tsv, "
-        "which is built beside itself once; the records' own contexts are no candidates then",
+        description="corpus: a corpus folder (ragmeter data build-corpus), or a dump such as psgs_w100.tsv, which is "
+        "built beside itself once; the records' own contexts are not candidates then",
     )
     layout: Literal["open", "csv", "reader", "kilt", "contexts"] | None = Field(
-        None, description="the file's layout, where its first record does not tell"
+        None, description="layout of the file, if its first record is ambiguous"
     )
 
 

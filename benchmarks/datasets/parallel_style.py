@@ -18,8 +18,8 @@ from benchmarks.datasets import said
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Passage, Question
 from benchmarks.sources import find_file
+from benchmarks.styles import FORMAL
 from benchmarks.styles.pairs import Fields, Parallel, Rewriting, read_parallel
-from benchmarks.styles.rules import FORMAL
 from benchmarks.text import tokens
 
 VERSION = 1
@@ -69,7 +69,7 @@ class ParallelConfig(DatasetConfig):
     id: str | None = Field("id", description="field of a record's id; null: its number in the file")
     title: str | None = Field(None, description="field of the title that all texts of a record share")
     hardest: int | None = Field(
-        None, ge=1, description="this many questions per record: those whose texts share most words with another text of it; null: all"
+        None, ge=1, description="number of questions per record, chosen by word overlap with another of its texts; null: all"
     )
 
 

@@ -42,9 +42,9 @@ class RephrasedConfig(DatasetConfig):
 
     base: str = Field("worlds/multihop", description="the dataset; its split is that asked for of rephrased")
     base_config: dict[str, Any] = Field(default={}, description="the options of the base")
-    documents: int | None = Field(None, ge=1, description="so many documents, drawn; null: all. Paper: 4,000")
-    positives: bool = Field(False, description="only documents that a question's evidence names")
-    seed: int = Field(0, description="of the draw")
+    documents: int | None = Field(None, ge=1, description="number of documents, drawn at random; null: all. Paper: 4,000")
+    positives: bool = Field(False, description="use only documents that contain a question's evidence")
+    seed: int = Field(0, description="random seed")
 
 
 @register("rephrased", card=CARD, version=VERSION, config=RephrasedConfig, default_split="test")

@@ -63,7 +63,7 @@ class SARKConfig(DatasetConfig):
     """Options of SARK's files."""
 
     layout: Layout | None = Field(None, description="labels or ranked; null: what the first record looks like")
-    titled: bool = Field(True, description='take what stands in quotes before a passage\'s text, `"title" text`, out')
+    titled: bool = Field(True, description='remove the quoted title before a passage\'s text, `"title" text`')
 
 
 @register("sark", card=CARD, version=VERSION, config=SARKConfig, default_split="train")

@@ -49,13 +49,14 @@ class StyledConfig(DatasetConfig):
         description="rule (when there are no pairs): the rule-based rewriter, with the rules for training in train and "
         "validation, those for testing elsewhere; own: the parallel texts that the base brings",
     )
-    mix: dict[str, float] = Field(default={"informal": 0.5}, description="share of each style; what is missing to 1 stays formal")
+    mix: dict[str, float] = Field(default={"informal": 0.5}, description="share of each style; the rest stays formal")
     restyled: Restyled = Field(
         "all",
-        description="which candidates the shares are of: all of them; the evidence alone, among formal distractors; or the "
-        "distractors alone, around formal evidence. Show both mirrors: what goes by style wins on one and loses on the other",
+        description="candidates to restyle: all; only the evidence, among formal distractors; or only the distractors, "
+        "around formal evidence. Report both mirrors: a style-biased method gains on one what it loses on the"
+        " other",
     )
-    seed: int = Field(0, description="of the draw, which candidates are rewritten")
+    seed: int = Field(0, description="random seed for the candidates that are rewritten")
     draw: Draw = Field("exact", description="exact: counts by question; coin: each candidate by itself")
 
 
@@ -106,6 +107,6 @@ def _source(loaded: Benchmark, config: StyledConfig) -> Source | None:
     pairs = loaded.extra.get("pairs")
     if not pairs:
         raise UserError(
-            f"{loaded.reference} brings no parallel texts", code="no-parallel-texts", where="rewriter: own", try_this="pairs: FILE, or rule"
+            f"{loaded.reference} has no parallel texts", code="no-parallel-texts", where="rewriter: own", try_this="pairs: FILE, or rule"
         )
     return StylePairs(pairs)

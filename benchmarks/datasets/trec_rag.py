@@ -49,13 +49,13 @@ NOTES = {
     "judgments_left_out": "{n} judgments are left out, because no corpus is named: config corpus",
     **{name: JUDGED[name] for name in ("questions_without_positives", "positives_absent")},
 }
-"""What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
+"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 
 class TrecRagConfig(DatasetConfig):
     """Options of TREC topics."""
 
-    path: str | None = Field(None, description="the file of topics: a line `id TAB question` each")
+    path: str | None = Field(None, description="file of topics, one `id TAB question` per line")
     qrels: str | None = Field(None, description="the judgments, in any layout of qrels; without them only answers can be judged")
     corpus: str | None = Field(None, description="the documents: a dump, a folder of its files, or a folder built with --layout beir")
 
@@ -98,7 +98,7 @@ def _topics(path: Path) -> Iterator[tuple[str, str]]:
         identifier, tab, text = line.partition("\t")
         identifier, text = identifier.strip(), text.strip()
         if not tab or not identifier or not text:
-            raise UserError("a line is no topic", code="line-without-topic", where=f"{path}:{number}", try_this="id TAB question")
+            raise UserError("a line is not a topic", code="line-without-topic", where=f"{path}:{number}", try_this="id TAB question")
         if identifier in seen:
             raise UserError(
                 f"topic {identifier!r} occurs twice", code="duplicate-topic", where=f"{path}:{number}", try_this="keep one of the lines"

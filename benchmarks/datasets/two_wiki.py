@@ -92,7 +92,7 @@ def _triples(record: Record, name: str, *, required: bool) -> tuple[Triple, ...]
     triples = []
     for i, item in enumerate(record.field(name, list, None if required else [])):
         if type(item) is not list or len(item) != 3 or any(type(part) is not str for part in item):
-            raise record.problem(f"field '{name}[{i}]' is no triple", f"{name}[{i}]", "a list of three strings")
+            raise record.problem(f"field '{name}[{i}]' is not a triple", f"{name}[{i}]", "a list of three strings")
         triples.append((item[0], item[1], item[2]))
     return tuple(triples)
 
@@ -101,7 +101,7 @@ def _aliases(path: Path) -> Mapping[str, tuple[str, ...]]:
     """Wikidata id to other names, from `id_aliases.json` beside a file (JSON Lines in spite of its name)."""
     for name in (ALIASES, f"{ALIASES}.gz"):
         file = beside(path, name)
-        # A file of a world without aliases is empty; that is no fault.
+        # A file of a world without aliases is empty; that is not a fault.
         if size_of(file):
             return dict(read_records(file, _alias, skip_bad=False, skipped=[]))
     return {}

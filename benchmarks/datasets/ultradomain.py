@@ -72,7 +72,7 @@ CARD = DatasetCard(
     languages=("en",),
     splits={"all": None, "train": TRAINED, "test": None},
     subset_splits={**SPLITS, **{subset: {"all": None} for subset in QUERIES}},
-    # LightRAG's queries were written anew, by a language model: they are nobody's questions.
+    # A language model wrote LightRAG's queries; they are not the dataset's questions.
     same_questions={
         f"{name}:all": tuple(f"ultradomain/{name}:{split}" for split in splits if split != "all") for name, splits in SPLITS.items()
     },
@@ -156,7 +156,7 @@ def _metadata(record: Record) -> Mapping[str, Any]:
         try:
             about = json.loads(about)
         except ValueError as error:
-            raise record.problem(f"field 'meta' is no JSON: {error}", "meta", dict) from error
+            raise record.problem(f"field 'meta' is not JSON: {error}", "meta", dict) from error
     about = record.expect(about, "meta", dict) if about else {}
     known = {name: record.fields.get(name) for name in ("context_id", "length", "dataset", "label")}
     known |= {name: about.get(name) for name in ("title", "authors")}

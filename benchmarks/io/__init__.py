@@ -1,1 +1,1 @@
-"""How data is read: `hub.py` brings files from the hub, `files.py` opens and checks them, `records.py` reads them."""
+"""Read data: `hub.py` fetches files from the hub, `files.py` opens and checks them, `records.py` parses them."""

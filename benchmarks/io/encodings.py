@@ -21,7 +21,7 @@ _MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How a file is encoded.
+    """Encoding of a file.
 
     Attributes:
         name: As Python calls it.
@@ -33,7 +33,7 @@ class Encoding:
 
     @property
     def notice(self) -> str:
-        """What people should know of it; "" for UTF-8."""
+        """Return a note on the encoding for readers of results; "" for UTF-8."""
         return "" if self.name.startswith(UTF8) else f"it is not UTF-8 and was read as {self.name}"
 
 
@@ -45,7 +45,7 @@ def encoding_of(path: Path, *, page: bool = False) -> Encoding:
         page: Whether it may be a web page.
 
     Raises:
-        UserError: It cannot be read, is no text, or has a byte that neither UTF-8 nor cp1252 has.
+        UserError: It cannot be read, is not text, or has a byte that neither UTF-8 nor cp1252 has.
     """
     with open_bytes(path) as source:
         head = source.read(1024)

@@ -24,7 +24,7 @@ MEMBER_MARK = "!"
 
 _GZIP = b"\x1f\x8b"
 _POINTER = b"version https://git-lfs"
-"""With what a file begins that Git LFS put in the place of the real one."""
+"""First bytes of a pointer that Git LFS left in place of the file."""
 
 
 _FOREIGN = {
@@ -40,7 +40,7 @@ _FOREIGN = {
     b"<!": ("a web page: the download failed", "fetch the file again"),
     b"<html": ("a web page: the download failed", "fetch the file again"),
 }
-"""How files begin that are no text with records: what they are, and what to do."""
+"""First bytes of files that are not text, with what they are and how to proceed."""
 
 
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r"))
@@ -78,7 +78,7 @@ def archive_of(path: Path) -> tuple[Path, str] | None:
 
 
 def is_zip(path: Path) -> bool:
-    """Whether a file is a zip archive, by its content."""
+    """Return whether a file is a zip archive, judged by its content."""
     return path.is_file() and zipfile.is_zipfile(path)
 
 
@@ -217,7 +217,7 @@ def recorded(folder: Path) -> dict[str, str]:
                 "this is not a line of sha256sum",
                 code="not-hash-line",
                 where=f"{sums}, line {number}",
-                try_this=f"write it anew: sha256sum * > {SUMS}",
+                try_this=f"write it again: sha256sum * > {SUMS}",
             )
         results[match[2].removeprefix("./")] = match[1].lower()
     return results
@@ -241,7 +241,7 @@ def check_recorded(paths: Iterable[Path]) -> None:
                 f"{file.name} is not the file that {SUMS} records: its SHA-256 is {file_sha256(file)}, recorded is {wanted}",
                 code="recorded-hash-mismatch",
                 where=str(file),
-                try_this=f"fetch it again, or record it anew if the change is meant (sha256sum * > {SUMS})",
+                try_this=f"fetch it again, or record it again if the change is intended (sha256sum * > {SUMS})",
             )
 
 
@@ -250,7 +250,8 @@ _SHARD = re.compile(r"(.*-)(\d{3,})-of-(\d{3,})(?:-[0-9a-f]{16})?(.*)")
 
 
 def fits(name: str, pattern: str) -> bool:
-    """Whether a name (`folder/file.json.gz`) is what a pattern (`folder/*.json`) means.
+    """Return whether a name (`folder/file.json.gz`) matches a pattern (`folder/*.json`). `*` stays within a folder, case is
+    ignored, and `.gz` may follow.
 
     `*` stays within a folder, letter case does not matter, and `.gz` may follow.
     """
@@ -296,7 +297,7 @@ def matching(position: Path, pattern: str) -> tuple[Path, ...]:
 
 
 def missing_shards(names: Sequence[str]) -> str:
-    """Which shards of `…-00000-of-00003…` are not among names that should be all of them; "" where none is."""
+    """Return the missing shards of `…-00000-of-00003…` among names that should be complete; "" if none is missing."""
     parts = [match for match in map(_SHARD.fullmatch, names) if match]
     if not parts or len(parts) < len(names):
         return ""
@@ -307,7 +308,7 @@ def missing_shards(names: Sequence[str]) -> str:
 
 
 def is_sharded(names: Sequence[str]) -> bool:
-    """Whether several names are shards of one file (`train-00000-of-00002.parquet` …)."""
+    """Return whether several names are shards of one file (`train-00000-of-00002.parquet` …)."""
     parts = [_SHARD.fullmatch(name) for name in names]
     return all(parts) and len({(match[1], match[3], match[4]) for match in parts if match}) == 1
 

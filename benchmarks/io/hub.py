@@ -41,7 +41,7 @@ _TRUE = {"1", "on", "yes", "true"}
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What the hub states of a file.
+    """Size and hashes that the hub reports for a file.
 
     Attributes:
         size: Bytes.
@@ -88,7 +88,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What a repository holds at a commit; `whole` is false where only what the cache has of it is known."""
+    """Files of a repository at a commit; `whole` is false if only the cached files are known."""
 
     commit: str
     files: Mapping[str, Stated]
@@ -110,7 +110,7 @@ def recording() -> Iterator[list[Fetched]]:
 
 
 def offline() -> bool:
-    """Whether the network is forbidden: only what is in the cache may be used."""
+    """Return whether the network is forbidden, so that only cached files may be used."""
     return any(os.environ.get(name, "").lower() in _TRUE for name in OFFLINE_VARIABLES)
 
 
@@ -170,7 +170,7 @@ def fetch(repository: str, patterns: Sequence[str], revision: str | None = None)
         repository: Its id, `owner/name`.
         patterns: Names in the repository, with `*`; the first pattern that fits anything decides, and all that it
             fits are taken, in order. `data.zip!data/*.jsonl` means members of an archive.
-        revision: A commit, tag or branch; None reads the commit that `main` is now, and says so.
+        revision: A commit, tag or branch; None reads the current commit of `main`, and notes it.
 
     Raises:
         UserError: The repository, the revision or the file does not exist, access to it must be asked for, it is
@@ -196,7 +196,9 @@ def fetch(repository: str, patterns: Sequence[str], revision: str | None = None)
 
 
 def cached(repository: str, patterns: Sequence[str], revision: str | None = None) -> tuple[Path, ...] | None:
-    """Where the files that `fetch` gives lie in the cache; None where not all do. Asks nobody and verifies nothing."""
+    """Return the cached paths of the files that `fetch` would return, or None if one is missing. Contacts no server and
+    verifies nothing.
+    """
     try:
         commit = _remembered_commit(repository, revision or MAIN)
         files = _cached_files(repository, commit, commit)
@@ -209,7 +211,7 @@ def cached(repository: str, patterns: Sequence[str], revision: str | None = None
 
 
 def source(fetched: Sequence[Fetched]) -> dict[str, Any]:
-    """Where data came from, as runs keep it: `hub`, `revision`, `pinned`, and `files` with their SHA-256.
+    """Return the origin of data as runs store it: `hub`, `revision`, `pinned`, and `files` with their SHA-256.
 
     Args:
         fetched: Of one load, not empty; further repositories stand under `others`.
@@ -223,7 +225,7 @@ def source(fetched: Sequence[Fetched]) -> dict[str, Any]:
 
 
 def notes(fetched: Sequence[Fetched]) -> tuple[str, ...]:
-    """What a reader of scores should know of where the data came from."""
+    """Return notes on the origin of the data for readers of scores."""
     loose = dict.fromkeys((item.repository, item.revision) for item in fetched if item.pinned is None)
     return tuple(
         f"{repository} is not pinned: its main branch was read, which was commit {commit}; "
@@ -233,7 +235,7 @@ def notes(fetched: Sequence[Fetched]) -> tuple[str, ...]:
 
 
 _NAMED = 6
-"""How many patterns an error names."""
+"""Maximum number of patterns that an error lists."""
 
 
 def _chosen(repository: str, patterns: Sequence[str], listing: _Listing) -> tuple[str, ...]:
@@ -313,7 +315,7 @@ def _remembered_commit(repository: str, revision: str) -> str:
 
 
 def _cached_files(repository: str, commit: str, revision: str) -> dict[str, Stated]:
-    """What the cache holds of a commit that other tools fetched: the name of a blob is its hash."""
+    """Return the cached files of a commit that other tools fetched; a blob's name is its hash."""
     snapshot = _folder(repository) / "snapshots" / commit
     files = {}
     for path in sorted(snapshot.rglob("*")):
@@ -372,7 +374,7 @@ def _download(repository: str, commit: str, name: str, stated: Stated) -> Path:
 
 
 def _difference(path: Path, stated: Stated) -> str | None:
-    """How a file differs from what is stated of it, None where it does not."""
+    """Describe how a file differs from the hub's size and hash; None if it does not differ."""
     if stated.sha256 is not None:
         result = file_sha256(path)
         return None if result == stated.sha256 else f"its SHA-256 is {result}, stated is {stated.sha256}"

@@ -21,9 +21,9 @@ MOST_WAIT_S = 60.0
 PATIENCE_S = 20.0
 """After so long no further try of what takes a moment where it works; transfers of files are taken up all the same."""
 CONNECT_S = 5.0
-"""How long a connection may take before the hub counts as unreachable."""
+"""Seconds that a connection may take before the hub counts as unreachable."""
 KNOWN_S = 30.0
-"""How long it is remembered whether a hub could be reached."""
+"""Seconds for which the reachability of a hub is cached."""
 
 _PASSING = {408, 429, 500, 502, 503, 504}
 _TRANSPORTS = {"httpx", "httpx2", "requests", "urllib3", "httpcore", "httpcore2"}
@@ -32,7 +32,7 @@ _TRANSPORTS = {"httpx", "httpx2", "requests", "urllib3", "httpcore", "httpcore2"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for, as errors name it: a repository at a revision of a hub, and which of its files, if one."""
+    """Requested repository, revision and file, for error messages."""
 
     repository: str
     revision: str
@@ -41,7 +41,7 @@ class Wanted:
 
 
 def ask(call: Callable[[], T], wanted: Wanted) -> T:
-    """What a call to the hub returns; tried again while it fails in ways that pass.
+    """Return the result of a call to the hub, retrying transient failures.
 
     Raises:
         UserError: There is no such thing, or access to it must be asked for.
@@ -65,18 +65,18 @@ def ask(call: Callable[[], T], wanted: Wanted) -> T:
 
 
 def behind_proxy() -> bool:
-    """Whether requests go to a proxy, which then finds the hub or does not."""
+    """Return whether requests go through a proxy, which resolves the hub's address itself."""
     from urllib.request import getproxies
 
     return bool({"http", "https", "all"} & set(getproxies()))
 
 
 _reached: dict[str, tuple[float, OSError | None]] = {}
-"""By endpoint: when it was last tried to be reached, and what stood in the way."""
+"""Time of the last connection attempt and its error, per endpoint."""
 
 
 def _require_connection(wanted: Wanted) -> None:
-    """Stop where no connection comes about: the hub's own library would try for minutes, and say so each time."""
+    """Raise an error if no connection succeeds; the hub's own library would retry for minutes, with a message each time."""
     if behind_proxy():
         return
     when, problem = _reached.get(wanted.endpoint, (float("-inf"), None))
@@ -108,7 +108,7 @@ def _problem(endpoint: str) -> OSError | None:
 
 
 def _passes(error: BaseException) -> bool:
-    """Whether a second try may succeed."""
+    """Return whether a retry may succeed."""
     status = _status(error)
     return status in _PASSING if status is not None else _is_connection(error)
 

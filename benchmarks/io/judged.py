@@ -35,7 +35,7 @@ FORMS: Mapping[str, str] = {
     "qrels": "qid 0 docid grade (TREC); or a header with query-id, corpus-id and score (BEIR)",
     "run": "qid Q0 docid rank score tag (TREC); or qid, docid and rank (MS MARCO)",
 }
-"""What a file may hold, as remedies say it."""
+"""Forms that a file may have, for remedies in errors."""
 
 _QUESTION, _DOCUMENT, _VALUE, _RANK = "question", "document", "value", "rank"
 NAMES: Mapping[str, str] = {
@@ -90,7 +90,7 @@ class Fault:
 
 @dataclass
 class Reading:
-    """What was met while a file was read; complete once its entries are.
+    """Notes on a file that was read; complete after its last entry.
 
     Attributes:
         layout: The layout that was recognized, in words; "" before the first line.
@@ -108,7 +108,7 @@ class _Unreadable(Exception):
 
 
 Parse = Callable[[str], tuple[str, str, str, str | None]]
-"""From a line to question, document, value and rank, as they are written."""
+"""Function that splits a line into question, document, value and rank, as written."""
 
 
 def entries(lines: Iterable[tuple[int, str]], kind: Kind, reading: Reading) -> Iterator[Entry | Fault]:
@@ -160,7 +160,7 @@ def _has_columns(line: str) -> bool:
 
 
 def _layout(line: str, kind: Kind, reading: Reading) -> tuple[Parse, bool]:
-    """How the lines of a file are taken apart, and whether its first one is a header."""
+    """Return the parser of a file's lines, and whether the first line is a header."""
     delimiter = "\t" if "\t" in line else "," if "," in line and len(_WORDS.findall(line)) < 3 else None
     columns = _split(line, delimiter)
     names = [column.strip().lower() for column in columns]
@@ -248,7 +248,7 @@ def _by_name(names: Sequence[str], delimiter: str | None, kind: Kind) -> Parse:
 
 
 def _columns(names: Iterable[str], kind: Kind) -> dict[str, int]:
-    """Where the columns stand that are read, by what they hold; of several names for one thing the first counts."""
+    """Return the positions of the columns by role; if several names fit a role, the first one counts."""
     at: dict[str, int] = {}
     for place, name in enumerate(names):
         meaning = NAMES.get(name.strip().lower())
@@ -324,7 +324,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _row(row: Any, line: int, kind: Kind, reading: Reading) -> Iterator[Entry | Fault]:
     if not isinstance(row, dict):
-        yield Fault(line, "not_trec", f"a row is no object{_of(reading)}", "one object per line")
+        yield Fault(line, "not_trec", f"a row is not an object{_of(reading)}", "one object per line")
         return
     try:
         names = list(row)
@@ -368,7 +368,7 @@ class Table:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of numbers should know of the file, in sentences."""
+        """Return notes on the file for readers of numbers, as sentences."""
         comments = self.reading.comments
         return (f"{self.path.name}: {comments} lines that begin with # were skipped as comments",) if comments else ()
 

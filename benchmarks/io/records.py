@@ -158,7 +158,7 @@ def _check_head(head: bytes, path: Path) -> int:
 
 
 def _complete(line: bytes) -> bool:
-    """Whether a line is a value of its own."""
+    """Return whether a line is a complete JSON value."""
     try:
         _Decoder().decode(line.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -209,7 +209,7 @@ def _lines(source: Iterable[bytes]) -> Iterator[Item]:
 
 
 def _not_characters(value: Any) -> str | None:
-    """What is wrong where a value holds strings that no encoding can write."""
+    """Describe the problem if a value holds strings that cannot be encoded; else None."""
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -230,10 +230,10 @@ class _Window:
         self.text = ""
         self.at = 0
         self.began = 0
-        """Where the last value began; `at` is where it ended."""
+        """Start of the last value; `at` is its end."""
         self.run_command = False
         self.suspicious = False
-        """Whether bytes that are not UTF-8 have been met: from then on every record is checked."""
+        """True once bytes that are not UTF-8 were found; from then on every record is checked."""
         self._line, self._counted, self._line_start = 1, 0, 0
 
     def more(self) -> None:
@@ -327,7 +327,7 @@ def _value(window: _Window) -> Any:
 
 
 def _certain(error: json.JSONDecodeError, length: int) -> bool:
-    """Whether an error would stay one with more text behind it."""
+    """Return whether an error would remain if more text followed."""
     return error.pos < length - 16 and not error.msg.startswith("Unterminated string")
 
 
@@ -364,7 +364,7 @@ _PLAIN = {"Value", "List", "LargeList", "Sequence", "ClassLabel"}
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file is Parquet, by its first bytes.
+    """Return whether a file is Parquet, judged by its first bytes.
 
     Raises:
         UserError: It cannot be read.
@@ -406,13 +406,13 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _batch_rows(metadata: Any) -> int:
-    """How many rows to read at a time, by their mean size."""
+    """Return the number of rows per batch for their mean size."""
     encoded = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
     return max(1, min(BATCH_ROWS, BATCH_BYTES * int(metadata.num_rows) // max(1, encoded)))
 
 
 def decoder_of(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
-    """How `datasets` makes a row of what is stored; None where what is stored is the row."""
+    """Return the function with which `datasets` decodes a stored row; None if stored rows need no decoding."""
     stated = (schema.metadata or {}).get(b"huggingface")
     if stated is None or _types(json.loads(stated)) <= _PLAIN:
         return None
@@ -480,7 +480,7 @@ def stream_tabs(path: Path, names: Sequence[str]) -> Iterator[Item]:
 
 
 def cut_off(raw: bytes) -> str:
-    """What to add to the problem of a line that has no end."""
+    """Return the addition to the error of a line that is cut off."""
     return "" if raw.endswith(b"\n") else " (it is the last line and ends without a line break: cut off?)"
 
 

@@ -47,7 +47,7 @@ class Table:
 
     @property
     def layout(self) -> str:
-        """How it was read, in words."""
+        """Describe how the table was read."""
         if self.delimiter == _NONE:
             return "a table with one column" + (f", encoded as {self.encoding.name}" if self.encoding.notice else "")
         between = DELIMITERS.get(self.delimiter, repr(self.delimiter))

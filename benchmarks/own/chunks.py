@@ -36,7 +36,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Chunker:
-    """How documents are cut.
+    """Rule by which documents are cut into passages.
 
     Attributes:
         kind: By words, by tokens of a tokenizer, at headings (and by words where a section is longer), or whole.
@@ -52,7 +52,7 @@ class Chunker:
 
     @property
     def identity(self) -> str:
-        """What tells it from others, for fingerprints: equal for equal passages."""
+        """Return the identity for fingerprints; equal rules give equal passages."""
         if self.kind == "whole":
             return self.kind
         name = f"{self.kind}({self.size}" + (f", overlap {self.overlap}" if self.overlap else "")

@@ -1,4 +1,4 @@
-"""From a folder of documents to texts: .txt and .md as they are; .html, .pdf and .docx converted to Markdown by MarkItDown.
+"""Read a folder of documents as texts: .txt and .md unchanged; .html, .pdf and .docx converted to Markdown by MarkItDown.
 
 Converted texts are kept in the cache by the content of the file and the version of the converter.
 """
@@ -55,7 +55,7 @@ def read_folder(folder: Path, ignored: Counter[str]) -> Iterator[Document | BadR
 
     Args:
         folder: The folder, whose hidden files are passed over; or a single document.
-        ignored: Receives the endings of files that are no documents.
+        ignored: Receives the endings of files that are not documents.
 
     Raises:
         UserError: It holds no document.

@@ -1,4 +1,4 @@
-"""Which field of a record holds what: paths as people write them, and guesses from common names.
+"""Map fields of a record to roles: paths as people write them, and guesses from common names.
 
 A path is `question`, `meta.topic`, `contexts[].text` (each item of a list), `spans[0].start` or, with `?` at its end, a field that
 records may lack. A role without a path is guessed from the fields of the first records; `null` turns a guess off.
@@ -32,10 +32,10 @@ ROLES: Mapping[str, str] = {
     "synthetic": "who or what wrote the question, if nobody asked it",
     "metadata": "fields to keep for analyses",
 }
-"""What a question's fields can be, as `fields` of the dataset `files` names them."""
+"""Roles that a question's fields can have, as `fields` of the dataset `files` names them."""
 
 ROW = "#"
-"""In place of a field: a document's row in its file, from 0."""
+"""Pseudo-field for a document's row number in its file, from 0."""
 DOCUMENT_ROLES: Mapping[str, str] = {"text": "the text", "id": 'the document\'s id; "#": its row in the file, from 0', "title": "its title"}
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
@@ -124,7 +124,7 @@ def top(path: str) -> str:
 
 @dataclass(frozen=True)
 class Fields:
-    """Which paths hold each role.
+    """Paths of the fields per role.
 
     Attributes:
         paths: By role.

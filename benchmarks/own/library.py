@@ -70,7 +70,7 @@ class Span:
 
 @dataclass
 class Library:
-    """What is searched.
+    """Corpus of one's own documents.
 
     Attributes:
         chunker: How documents are cut.
@@ -163,7 +163,7 @@ class Library:
         return None
 
     def ids(self) -> list[str]:
-        """What gold could name: ids of documents, then those of passages that questions bring."""
+        """Return all ids that gold may name: ids of documents, then ids of passages that questions provide."""
         return [*self._documents, *self._natives]
 
     @cached_property

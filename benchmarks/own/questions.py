@@ -1,4 +1,4 @@
-"""From a record to what it says of a question, by a mapping of fields; every fault names file, line and field."""
+"""Read questions from records through a mapping of fields; every error names file, line and field."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Stated:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a record says.
+    """Question, answers and passages of one record.
 
     Attributes:
         identifier: The question's id, None if the record has none.

@@ -1,4 +1,4 @@
-"""From a file, a folder of `datasets.save_to_disk` or a repository of the hub to records, each with its place."""
+"""Yield records, each with its place, from a file, a folder of `datasets.save_to_disk` or a repository of the hub."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Source:
 
     @property
     def layout(self) -> tuple[str, ...]:
-        """How tables were read, in words, and the field that holds the records; nothing for other files."""
+        """Describe how tables were read and which field holds the records; empty for other files."""
         tables = dict.fromkeys(open_table(path, self.delimiter).layout for path in self.paths if _is_table(path))
         encoded = dict.fromkeys(f"JSON encoded as {name}" for path in self.paths if (name := _encoding(path)))
         return (*tables, *encoded, *([f"its records are in the field {self.key}"] if self.key else []))
@@ -179,7 +179,7 @@ def _saved(folder: Path, split: str) -> tuple[Path, ...]:
         return _saved(folder / name, split)
     if not state.is_file():
         raise UserError(
-            "this folder is no dataset on disk",
+            "this folder is not a dataset on disk",
             code="not-saved-dataset",
             where=str(folder),
             try_this="name a file with questions, or a folder that datasets.save_to_disk wrote; texts are named by documents: FOLDER",

@@ -19,8 +19,9 @@ from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Passage, Question, sentence_id, sentence_of
+from benchmarks.styles import FORMAL, STYLED
 from benchmarks.styles.pairs import ANY, Rewriting, StylePair, StylePairs
-from benchmarks.styles.rules import FORMAL, Rewriter, RuleRewriter
+from benchmarks.styles.rules import Rewriter, RuleRewriter
 from benchmarks.text import has_answer
 from benchmarks.text_batch import has_answer_all
 
@@ -32,7 +33,7 @@ from benchmarks.text_batch import has_answer_all
 
 Draw = Literal["exact", "coin"]
 Has = Callable[[int, str], bool]
-"""Whether the candidate at a position has a text in a style."""
+"""Function that returns whether the candidate at a position has a text in a style."""
 
 
 def shares_of(mix: Mapping[str, float]) -> dict[str, float]:
@@ -132,14 +133,14 @@ def _repaired(styles: list[str], order: Sequence[int], has: Has) -> tuple[list[s
 
 
 EVIDENCE, CANDIDATES = "evidence", "candidates"
-"""Where gold answer strings are looked for."""
+"""Passages in which gold answer strings are searched."""
 Restyled = Literal["all", "evidence", "distractors"]
-"""Which candidates the shares are of; the others stay formal."""
+"""Candidates to which the shares apply; the others stay formal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """What rewriting left of a question's answer.
+    """Survival of a question's answer in its rewritten passages.
 
     Attributes:
         kept: Share of the sources with a gold answer string that still have one; NaN where none had.
@@ -167,9 +168,6 @@ def survival(met: Mapping[str, Any]) -> Survival | None:
     return Survival(kept / before if before else math.nan, lost)
 
 
-STYLED = "styled"
-"""Name of these benchmarks; key of `Benchmark.extra` that says how, of `Question.metadata` what a question met."""
-
 VERSION = 1
 
 NOTES = {
@@ -179,7 +177,7 @@ NOTES = {
     "styled_content_thinned": "{n} questions without known evidence have a gold answer string that a candidate lost",
     "styled_without_answer_string": "{n} questions have no gold answer string in their formal evidence to lose",
 }
-"""What each count of `Benchmark.extra["counts"]` means."""
+"""Note for each count of `Benchmark.extra["counts"]`."""
 
 Source = StylePairs | Rewriter
 

@@ -22,7 +22,7 @@ from benchmarks.core.fingerprint import content_hash
 from benchmarks.registry import SkippedRecord
 from benchmarks.schema import Passage, passage_id
 from benchmarks.sources import BadRecord, Record, read_records, records
-from benchmarks.styles.rules import FORMAL
+from benchmarks.styles import FORMAL
 
 ANY = ""
 """The question of pairs that belong to no question."""
@@ -239,7 +239,7 @@ def _checked_header(path: Path, first: Record | BadRecord | None) -> Mapping[str
             )
         return first.fields
     raise UserError(
-        "this is not a file of style pairs: its first line does not say so",
+        "this is not a file of style pairs: its first line is not the header of one",
         code="not-style-pairs",
         where=str(path),
         try_this="write one with a rewriter, or import parallel texts (dataset parallel_style)",
@@ -273,7 +273,7 @@ def _sentences(row: Record, sides: Mapping[str, Any], side: str) -> tuple[str, .
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Where parallel texts stand in a record.
+    """Fields of a record that hold the parallel texts.
 
     Attributes:
         styles: Path of fields by style; one of them is `formal`.

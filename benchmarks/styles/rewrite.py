@@ -18,7 +18,7 @@ from benchmarks.styles.rules import Outcome, Rewriter
 
 @dataclass
 class Summary:
-    """What became of a rewriting.
+    """Outcome of a rewriting.
 
     Attributes:
         pairs: Pairs in the file that can be used.
@@ -40,7 +40,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a rewriting would still ask for.
+    """Work that a rewriting has left.
 
     Attributes:
         passages: By style.
@@ -183,7 +183,7 @@ def _open(path: Path, wanted: dict[str, object], summary: Summary, retry_failed:
 
 
 def _done(path: Path, wanted: dict[str, object], summary: Summary, retry_failed: bool) -> set[Key]:
-    """Which pairs of a file are done; it must be of the same rewriter and benchmark."""
+    """Return the pairs of a file that are done; the file must belong to the same rewriter and benchmark."""
     mend(path)
     if not path.stat().st_size:
         raise UserError(

@@ -36,7 +36,7 @@ class Rules:
 
     @property
     def phrases(self) -> frozenset[str]:
-        """Everything that the rules look for or put in."""
+        """Return all phrases that the rules search for or insert."""
         return frozenset((*self.openers, *self.closers, *self.swaps, *self.swaps.values(), *self.vague))
 
 
@@ -59,15 +59,14 @@ def _read_rules(style: str, rule_set: str) -> Rules:
 RULES: Mapping[str, Mapping[str, Rules]] = {
     rule_set: {style: _read_rules(style, rule_set) for style in STYLES} for rule_set in ("train", "test")
 }
-"""By rule set and style."""
+"""Rules per rule set and style."""
 
-FORMAL = "formal"
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one passage that was to be rewritten.
+    """Outcome of rewriting one passage.
 
     Attributes:
         passage: The passage in the other style, with its own content id; None where nothing usable came back.
@@ -105,12 +104,14 @@ class Rewriter(Protocol):
         ...
 
     def outcomes(self, passages: Sequence[Passage], style: str) -> Iterable[Outcome]:
-        """As `rewrite`, with who wrote each text and why tries failed; each may come before the next is written."""
+        """Yield the outcome of each passage, with the writer of the text and the reasons of failed attempts, as soon as it is
+        known.
+        """
         ...
 
 
 RULE = "rule"
-"""By what the rule-based rewriter's texts are written."""
+"""Name of the writer of rule-based texts."""
 
 
 class RuleRewriter:

@@ -124,7 +124,7 @@ def import_sark(formal: Path, styled: Path, style: str, *, titled: bool = True, 
     """The pairs of two files of SARK's with the same rows, one formal, one in another style.
 
     The files have no ids, so this is the one place where rows are matched by their order; every row must be of the
-    same question, with as many passages. A blank text is no pair.
+    same question, with as many passages. A blank text is not a pair.
 
     Raises:
         UserError: The files are not of one layout, or their rows do not match.

@@ -15,8 +15,9 @@ from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, register
 from benchmarks.schema import Passage, Question, Triple, sentence_id, sentence_of, triple_id
+from benchmarks.styles import FORMAL
 from benchmarks.styles.pairs import StylePair
-from benchmarks.styles.rules import FORMAL, RuleRewriter
+from benchmarks.styles.rules import RuleRewriter
 from benchmarks.worlds.kept import kept
 from benchmarks.worlds.questions import HELD_OUT_TYPES, MIX, Asker, Distractors, WorldQuestion, apportion, kinds_of, question_graph
 from benchmarks.worlds.text import Library, Rendering, articles, document
@@ -36,7 +37,7 @@ _SMALL_GRAPH = 120
 _QUESTIONS = 200
 _UNSEEN = ("unseen", "all")
 _HELD_OUT = {"seen": False, "unseen": True}
-"""What `Asker` is passed for each value of the option `relations`; the others ask about every relation."""
+"""Argument of `Asker` for each value of the option `relations`; other values ask about every relation."""
 
 CARD = DatasetCard(
     title="Worlds",
@@ -84,7 +85,7 @@ class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
     )
     questions: int = Field(default=_QUESTIONS, ge=1, description="number of questions, spread evenly over worlds and documents")
     mix: dict[str, float] = Field(default=dict(MIX), description="shares of the question types single, bridge, comparison, multi")
-    unanswerable: float = Field(default=0.0, ge=0, le=1, description="share of questions that nothing answers")
+    unanswerable: float = Field(default=0.0, ge=0, le=1, description="share of unanswerable questions")
     question_alias: float = Field(default=0.3, ge=0, le=1, description="share of questions that call an entity by a shorter name")
     candidates: int = Field(default=10, ge=2, description="passages per question (multihop, style)")
     relations: Literal["seen", "unseen", "all"] | None = Field(

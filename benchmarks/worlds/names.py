@@ -264,7 +264,7 @@ def _phrases(parts: Sequence[str]) -> list[str]:
 
 
 NAME = re.compile(r"[A-Z][a-z]{3,}")
-"""What a word of a name looks like in a text."""
+"""Pattern of a word of a name in a text."""
 
 
 def out_of_vocabulary_words(known: Iterable[str], share: float, draws: Draws) -> dict[str, str]:

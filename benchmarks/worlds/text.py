@@ -20,7 +20,7 @@ _VOWELS = frozenset("aeiou")
 
 
 class Rendering(FrozenModel):
-    """How plainly a text speaks: the knobs of difficulty."""
+    """Style parameters that set how plainly a text states its facts (its difficulty)."""
 
     alias: float = Field(default=0.45, ge=0, le=1, description="share of first mentions by a shorter name instead of the full one")
     pronoun: float = Field(default=0.6, ge=0, le=1, description="share of later mentions by a pronoun")
@@ -99,7 +99,7 @@ def tell(entity: Entity, items: Iterable[Fact | Relation], rendering: Rendering,
             pool = relation.decoys
         if not first:
             draw = chance()
-            # "The mother tongue of her" is no English: an object is called by its name.
+            # "The mother tongue of her" is not English: an object is called by its name.
             fit = relation.says_pronoun if number != NO_FACT else [text for text in pool if "{o}" not in text]
             if fit and draw < rendering.pronoun:
                 mention, pool = pronoun, fit

@@ -231,7 +231,7 @@ def _ranges() -> str:
 
 
 class WorldConfig(FrozenModel):
-    """How large and how hard a world is."""
+    """Size and difficulty of a world."""
 
     entities: int = Field(default=440, ge=22, le=4000, description="entities of all kinds together")
     community: int = Field(default=110, ge=22, description="entities that mostly relate to each other; each fills one long document")
@@ -312,7 +312,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True)
 class World:
-    """Everything that is true in one fictional world.
+    """Facts of one fictional world.
 
     Attributes:
         seed: What it was made from.

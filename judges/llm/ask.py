@@ -1,4 +1,4 @@
-"""What LLM judges share: options, calls, and averages.
+"""Provide what LLM judges share: options, calls and averages.
 
 `fences.py` writes the prompts, and `reading.py` reads the replies. A reply that cannot be read is asked for once more, as JSON (`Asker`).
 """
@@ -35,7 +35,7 @@ class AskingJudgeConfig(AskingConfig, JudgeConfig):
 
     alongside: ClassVar[Mapping[str, Any]] = {"llm": {"usd_per_million_prompt_tokens", "usd_per_million_completion_tokens"}}
 
-    repetitions: int = Field(1, ge=1, description="replies drawn to each prompt; more than one tells most with a temperature above 0")
+    repetitions: int = Field(1, ge=1, description="replies per prompt; more than one is informative with a temperature above 0")
 
     @property
     def label(self) -> str:
@@ -70,8 +70,8 @@ class LLMJudgeConfig(AskingJudgeConfig):
     keys: ClassVar[frozenset[str]] = frozenset()
     """Keys of the JSON that it asks for, beside those of all judges."""
 
-    prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
-    max_answer_chars: int = Field(8_000, ge=1, description="longest judged text shown, in characters; what is cut is marked")
+    prompt: str | None = Field(None, description="your own template file; null: the shipped one")
+    max_answer_chars: int = Field(8_000, ge=1, description="maximum characters of a judged text; cuts are marked")
 
     def preflight(self) -> None:
         """Check that the model can be asked, and the template."""
@@ -99,7 +99,7 @@ def prompt_identity(config: LLMJudgeConfig) -> Mapping[str, Any]:
 
 
 NO_REPLY = "no reply"
-"""How the reason of a call begins that brought none."""
+"""Prefix of the reason of a call without a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Case:
 
 
 AGAIN = "This reply could not be read. Give it once more, as one JSON object and nothing else, with"
-"""How the message begins that asks for the verdict once more."""
+"""First words of the message that asks for the verdict again."""
 
 
 def asked_again(messages: Messages, reply: str, form: type[BaseModel]) -> Messages:
@@ -159,7 +159,7 @@ class Asker:
 
     @property
     def in_flight(self) -> int:
-        """Items at once that keep the model busy; whoever is about to ask reads it, so this opens it outside the event loop."""
+        """Number of concurrent items that keep the model busy. Callers read it before asking, so it is computed outside the event loop."""
         return self._model.in_flight
 
     async def ask(self, cases: Sequence[Case]) -> list[JudgeCall]:

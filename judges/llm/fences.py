@@ -15,7 +15,7 @@ from methods.models.endpoint import Messages
 from methods.prompts import Prompt
 
 VERSION = 1
-"""Of these rules; part of every judge's identity, since a judge sees what they make of a text."""
+"""Version of these rules; part of every judge's identity, because they change the text that the judge sees."""
 
 TAGS = ("question", "gold", "answer", "reference", "text", "source", "rewritten")
 """Tags that our templates use; those of one's own templates are added to them."""
@@ -23,7 +23,7 @@ _CHAT_TAGS = ("think", "system", "user", "assistant", "human", "start_of_turn", 
 _KEYS = r"faithfulness|conciseness|overall(?:[\s_-]*winner)?|winner|(?:final[\s_-]*)?verdict|judge?ment|label|reasoning"
 _QUOTE = r"\\?[\"'`“”‘’]"
 
-# What cannot be seen, changes the direction of writing, or is no character at all.
+# What cannot be seen, changes the direction of writing, or is not a character at all.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]")
 _CHAT_MARK = re.compile(r"(<)(?=\s*(?:\||<\s*/?\s*sys))|(?:\||sys\s*>)\s*(>)|(<)\s*/?\s*s\s*(>)|(\[)\s*/?\s*inst\s*(\])")
 _SHOWN = {"<": "‹", ">": "›", "[": "⟦", "]": "⟧", ":": "‹:›", "=": "‹=›"}
@@ -96,7 +96,7 @@ def _seen(char: str) -> str:
 
 
 EMPTY = "(empty)"
-"""What stands between the tags where there is nothing to judge."""
+"""Stands between the tags if there is nothing to judge."""
 _TAG = re.compile(r"</?([A-Za-z][\w-]*)>")
 
 

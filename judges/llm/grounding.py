@@ -312,7 +312,7 @@ class GroundingConfig(AskingJudgeConfig):
         description="the model that judges; verdicts come with a reason each, for which ragas allows 1024 tokens in all"
     )
     mode: Mode = Field("f1", description="factual correctness as f1, precision or recall; precision saves two calls")
-    atomicity: Literal["low", "high"] = Field("low", description="how far claims are broken down (ragas' examples)")
+    atomicity: Literal["low", "high"] = Field("low", description="granularity of claims (ragas' examples)")
     coverage: Literal["low", "high"] = Field("low", description="whether every detail becomes a claim")
 
     def preflight(self) -> None:

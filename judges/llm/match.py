@@ -30,7 +30,7 @@ ALIASES = {f"{modifier} {verdict.lower()}": verdict for verdict, modifiers in _M
 """Wordings of the verdicts that models use beside the words themselves."""
 PART = "match"
 EM, NO_ANSWER, ABSTENTION = "em", "no answer", "abstention"
-"""By what a verdict was reached without a call."""
+"""Rules that reach a verdict without a call."""
 
 MEASURES = (
     Measure("accuracy", "Share of verdicts that are Match; Partial and Mismatch are both wrong."),
@@ -46,12 +46,10 @@ class MatchConfig(LLMJudgeConfig):
     policy: ClassVar[frozenset[str]] = frozenset(("partial",))
 
     exact: Literal["squad", "strict", "none"] = Field(
-        "squad", description="exact match that makes a Match without a call, by whose rules (released: strict)"
+        "squad", description="rules of the exact match that counts as a Match without a call (released: strict)"
     )
-    golds: Golds = Field("all", description="which golds are shown (released: all, joined without a separator)")
-    partial: Literal["wrong", "drop"] = Field(
-        "wrong", description="what Partial counts for accuracy; drop: the verdict is left out, the question unscorable"
-    )
+    golds: Golds = Field("all", description="gold answers in the prompt (released: all, joined without a separator)")
+    partial: Literal["wrong", "drop"] = Field("wrong", description="value of Partial in accuracy; drop: the question is unscorable")
 
 
 @register_judge(

@@ -1,4 +1,4 @@
-"""Which of two answers is better, in both orders: by a reference (ARK's win rate), or without one (LightRAG's)."""
+"""Judge which of two answers is better, in both orders: by a reference (ARK's win rate), or without one (LightRAG's)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ORDERS = (AS_GIVEN, SWAPPED)
 OFFERED = {"Answer 1": FIRST, "Answer 2": SECOND, "Tie": TIE, "None": NONE}
 """Verdicts in the words of the prompts."""
 DISQUALIFIED = "disqualification"
-"""By what a verdict was reached without a call."""
+"""Rule that reaches a verdict without a call."""
 DECLINED = (
     "(The right answer is: {gold}. If this says that the question cannot be answered, an answer that says the same is right: "
     "it is not out, and it wins over one that names something.)"
 )
-"""What is added to the reference if the gold declines to answer."""
+"""Text that follows the reference if the gold answer abstains."""
 _Choice = Literal["Answer 1", "Answer 2"]
 _Verdict = Literal["Answer 1", "Answer 2", "Tie", "None"]
 
@@ -60,8 +60,8 @@ class ComparingConfig(LLMJudgeConfig):
     llm: Annotated[LLM, defaults(max_tokens=512)] = Field(description="the model that compares")
     disqualify: Literal["rule", "judge"] = Field(
         "rule",
-        description="who sees that an answer is missing, or is nothing but a set phrase such as `unknown`: a rule, "
-        "without a call, or the model; other ways of declining are always the model's to see",
+        description="how missing answers and set phrases such as `unknown` are detected: by a rule without a call, or by "
+        "the model; the model always judges other forms of abstention",
     )
 
 
@@ -70,11 +70,11 @@ class PairwiseConfig(ComparingConfig):
 
     template: ClassVar[Shipped] = Shipped("judges.llm", "pairwise")
 
-    repetitions: int = Field(5, ge=1, description="replies drawn to each order (paper: the mean of five runs; released: one order, once)")
+    repetitions: int = Field(5, ge=1, description="replies per order (paper: the mean of five runs; released: one order, once)")
     reference: Literal["answer", "document"] = Field(
-        "answer", description="what the answers are held against: the gold answer, or the passages that prove it"
+        "answer", description="reference for the answers: the gold answer, or the passages that prove it"
     )
-    golds: Golds = Field("first", description="which gold answers are shown (released: the first)")
+    golds: Golds = Field("first", description="gold answers in the prompt (released: the first)")
 
 
 class OpenPairwiseConfig(ComparingConfig):
@@ -207,7 +207,7 @@ def in_order(pair: Pair, order: str) -> tuple[Prediction, Prediction]:
 
 
 def shown_verdicts(call: JudgeCall, criteria: Sequence[str] = CRITERIA) -> dict[str, str | None]:
-    """For each criterion the verdict by the order shown; None where it is unscored."""
+    """Return the verdict per criterion, by the displayed order; None if the criterion is unscored."""
     value = call.parsed.value or {}
     verdicts = {criterion: value.get(criterion) for criterion in criteria}
     # A lacking verdict must not become the word None, which is one.

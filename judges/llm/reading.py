@@ -21,7 +21,7 @@ from methods.models.thoughts import split
 LONGEST = 20_000
 """Characters of a reply that are read, from its end."""
 REFUSAL = "refusal"
-"""How the reason begins if the judge refuses to judge."""
+"""Prefix of the reason if the judge refuses to judge."""
 SEVERAL, QUALIFIED = "more than one verdict", "the verdict is qualified"
 _REFUSAL = re.compile(
     r"\W*(?:(?:i['’]?m|i am)(?: \w+)? sorry|sorry\b|as an ai\b|unfortunately,? i\b"
@@ -176,7 +176,7 @@ def _words(offered: tuple[str, ...], aliases: tuple[tuple[str, str], ...]) -> _W
 
 
 class _Statements:
-    """Where a reply states its verdict.
+    """Places in a reply that state a verdict.
 
     Args:
         text: The reply without its thought.
@@ -274,7 +274,7 @@ _EQUAL = re.compile(
     re.DOTALL,
 )
 _LONGEST_VERDICT = 500
-"""Characters of a verdict in other words; a longer text is no verdict."""
+"""Characters of a verdict in other words; a longer text is not a verdict."""
 _NUMBERS = {"1": 1, "one": 1, "first": 1, "2": 2, "two": 2, "second": 2}
 
 
@@ -402,7 +402,7 @@ def _sentence(text: str) -> str | None:
 
 
 class _Recovered(list[Any]):
-    """What a field holds that is given more than once, differently."""
+    """Values of a field that occurs more than once with different values."""
 
 
 def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

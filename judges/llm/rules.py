@@ -64,9 +64,9 @@ class RuleMatchConfig(JudgeConfig):
     """Options of the rule-based match judge."""
 
     longest_match: int = Field(
-        40, ge=1, description="longest answer in words that is a Match because it contains the gold; a longer one is Partial"
+        40, ge=1, description="maximum words of an answer that is a Match because it contains the gold; a longer one is Partial"
     )
-    partial_f1: float = Field(0.5, gt=0, le=1, description="lowest token F1 at which an answer is Partial")
+    partial_f1: float = Field(0.5, gt=0, le=1, description="minimum token F1 of a Partial answer")
 
 
 @register_judge(

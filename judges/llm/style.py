@@ -20,7 +20,7 @@ MARKS_PER_100_WORDS = 1.5
 CONTENT_VERDICTS = (KEPT, LOST, ALTERED)
 CONTENT_PART = "content"
 SAME, NOTHING = "same text", "no text"
-"""By what a verdict was reached without a call."""
+"""Rules that reach a verdict without a call."""
 CONTENT_MEASURES = (
     Measure("kept", "Share of verdicts that are Kept: every fact of the source is there, unchanged.", ranks=False),
     Measure("lost", "Share of verdicts that are Lost: a fact is missing, none is changed.", higher_is_better=False, ranks=False),

@@ -151,7 +151,7 @@ class Pairs:
         """The highest value of each question's pairs, NaN where it has none but NaN.
 
         Args:
-            values: Shape (pairs,), NaN where a reference is no good.
+            values: Shape (pairs,), NaN where a reference is not usable.
         """
         result = np.full(self.size, np.nan)
         np.fmax.at(result, self.rows, values)
@@ -159,7 +159,7 @@ class Pairs:
 
     @cached_property
     def has_pair(self) -> NDArray[np.bool_]:
-        """Which questions have a pair at all. Shape (questions,)."""
+        """Return which questions have at least one pair. Shape (questions,)."""
         return np.bincount(self.rows, minlength=self.size) > 0
 
 
@@ -260,7 +260,7 @@ def cover_em(batch: Batch, match: str, golds: str) -> Scores:
 
 
 def shortened(batch: Batch, lines: str) -> Batch:
-    """A batch of which answers are cut to their first line where `lines` says so."""
+    """Batch whose answers are cut to their first line if `lines` is set."""
     if lines == "all":
         return batch
 
@@ -297,7 +297,7 @@ def _overlap(batch: Batch, rules: str, golds: str, part: int) -> Scores:
 
 
 SetScore = Callable[[Sequence[str], Sequence[Wordings]], float]
-"""From the prediction's tokens and the wanted answers to a score."""
+"""Function that scores a prediction's tokens against the gold answers."""
 
 
 def _scored(batch: Batch, rules: str, golds: str, values: Scores, set_score: SetScore) -> Scores:

@@ -68,7 +68,7 @@ def choice(batch: Batch, rules: str) -> Scores:
     longbench_v2: the letter in "The correct answer is (A)", brackets optional, stars ignored; a reply without that sentence is wrong.
     letter: also a reply that is only the letter or only the text of the choice. infinitebench: a first character A to D is the
     choice; else the whole reply is the letter or the text; else what follows "answer is:", "answer:", "answer is" or "option is";
-    else the first lone letter. A question without a letter in its gold is no choice: unscorable.
+    else the first lone letter. A question without a letter in its gold is not a choice: unscorable.
     """
     return _each(batch, _RULES[rules], lambda golds: any(gold in _LETTERS for gold in golds))
 

@@ -37,7 +37,7 @@ def entity_preservation(batch: Batch, extractor: str, golds: str) -> Scores:
 
     Entities are lower-cased strings, each once. Golds without entities are left out where another has some; a question
     of whose golds none has any scores 1, as in CLaRa. A set of answers is one text, a line each. rule: capitalized
-    words in a row (joined by of, de, von …; a sentence's first word only where it is no common one) and numbers.
+    words in a row (joined by of, de, von …; a sentence's first word only where it is not a common one) and numbers.
     """
     result = pairs(batch, golds)
     kept = partial(_preserved, named=lru_cache(maxsize=None)(_extract(extractor)))

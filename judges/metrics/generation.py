@@ -77,7 +77,7 @@ UNBOUNDED = 100_000
 def bertscore(batch: Batch, model: str, layer: int, rescale: bool, golds: str) -> Scores:
     """BERTScore F1 of the answer against the gold, the maximum over the golds.
 
-    Without idf weights; model, layer and rescaling are part of the id, as values under others are no likeness of these.
+    Without idf weights; model, layer and rescaling are part of the id, as values under others are not comparable with these.
     An empty answer has the raw value 0, which rescaling turns into a negative one; so has a missing answer. Where
     precision and recall differ in sign, which untrained models manage, the raw value is 0. A set of answers is one
     text, a line each. A question without a gold of visible characters, or unanswerable, is unscorable.
@@ -173,7 +173,7 @@ def _scorer(model: str, layer: int, device: str) -> Any:
 
 
 class _Source(str):
-    """Where a model is. `bert-score` takes it for a T5 if "t5" is in it, which in a path says nothing of the model."""
+    """Path of a model. `bert-score` treats a path that contains "t5" as a T5 model, so this class hides the folder's name."""
 
     __slots__ = ()
 
@@ -273,7 +273,7 @@ def windows(ids: list[int], begin: int | None, length: int) -> list[Item]:
     """
     options, rest = ([begin], ids) if begin is not None else (ids[:1], ids[1:])
     results: list[Item] = []
-    # The last token scored is no input, so one more fits.
+    # The last token scored is not an input, so one more fits.
     room = length
     while rest:
         results.append((options, rest[:room]))
@@ -355,7 +355,7 @@ def _both(predictions: Sequence[str], references: Sequence[str], stem: bool) -> 
 
 def _words(text: str, stem: bool) -> str:
     # Lower-casing comes before the cut to ASCII: the Kelvin sign becomes a k. What is not ASCII becomes a question mark
-    # and then, as whatever else is no letter or digit, a space.
+    # and then, as whatever else is not a letter or digit, a space.
     words = text.lower().encode("ascii", "replace").translate(_LETTERS).decode("ascii").split()
     if stem:
         stem_of = _stems()
@@ -386,7 +386,7 @@ def _f_measures(predictions: Sequence[str], references: Sequence[str], type: str
 
 
 Counts = tuple[int, int, int]
-"""What two texts have in common, what the first has of it and what the second has."""
+"""Number of common units, of units in the first text, and of units in the second text."""
 
 
 def _common_words(prediction: list[str], reference: list[str]) -> Counts:

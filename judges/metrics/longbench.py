@@ -104,7 +104,7 @@ def _common(wanted: list[str], predicted: list[str]) -> set[str]:
 
 
 CLASSES = "all_classes"
-"""Where a question's metadata name the classes to choose from."""
+"""Metadata key of a question that lists the classes to choose from."""
 
 
 @register("longbench_class", source="LongBench classification_score", group="answer", needs=("answer",), parameters=(GOLDS,))

@@ -1,4 +1,4 @@
-"""Where the positives of many rankings stand, and the measures that follow from it.
+"""Find the positions of the positives in many rankings, and compute the measures that follow from them.
 
 Every measure needs to know only where the positives stand. `find_positives` looks that up once, into flat arrays (query, rank,
 grade); each measure is then a sum over those few rows. The definitions are trec_eval's, for the ranking in the order given.
@@ -20,7 +20,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Positions:
-    """Where the positives of many queries stand; every measure has shape (queries,) and is NaN without positives.
+    """Positions of the positives of many queries; every measure has shape (queries,) and is NaN without positives.
 
     Attributes:
         query: Query number of each positive found. Shape (found,), ascending.
@@ -77,7 +77,7 @@ class Positions:
 
     @cached_property
     def _order(self) -> Integers:
-        """For each positive found: how many of its query's stand at its rank or above (itself included)."""
+        """Return, per retrieved positive, the number of its query's positives at its rank or above (including itself)."""
         counts = np.bincount(self.query, minlength=len(self.positives))
         return _count_up(counts)
 

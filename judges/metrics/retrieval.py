@@ -58,7 +58,7 @@ def _highest(graded: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def documents_of(batch: Batch) -> Callable[[str], str]:
-    """From a passage to the document that it was cut from; a passage that is not in the corpus stands for itself."""
+    """Return a function from a passage to its document; a passage outside the corpus stands for itself."""
     if batch.passage is None:
         raise UserError(
             "documents are ranked, which needs the passages",

@@ -50,7 +50,7 @@ def _within(batch: Batch, ranking: list[str], words: int) -> list[str]:
 
 
 def _covered(parts: list[tuple[int, int]]) -> int:
-    """How many characters lie in one of several parts of a span."""
+    """Count the characters that at least one part of a span covers."""
     total, reached = 0, 0
     for start, end in sorted(map(tuple, parts)):
         total += max(0, end - max(start, reached))

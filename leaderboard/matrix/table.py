@@ -9,6 +9,7 @@ from typing import Any
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, board_key, explanation, scale_of
 from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, sorter, spent_cell, standing_sign
+from leaderboard.elements.outcomes import gate_marks
 from leaderboard.elements.whiskers import MEAN, Axis, axes
 from leaderboard.matrix.rows import Drawn, best_first, cost_of
 from results.boards.matrix import Cell, Column, Correction, Matrix
@@ -356,6 +357,7 @@ def _name(board: Matrix, row: System, layout: _Layout) -> Node:
     pinned, kept = row.key in layout.pins, [key for key in layout.pins if key != row.key]
     named = row.name == board.reference and not row.control
     marks = [badge("reference", "reference", "Differences are taken to this method")] if named else []
+    marks += gate_marks(row.runs.values())
     small, ours = aside(row), tuple(row.origins) == (OURS,)
     if layout.sources and not ours:
         marks += _sources(row)
@@ -398,7 +400,7 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
         mark = el("span", "▲" if won else "▼", cls="mark-better" if won else "mark-worse", role="img", label=words)
     best = cell.band is not None and cell.band.standing is Standing.BEST
     known = shown.comparison(column, cell) if layout.papers else None
-    # A control's whole line stands apart: its cells need not say so one by one.
+    # A control's whole line stands apart: its cells need not repeat it.
     apart = bool(cell.apart) and cell.run.kind != "control"
     number, bracketed = scale.value(cell.value), apart and not formats.missing(cell.value)
     drawn = layout.axes.get(column.key) if not (cell.apart or cell.run.kind == "control") else None

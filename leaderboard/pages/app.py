@@ -12,9 +12,13 @@ from pathlib import Path
 
 import streamlit as st
 
+from leaderboard import read
+from leaderboard.intake import submit_command
 from leaderboard.pages import PAGES
-from leaderboard.server import submit_command
 from leaderboard.widgets import style, tell_missing
+from results.store.queries import UserError
+from results.store.store import Store
+from results.submission.review import has_submissions
 
 _LIBRARIES = ("pandas", "pyarrow", "scipy.stats")
 
@@ -25,7 +29,7 @@ def main() -> None:
     # A file of our own: browsers fetch the icon of a page that names a Material symbol from Google.
     st.set_page_config(page_icon=str(assets / "icon.svg"), layout="wide")
     st.logo(str(assets / "logo.svg"), size="medium")
-    shown = PAGES if submit_command() is not None else PAGES[:-1]
+    shown = PAGES if submit_command() is not None or _submitted() else PAGES[:-1]
     pages = [
         st.Page(f"{file}.py", title=title, icon=f":material/{icon}:", url_path=address or None, default=not address)
         for file, title, icon, address in shown
@@ -38,8 +42,17 @@ def main() -> None:
     # A page knows what it lacks when it has asked for everything; its reader should know first.
     with top:
         tell_missing()
-    # Last: whoever opens the first page does not wait for those that nobody has asked for.
+    # Last, so that the first page does not wait for pages that nobody opened.
     preload()
+
+
+def _submitted() -> bool:
+    """Return whether the store has submissions, whose status visitors can read."""
+    try:
+        return has_submissions(Store(Path(read.source().folder)))
+    except UserError:
+        # The page itself says what is wrong with the store.
+        return False
 
 
 @st.cache_resource(show_spinner=False)

@@ -15,6 +15,7 @@ from leaderboard.elements.pictures import Picture, svg_file
 from leaderboard.pages import matrix
 from leaderboard.read import Source
 from leaderboard.views import board as board_table
+from leaderboard.views import verdict
 from leaderboard.widgets import (
     bar,
     choose,
@@ -33,6 +34,7 @@ from results.boards.board import Board
 from results.boards.health import health_text
 from results.boards.tables import could_have_shown, family_of_marks, insufficient_data_notes
 from results.boards.tables import render as render_boards
+from results.boards.verdict_text import Headline
 from results.store.queries import UserError
 
 QUESTIONS_PAGE = "question.py"
@@ -86,7 +88,10 @@ def _benchmark() -> None:
     first = "desc" if column in board.metrics and higher_is_better(column, chosen.definitions) else "asc"
     order = Order(column, state.pick("order", ("asc", "desc"), first) == "desc")
 
-    bands = read.places_of(chosen.at, chosen.experiment, chosen.group, base, focus, higher_is_better(focus, chosen.definitions))
+    ranked = read.ranked(chosen.at, chosen.experiment, chosen.group, base, focus)
+    bands = ranked.places
+    if ranked.verdict is not None:
+        show(verdict.one_line(Headline(ranked.verdict)), "verdict")
     show(_summary(board), "summary")
     rows = board_table.ordered(board, focus, order, chosen.definitions)
     show(

@@ -15,6 +15,7 @@ from leaderboard.matrix.overall import overall
 from leaderboard.matrix.rows import PAGE, best_first, default_order, drawn, sort_columns
 from leaderboard.matrix.table import Shown, compared_with, draw_matrix, legend, pager, unstated
 from leaderboard.read import Source
+from leaderboard.views import verdict
 from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, offer, refresh_while_running, show, tell
 from results.boards.matrix import Correction, Matrix
 from results.boards.names import is_called
@@ -103,6 +104,9 @@ def _below(query: Request, reference: str | None, correction: Correction, bar: S
             "ragmeter-board",
             {"csv": lambda: exports.csv(export), "md": lambda: exports.markdown(export), "tex": lambda: exports.latex(export)},
         )
+    verdicts = read.verdicts_of(*query.scope, tuple(datasets), filters.key, filters, reference, correction)
+    if (line := verdict.first_line(verdicts)) is not None:
+        show(line, "verdict")
     show(_summary(board, len(result.rows) - len(board.rows)), "summary")
     if filters.active and all(row.control for row in board.rows):
         _nobody()
@@ -153,6 +157,7 @@ def _summary(board: Matrix, left_out: int) -> Node:
         f"{left_out:,} filtered out" if left_out else "",
         f"{apart:,} result{'s' * (apart != 1)} not comparable" if apart else "",
         compared_with(board),
+        *verdict.facts(board),
         *unstated(board),
     ]
     return line_of_facts(parts)

@@ -12,9 +12,10 @@ from leaderboard.elements.nodes import el
 from leaderboard.elements.pictures import plot
 from leaderboard.read import Source, store_of
 from leaderboard.views import method as history_view
-from leaderboard.views import submission
+from leaderboard.views import submission, timeline
 from leaderboard.widgets import as_page, bar, draw, permalink, show, tell
 from results.boards.systems import contaminated_by
+from results.gate.timeline import Line, Point, timelines, worth_showing
 from results.store import checkpoints, provenance
 from results.store.checkpoints import Checkpoint
 from results.store.provenance import Result
@@ -43,18 +44,20 @@ def render(at: Source) -> None:
     with left:
         method = state.select("Method", "method", known, known[0], resets=("family", "figure"))
     runs = source.runs_of(at, method)
+    own = [checkpoint for checkpoint in source.known_checkpoints(at) if checkpoint.method == method]
     if method not in cards and any(run.card for run in runs):
         show(submission.cards(method, runs), "card")
     else:
-        trained = any(checkpoint.method == method for checkpoint in source.known_checkpoints(at))
-        show(history_view.card(method, cards.get(method), checkpoints=trained), "card")
+        show(history_view.card(method, cards.get(method), checkpoints=bool(own)), "card")
     definitions = source.definitions(at)
     metrics = source.metric_ids(at, tuple(run.run for run in runs)) if runs else []
     groups = families(metrics, definitions, ()) if metrics else {MAIN: []}
     with right:
         family = state.select("Metrics", "family", list(groups), MAIN, show=lambda name: f"{name} metrics")
+    used = _made_with(at, own)
+    _show_timeline(at, runs, used)
     _show_results(at, method, runs, tuple(groups[family]))
-    _show_checkpoints(at, method, runs)
+    _show_checkpoints(at, runs, own, used)
     permalink()
 
 
@@ -82,14 +85,49 @@ def _show_results(at: Source, method: str, runs: list[RunRow], metrics: tuple[st
         show(el("details", title, options, cls="evidence", key="options-fold"), "options")
 
 
-def _show_checkpoints(at: Source, method: str, runs: list[RunRow]) -> None:
-    own = [checkpoint for checkpoint in source.known_checkpoints(at) if checkpoint.method == method]
+def _made_with(at: Source, own: list[Checkpoint]) -> dict[str, list[RunRow]]:
+    """Return by hash the runs that were made with each of these checkpoints."""
+    every = {run.run: run for group in source.run_groups(at, None) for run in group}.values() if own else ()
+    return {item.sha256: [run for run in every if checkpoints.made_with(run, item.sha256)] for item in own}
+
+
+@st.cache_data(show_spinner=False, max_entries=16)
+def _timelines(at: Source, _runs: list[RunRow], ids: tuple[str, ...]) -> dict[Line, list[Point]]:
+    found = timelines(store_of(at), _runs)
+    return {line: points for line, points in found.items() if worth_showing(points)}
+
+
+def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]) -> None:
+    """Show the scores of a method's runs in their order in time, with the gate's outcomes and the anchor."""
+    every = {run.run: run for run in [*runs, *(run for each in used.values() for run in each)]}
+    lines = {" · ".join(line): points for line, points in _timelines(at, list(every.values()), tuple(every)).items()}
+    metrics = source.metric_ids(at, tuple(every)) if lines else []
+    if not metrics:
+        return
+    definitions = source.definitions(at)
+    show(el("h2", "Over time", cls="section"), "timeline-title")
+    left, right = st.columns(2)
+    with left:
+        name = state.select("Timeline of", "line", list(lines), next(iter(lines)))
+    points = lines[name]
+    decided = [item.metric for point in points for item in point.decided if item.metric in metrics]
+    with right:
+        first = decided[0] if decided else families(metrics, definitions, ())[MAIN][0]
+        metric = state.select("Measured by", "over", metrics, first, show=formats.metric_label)
+    results = provenance.results_of(store_of(at), [point.run for point in points], [metric])
+    values = {result.run.run: result.values for result in results}
+    shown = timeline.drawn(points, values, metric, definitions, name)
+    if len(shown) > 1:
+        axis = f"{formats.metric_label(metric)}, {scale_of(metric, definitions).unit}"
+        label = "The metric over the method's runs and revisions; its values are in the table"
+        draw(plot(shown, "run, in the order in which they were started", axis, label), "timeline-chart", "ragmeter-timeline")
+    show(timeline.table(points, values, metric, definitions), "timeline")
+
+
+def _show_checkpoints(at: Source, runs: list[RunRow], own: list[Checkpoint], used: dict[str, list[RunRow]]) -> None:
     if own:
         show(el("h2", "Checkpoints", cls="section"), "checkpoints-title")
-        every = {run.run: run for group in source.run_groups(at, None) for run in group}.values()
-        used = {item.sha256: [run for run in every if checkpoints.made_with(run, item.sha256)] for item in own}
         show(history_view.checkpoints(own, used), "checkpoints")
-        _show_history(at, own, used)
         _show_curves(own)
     mine = {run.run for run in runs}
     decided = [decision for decision in source.decisions(at) if mine & {decision.baseline, decision.candidate}]
@@ -97,29 +135,6 @@ def _show_checkpoints(at: Source, method: str, runs: list[RunRow]) -> None:
         show(el("h2", "Decisions of the gate", cls="section"), "gate-title")
         named = {run.run: run for group in source.run_groups(at, None) for run in group}
         show(history_view.decisions(decided, named, source.definitions(at)), "gate")
-
-
-def _show_history(at: Source, own: list[Checkpoint], used: dict[str, list[RunRow]]) -> None:
-    """Show the scores of each checkpoint that was run, oldest first."""
-    runs = list({run.run: run for each in used.values() for run in each}.values())
-    metrics = source.metric_ids(at, tuple(run.run for run in runs)) if runs else []
-    if not metrics:
-        return
-    definitions = source.definitions(at)
-    show(el("h2", "Over its checkpoints", cls="section"), "history-title")
-    metric = state.select("Measured by", "over", metrics, families(metrics, definitions, ())[MAIN][0], show=formats.metric_label)
-    values = {result.run.run: result.values for result in provenance.results_of(store_of(at), runs, [metric])}
-    rows = history_view.stands(own, used, values, metric, source.decisions(at))
-    drawn = history_view.points(rows, metric, definitions)
-    if len({point.x for point in drawn}) > 1:
-        chart = plot(
-            drawn,
-            "checkpoint, in the order in which they were registered",
-            f"{formats.metric_label(metric)}, {scale_of(metric, definitions).unit}",
-            "The metric over the method's checkpoints, a curve for each board; its values are in the table",
-        )
-        draw(chart, "history-chart", "ragmeter-checkpoints")
-    show(history_view.history(rows, metric, definitions), "history")
 
 
 def _show_curves(own: list[Checkpoint]) -> None:

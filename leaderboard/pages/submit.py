@@ -1,4 +1,4 @@
-"""The submit page: send predictions, read what the check found, see the board with them on it, then store them."""
+"""The submit page: get questions, send predictions, read what the check found, store them; every submission with its status."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ from typing import Any
 
 import streamlit as st
 
-from leaderboard import read, server
+from leaderboard import intake, read
 from leaderboard.elements.formats import ALL_RUNS, MAIN, board_key, families
 from leaderboard.elements.nodes import el, message, prose
+from leaderboard.intake import Draft, Verdict
 from leaderboard.read import Source, store_of
-from leaderboard.server import Draft, Verdict
 from leaderboard.views import submission
 from leaderboard.widgets import as_page, explain, show, tell
 from results.boards.board import board
 from results.store.queries import UserError
+from results.submission import review
+from results.submission.from_store import Known, known_boards, template_of
+from results.submission.review import Submitted
 from results.submission.storing import beside
 
 BOARD_PAGE = "board.py"
 _CHECKED, _CHANGED, _STORED = "submission-checked", "submission-changed", "submission-stored"
+_OWNER, _REFUSED, _TURN = "submission-owner", "submission-refused", "submission-turn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +47,33 @@ class _Refused:
 @as_page("submit", "Submit")
 def render(at: Source) -> None:
     """Draw the page."""
-    if server.submit_command() is None:
+    if intake.submit_command() is None:
         tell(
             "This server is read-only",
-            "Whoever keeps it can let submissions in, or take the files by hand.",
+            "The owner of this board can let submissions in, or take the files by hand.",
             ("ragmeter leaderboard --allow-submissions", "ragmeter submit PREDICTIONS.jsonl --card card.yaml"),
         )
-        return
-    stored = st.session_state.get(_STORED)
-    if stored is not None:
+    elif (stored := st.session_state.get(_STORED)) is not None:
         _thanks(at, *stored)
-        return
-    show(submission.how(), "how")
+    else:
+        _send(at)
+    sent = _submissions(at)
+    if sent:
+        show(el("h2", "Submissions", cls="section"), "sent-title")
+        show(submission.sent(sent), "sent")
+    if intake.has_owner():
+        _owner(at, sent)
+
+
+@st.cache_data(show_spinner=False, max_entries=4)
+def _submissions(at: Source) -> list[Submitted]:
+    return review.submissions(store_of(at))
+
+
+def _send(at: Source) -> None:
+    """Draw what a sender needs: the questions, the boxes for files, and what the check found."""
+    show(submission.how(held=intake.waits_for_approval()), "how")
+    _template(at)
     uploads = _uploads()
     checked = st.session_state.get(_CHECKED)
     if checked is not None and checked.uploads != _ids(uploads):
@@ -70,6 +89,77 @@ def render(at: Source) -> None:
         _result(at, checked)
     elif _CHANGED in st.session_state and uploads[0] is not None:
         show(el("p", "The files are others than those that were checked: check them again.", cls="note"), "changed")
+
+
+@st.cache_data(show_spinner=False, max_entries=4)
+def _boards(at: Source) -> list[tuple[Known, str, int]]:
+    return known_boards(store_of(at))
+
+
+def _template(at: Source) -> None:
+    """Offer the questions of a board, with a card to fill in."""
+    boards = _boards(at)
+    if not boards:
+        return
+    left, right = st.columns([3, 1], vertical_alignment="bottom")
+    with left:
+        number = st.selectbox(
+            "Benchmark · setting · seed",
+            range(len(boards)),
+            format_func=lambda number: f"{boards[number][0].name} · {boards[number][1]} · {boards[number][2]}",
+            key="template-board",
+        )
+    board, setting, seed = boards[number if number < len(boards) else 0]
+    with right:
+        st.download_button(
+            "Questions and card",
+            lambda: template_of(store_of(at), board, setting, seed),
+            "ragmeter-template.zip",
+            "application/zip",
+            key="template",
+            icon=":material/download:",
+            on_click="ignore",
+            width="stretch",
+        )
+
+
+def _owner(at: Source, sent: list[Submitted]) -> None:
+    """Let the owner decide about a submission, once the token was entered."""
+    with st.expander("For the owner of this board", icon=":material/key:", expanded=bool(st.session_state.get(_OWNER))):
+        if not st.session_state.get(_OWNER):
+            token = st.text_input("Owner's token", type="password", key="owner-token", max_chars=500)
+            if not token:
+                return
+            if not intake.is_owner(token):
+                st.error("This is not the owner's token.", icon=":material/block:")
+                return
+            st.session_state[_OWNER] = True
+            st.rerun()
+        if not sent:
+            st.caption("Nothing was submitted yet.")
+            return
+        runs = {item.run.run: item for item in sent}
+        run = st.selectbox(
+            "Submission", list(runs), format_func=lambda run: f"{runs[run].run.method} · {runs[run].run.dataset} · {runs[run].status}"
+        )
+        # After a decision the box is a new one, which is empty.
+        reason = st.text_input("Reason, which visitors read", key=f"owner-reason-{st.session_state.get(_TURN, 0)}", max_chars=500)
+        buttons = st.columns(len(review.ACTIONS))
+        for column, action in zip(buttons, review.ACTIONS, strict=True):
+            with column:
+                if st.button(action.capitalize(), key=f"owner-{action}", width="stretch"):
+                    _decide(at, run, action, reason)
+        if (error := st.session_state.pop(_REFUSED, None)) is not None:
+            explain(error, "Nothing was changed")
+
+
+def _decide(at: Source, run: str, action: str, reason: str) -> None:
+    try:
+        intake.decide(run, action, reason, Path(at.folder))
+        st.session_state[_TURN] = st.session_state.get(_TURN, 0) + 1
+    except UserError as error:
+        st.session_state[_REFUSED] = error.with_traceback(None)
+    st.rerun()
 
 
 def _uploads() -> tuple[Any, Any]:
@@ -93,7 +183,7 @@ def _check(at: Source, predictions: Any, card: Any) -> None:
     try:
         draft = Draft(predictions.getvalue(), None if card is None else card.getvalue())
         with st.spinner("Checking and scoring …"):
-            verdict = server.hand_over(draft, Path(at.folder), keep=False)
+            verdict = intake.hand_over(draft, Path(at.folder), keep=False)
     except UserError as error:
         if draft is not None:
             draft.discard()
@@ -120,12 +210,11 @@ def _result(at: Source, checked: _Checked) -> None:
     if not checked.verdict.ok:
         return
     metric = _preview(at, checked.verdict)
-    note = (
-        "What is stored is shown to everybody, with its card, marked as submitted. It cannot be changed here: "
-        "something changed asks for a new version in the card."
-    )
+    held = intake.waits_for_approval()
+    shown = "shown to everybody once the owner has accepted it" if held else "shown to everybody, marked as submitted"
+    note = f"What is stored is {shown}, with its card. It cannot be changed: for other predictions, use a new version in the card."
     show(el("p", note, cls="note"), "store-note")
-    if st.button("Store it on the board", key="store"):
+    if st.button("Send it for approval" if held else "Store it on the board", key="store"):
         _store(at, checked, metric)
 
 
@@ -159,7 +248,7 @@ def _preview(at: Source, verdict: Verdict) -> str | None:
 def _store(at: Source, checked: _Checked, metric: str | None) -> None:
     try:
         with st.spinner("Checking once more, and storing …"):
-            kept = server.hand_over(checked.draft, Path(at.folder), keep=True)
+            kept = intake.hand_over(checked.draft, Path(at.folder), keep=True)
     except UserError as error:
         explain(error, "It was not stored")
         return
@@ -173,21 +262,21 @@ def _store(at: Source, checked: _Checked, metric: str | None) -> None:
 
 
 def _thanks(at: Source, stored: str, metric: str | None) -> None:
-    run = next((item for group in read.run_groups(at, None) for item in group if item.run == stored), None)
-    if run is None:
+    item = next((item for item in _submissions(at) if item.run.run == stored), None)
+    if item is None:
         del st.session_state[_STORED]
         st.rerun()
         return
-    show(
-        message(
-            f"{run.method} is on the board",
-            f"Run {run.short}: {run.done:,} questions of {run.dataset}, marked as {run.origin} until somebody here has run it too.",
-            (f"ragmeter submit verify {run.short}",),
-        ),
-        "stored",
-    )
-    position = {"experiment": ALL_RUNS, "board": board_key(run)} | ({} if metric is None else {"metric": metric})
-    st.page_link(BOARD_PAGE, label="Open the board", icon=":material/leaderboard:", query_params=position)
+    run = item.run
+    what = f"Run {run.short}: {run.done:,} questions of {run.dataset}"
+    if item.status == "accepted":
+        text = f"{what}, marked as {run.origin} until somebody here has run it too."
+        show(message(f"{run.method} is on the board", text, (f"ragmeter submit verify {run.short}",)), "stored")
+        position = {"experiment": ALL_RUNS, "board": board_key(run)} | ({} if metric is None else {"metric": metric})
+        st.page_link(BOARD_PAGE, label="Open the board", icon=":material/leaderboard:", query_params=position)
+    else:
+        reason = f" ({item.reason})" if item.reason else ""
+        show(message(f"{run.method} is {item.status}{reason}", f"{what}. The table below shows its status.", ()), "stored")
     if st.button("Send another one", key="another"):
         del st.session_state[_STORED]
         st.rerun()

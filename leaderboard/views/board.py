@@ -11,6 +11,7 @@ from typing import Any
 from leaderboard.elements import formats
 from leaderboard.elements.formats import higher_is_better, scale_of
 from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, metric_head, sorter, spent_cell, standing_sign
+from leaderboard.elements.outcomes import gate_marks
 from leaderboard.elements.pictures import APART, CONTROL, KINDS, METHOD, PARTIAL, Picture, forest, point_of, shorten_name
 from results.boards.board import Board, Cell, Row
 from results.boards.published import Comparison, on_board
@@ -250,6 +251,7 @@ def _name(row: Row, board: Board, *, opens: bool) -> Node:
         marks.append(badge("reference", "reference", "Differences are taken to this method"))
     if run.origin in ORIGINS:
         marks.append(badge(run.origin, run.origin, ORIGINS[run.origin]))
+    marks += gate_marks([run])
     if theirs := not_rescored(run, board.metrics):
         marks.append(badge(NOT_RESCORED, "failed", theirs))
     if row.contaminated:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import scale_of
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, link, metric_head, plain_table, prose, show_value
-from leaderboard.elements.pictures import Picture, Point, plot, point_of
+from leaderboard.elements.outcomes import outcome_badge
+from leaderboard.elements.pictures import Picture, Point, plot
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.gate.history import Decided
-from results.statistics.core import Estimate
 from results.store.checkpoints import Checkpoint
 from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.provenance import Result, thinned
@@ -22,104 +21,6 @@ from results.store.queries import RunRow
 from results.store.store import shortened
 
 Definitions = Mapping[str, Mapping[str, Any]]
-OUTCOMES = {"pass": "verified", "regressed": "failed"}
-"""How a decision looks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stand:
-    """A run that was made with a checkpoint.
-
-    Attributes:
-        number: Of the checkpoint, from 1, as they were registered.
-        checkpoint: The checkpoint.
-        run: The run.
-        value: Of the metric.
-        decided: What the gate decided of it on this metric, newest first.
-    """
-
-    number: int
-    checkpoint: Checkpoint
-    run: RunRow
-    value: Estimate
-    decided: tuple[Decided, ...]
-
-    @property
-    def board(self) -> str:
-        """Return method, dataset and setting as one text."""
-        return f"{self.run.method} · {self.run.dataset} · {self.run.setting}"
-
-
-def stands(
-    own: Sequence[Checkpoint],
-    used: Mapping[str, Sequence[RunRow]],
-    values: Mapping[str, Mapping[str, Estimate]],
-    metric: str,
-    decisions: Sequence[Decided],
-) -> list[Stand]:
-    """Runs by the age of their checkpoint.
-
-    Args:
-        own: Checkpoints, newest first, as the store has them.
-        used: By hash, the runs made with each.
-        values: By run and metric.
-        metric: Which is shown.
-        decisions: Of the gate, newest first.
-    """
-    return [
-        Stand(
-            number,
-            item,
-            run,
-            values[run.run][metric],
-            tuple(each for each in decisions if each.candidate == run.run and each.metric == metric),
-        )
-        for number, item in enumerate(reversed(own), 1)
-        for run in used.get(item.sha256, ())
-        if metric in values.get(run.run, {})
-    ]
-
-
-def history(rows: Sequence[Stand], metric: str, definitions: Definitions) -> Node:
-    """The table."""
-    scale = scale_of(metric, definitions)
-    lines = []
-    for row in rows:
-        item = row.checkpoint
-        made = f"{item.added_at:%Y-%m-%d %H:%M}" if item.added_at else formats.NOTHING
-        outcomes = [
-            badge(each.outcome, OUTCOMES.get(each.outcome, ""), f"Decided {each.decided_at:%Y-%m-%d %H:%M} UTC") for each in row.decided
-        ]
-        lines.append(
-            Line(
-                el("span", f"{row.number}  {item.sha256[:8]}", cls="method"),
-                [
-                    Cell(item.stage, made),
-                    Cell(row.run.method, f"{row.run.dataset} · {row.run.setting}"),
-                    Cell(scale.value(row.value.value), scale.interval(row.value.low, row.value.high)),
-                    el("span", *outcomes) if outcomes else formats.NOTHING,
-                ],
-            )
-        )
-    heads = [
-        Head("Checkpoint", "oldest first"),
-        Head("Stage", "registered, UTC", wide=True),
-        Head("Run", wide=True),
-        Head(formats.metric_name(metric)[0], f"{scale.unit} [95 %]", number=True),
-        Head("Gate", tip="What the gate said of this run as candidate, on this metric"),
-    ]
-    return plain_table("The method over its checkpoints", heads, lines, "history")
-
-
-def points(rows: Sequence[Stand], metric: str, definitions: Definitions) -> list[Point]:
-    """Return the chart's points: a curve for each board, over the checkpoints' numbers."""
-    scale = scale_of(metric, definitions)
-    matches = []
-    for row in rows:
-        point = point_of(row.board, float(row.number), row.value, scale, row.checkpoint.sha256[:8])
-        matches.append(replace(point, shown=f"{point.shown}; gate: {row.decided[0].outcome}") if row.decided else point)
-    return sorted(matches, key=lambda point: (point.series, point.x))
-
 
 _NUMBER = r"(?P<number>(?:[0-9]{4}\.[0-9]{4,5}|[a-z-]{2,20}(?:\.[A-Z]{2})?/[0-9]{7})(?:v[0-9]{1,3})?)(?![\w-]|\.[0-9])"
 _ARXIV_NUMBER = re.compile(_NUMBER)
@@ -342,7 +243,7 @@ def decisions(matches: Sequence[Decided], runs: Mapping[str, RunRow], definition
             Line(
                 f"{item.decided_at:%Y-%m-%d %H:%M}",
                 [
-                    badge(item.outcome, OUTCOMES.get(item.outcome, "")),
+                    outcome_badge(item.outcome),
                     _name_run(item.candidate, runs),
                     _name_run(item.baseline, runs),
                     formats.metric_label(item.metric),

@@ -26,13 +26,14 @@ from leaderboard.elements.nodes import (
     prose,
     show_value,
 )
-from leaderboard.server import UPLOAD_MIB
+from leaderboard.intake import UPLOAD_MIB
 from leaderboard.views.board import FINISHED
 from leaderboard.views.method import paper
 from results.boards.board import Board, Row
 from results.offered import LIMITS
 from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import RunRow
+from results.submission.review import Submitted
 from results.submission.storing import to_json
 
 _METHOD = frozenset({"name", "version", "description", "authors", "url", "paper", "license", "parameters", "open_weights"})
@@ -163,21 +164,55 @@ Worth = Mapping[str, Mapping[str, Any]]
 _FINDING_TONES = {"error": "failed", "warning": "reference", "note": ""}
 
 
-def how() -> Node:
-    """Return the instructions: which files to send, and how they are processed."""
+def how(*, held: bool = False) -> Node:
+    """Return the instructions: which files to send, and how they are processed; `held`: whether submissions wait for approval."""
+    waits = "The owner of this board then accepts or rejects it; you find status and reason below."
     steps = (
         "Predictions are a file of JSON lines, one question each, with a card in YAML; or a bundle, one zip of both.",
         f"At most {UPLOAD_MIB} MiB for predictions or bundle, {LIMITS.card_bytes // 1024} KiB for the card. Scores are "
         "computed here, never taken over.",
         "First everything is checked and shown beside the runs that are here. Nothing is stored before you say so.",
+        *([waits] if held else []),
     )
-    commands = ("ragmeter submit template BENCHMARK --setting SETTING -o FOLDER", "ragmeter submit bundle RUN -o FILE.zip")
+    commands = ("ragmeter submit check predictions.jsonl --card card.yaml", "ragmeter submit bundle RUN -o FILE.zip")
     return el(
         "section",
         *(el("p", step, cls="note") for step in steps),
         el("ul", *(el("li", el("span", command, cls="command")) for command in commands)),
         cls="message",
     )
+
+
+_MOST = 100
+"""Submissions that the page lists."""
+_STATUS = {"accepted": "verified", "held": "running", "rejected": "failed", "withdrawn": ""}
+"""How a status looks."""
+
+
+def sent(items: Sequence[Submitted]) -> Node:
+    """Return the submissions with status and reason, newest first."""
+    heads = [
+        Head("Method"),
+        Head("Benchmark", "setting · seed", wide=True),
+        Head("Status"),
+        Head("Reason", wide=True),
+        Head("Since", "UTC"),
+    ]
+    lines = [
+        Line(
+            el("span", item.run.method, cls="method", title=item.run.method),
+            [
+                Cell(item.run.dataset, f"{item.run.setting} · {item.run.seed}"),
+                badge(item.status, _STATUS.get(item.status, "")),
+                item.reason or formats.NOTHING,
+                f"{item.decided_at:%Y-%m-%d %H:%M}",
+            ],
+        )
+        for item in items[:_MOST]
+    ]
+    table = plain_table("Submissions to this board", heads, lines, "sent-scroll")
+    left = len(items) - len(lines)
+    return el("div", table, el("p", f"and {left:,} older ones", cls="note") if left > 0 else None, cls="stack")
 
 
 def verdict(report: Mapping[str, Any]) -> Node:

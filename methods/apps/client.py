@@ -77,7 +77,7 @@ class Client:
             The reply's document (a text if it is not JSON), and the events of a stream.
 
         Raises:
-            Fault: No reply came, or it is no success.
+            Fault: No reply came, or it is not a success.
         """
         if self._client is None or self._pid != os.getpid():  # a forked child must not use its parent's connections
             limits = self._httpx.Limits(max_connections=self._connections, max_keepalive_connections=self._connections)

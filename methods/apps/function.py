@@ -70,8 +70,10 @@ def resolve(call: str) -> Callable[..., Any]:
 class CallingConfig(MethodConfig):
     """Options of every function."""
 
-    concurrency: int = Field(4, ge=1, description="most calls at once; a function that is not async runs in so many threads", exclude=True)
-    timeout_s: float = Field(300.0, gt=0, description="longest wait; a question that takes longer has failed", exclude=True)
+    concurrency: int = Field(
+        4, ge=1, description="maximum concurrent calls; a function that is not async runs in this many threads", exclude=True
+    )
+    timeout_s: float = Field(300.0, gt=0, description="time limit; a question that takes longer fails", exclude=True)
 
 
 class FunctionConfig(CallingConfig):

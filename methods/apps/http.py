@@ -77,19 +77,19 @@ class HttpConfig(MethodConfig, ReplyPlaces):
     headers: dict[str, str] = Field(default={}, description="request headers; secrets from the environment: ${NAME}", exclude=True)
     body: Any = Field(
         None,
-        description="what is sent as JSON, a text, or with a form's content type its fields; {{question}}, {{id}}, {{turns}}, {{messages}} "
-        "and ${NAME} are filled in; default: {question: '{{question}}'}",
+        description="body: JSON, text, or form fields if the content type is a form; {{question}}, {{id}}, {{turns}}, "
+        "{{messages}} and ${NAME} are filled in; default: {question: '{{question}}'}",
     )
     stream: Stream | None = Field(None, description="sse: Server-Sent Events; lines: JSON Lines; null: one document")
-    pieces: bool = Field(True, description="of a stream: whether each event has a piece of the answer, or the answer up to then")
+    pieces: bool = Field(True, description="content of a stream's events: a piece of the answer, or the answer so far")
     concurrency: int = Field(4, ge=1, description="most requests in flight", exclude=True)
-    timeout_s: float = Field(120.0, gt=0, description="longest wait for a whole reply", exclude=True)
-    attempts: int = Field(4, ge=1, description="tries per question, where trying again can help", exclude=True)
+    timeout_s: float = Field(120.0, gt=0, description="time limit for a complete reply", exclude=True)
+    attempts: int = Field(4, ge=1, description="attempts per question, for errors that a retry may fix", exclude=True)
     backoff_s: float = Field(1.0, ge=0, description="longest pause before the second try; doubles with each", exclude=True)
     longest_wait_s: float = Field(120.0, ge=0, description="longest pause that the app may ask for (Retry-After)", exclude=True)
     largest_mib: float = Field(8.0, gt=0, description="longest reply; a longer one is a failed question", exclude=True)
     usd_per_call: float = Field(0.0, ge=0, description="price of a request, if the reply does not state its cost")
-    run_usd: float | None = Field(None, ge=0, description="most dollars in one execution of a task", exclude=True)
+    run_usd: float | None = Field(None, ge=0, description="maximum dollars in one execution of a task", exclude=True)
 
     @field_validator("url")
     @classmethod
@@ -134,14 +134,14 @@ class HttpConfig(MethodConfig, ReplyPlaces):
 
     @property
     def template(self) -> Any:
-        """What is sent."""
+        """Return the template of the request."""
         if self.body is not None or self.method == "GET" or placeholders(self.url) & {"question", "messages"}:
             return self.body
         return {"question": "{{question}}"}
 
     @property
     def served(self) -> str:
-        """What answers, as provenance names it."""
+        """Return the name of the served model for provenance."""
         return f"app at {self.url.partition('?')[0]}"
 
     @property

@@ -1,4 +1,4 @@
-"""What an application replied, as a prediction.
+"""Convert an application's reply into a prediction.
 
 Every place that is configured must be in every reply, unless its path ends with `?`: a reply that lacks one is a failed question
 whose reason names the place. The application's mistakes are never scored as wrong answers.
@@ -45,7 +45,7 @@ class _Places(BaseModel):
 
 
 class ContextPlaces(_Places):
-    """Where the fields of contexts are, all in the items of one list."""
+    """Paths of the fields of contexts, all within the items of one list."""
 
     text: Place = Field(description="docs[].text")
     id: Place | None = Field(None, description="docs[].id")
@@ -54,14 +54,14 @@ class ContextPlaces(_Places):
 
 
 class StatementPlaces(_Places):
-    """Where the fields of statements are, all in the items of one list."""
+    """Paths of the fields of statements, all within the items of one list."""
 
     text: Place = Field(description="sentences[].text")
     cites: Place | None = Field(None, description="sentences[].citations")
 
 
 class SearchPlaces(_Places):
-    """Where the fields of searches are, all in the items of one list."""
+    """Paths of the fields of searches, all within the items of one list."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
 
@@ -71,7 +71,7 @@ class SearchPlaces(_Places):
 
 
 class UsagePlaces(_Places):
-    """Where a reply counts what it took."""
+    """Paths of the usage counts in a reply."""
 
     prompt_tokens: Place | None = Field(None, description="usage.prompt_tokens")
     completion_tokens: Place | None = Field(None, description="usage.completion_tokens")
@@ -79,7 +79,7 @@ class UsagePlaces(_Places):
 
 
 class ReplyPlaces(_Places):
-    """Where everything is in a reply."""
+    """Paths of all fields in a reply."""
 
     answer: Place = Field("answer", description="path to the answer; $: the whole reply")
     contexts: Place | ContextPlaces | None = Field(
@@ -147,7 +147,7 @@ def _find(document: Any, place: str) -> list[Any]:
 
 
 def _stated(document: Any) -> str:
-    """What a reply says of an error, if it does."""
+    """Return the error message in a reply, or ""."""
     error = document.get("error", document.get("detail")) if isinstance(document, Mapping) else None
     if not error:
         return ""

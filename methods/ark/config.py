@@ -296,7 +296,7 @@ class ArkTrainingConfig(TrainingConfig):
             check_file(name, option)
         if self.makes_graphs and self.kg.extractor == "worlds" and others:
             raise UserError(
-                f"the extractor worlds reads worlds alone, not {others[0]}",
+                f"the extractor worlds reads only worlds, not {others[0]}",
                 code="extractor-worlds-only",
                 where="kg.extractor",
                 try_this="kg: {extractor: llm, llm: {model: …}}",

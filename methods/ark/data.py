@@ -294,7 +294,7 @@ def require_disjoint(training: Benchmark, unseen: Benchmark) -> None:
 
 def _overlap(training: Benchmark, unseen: Benchmark, what: str) -> UserError:
     return UserError(
-        f"{training.reference} and {unseen.reference} share {what}: what is evaluated must not be trained on",
+        f"{training.reference} and {unseen.reference} share {what}: evaluation data must not be trained on",
         code="trained-on-evaluated",
         where="data",
         try_this="other splits or subsets",

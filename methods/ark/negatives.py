@@ -218,7 +218,7 @@ def mine(
     Args:
         document: The document.
         queries: What is asked for each question; a question without queries has no negatives.
-        kept_out: Chunks of each question that are no negatives of it: its positives among them.
+        kept_out: Chunks of each question that are not negatives of it: its positives among them.
         encoder: Retrieves.
         config: Depth and filter.
         stage, model: As in `Mined`.

@@ -296,7 +296,7 @@ class Preparation:
         assert model is not None
         paths = {item.id: self.work / "mined" / stage / f"{file_id(item.id)}.json" for item in document.questions}
         there = {item: Mined.from_json(read_json(path)) for item, path in paths.items() if path.exists()}
-        # What another encoder mined is mined again: a stage before may have been trained anew.
+        # What another encoder mined is mined again: an earlier stage may have been retrained.
         if len(there) < len(paths) or any(item.model != model for item in there.values()):
             made = mine(document, self._request(document, stage), self.kept_out, encoder, self.config.mine, stage, model)
             there = {item.question_id: item for item in made}

@@ -33,7 +33,7 @@ from benchmarks.schema import Query
 from methods.api import Ranking, Services
 from methods.baselines import tantivy_engine
 from methods.baselines.postings import Postings, build, open_postings
-from methods.baselines.words import BM25S, WORDS, one_form
+from methods.baselines.words import BM25S, STOPWORDS, WORDS, numbered, one_form
 from methods.pipeline import index_folder
 from methods.registry import Component, MethodConfig, register
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, Rows, Scope, best_rows, built_once, comparable, indexed_so_far
@@ -93,13 +93,12 @@ def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
     """Lower-case words, without stopwords, stemmed.
 
     Returns:
-        bm25s' `Tokenized` (ids and vocabulary) where `ids`, else one list of strings per text.
+        Ids and vocabulary where `ids`, else one list of strings per text.
     """
     try:
-        bm25s = library()
         import Stemmer
     except ImportError as error:
-        raise MissingPackage(error.name or "bm25s", "retrieval", "BM25") from error
+        raise MissingPackage(error.name or "PyStemmer", "retrieval", "BM25") from error
     if config.stemmer is not None and config.stemmer not in Stemmer.algorithms():
         raise UserError(
             f"PyStemmer has no stemmer {config.stemmer!r}",
@@ -107,14 +106,16 @@ def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
             where="bm25: stemmer",
             try_this="one of " + ", ".join(Stemmer.algorithms()),
         )
-    return bm25s.tokenize(
-        list(texts) if config.tokens == "bm25s" else [one_form(text) for text in texts],
-        token_pattern=config.pattern,
-        stopwords=config.stopwords,
-        stemmer=Stemmer.Stemmer(config.stemmer) if config.stemmer else None,
-        return_ids=ids,
-        show_progress=False,
+    tokens = numbered(
+        texts if config.tokens == "bm25s" else map(one_form, texts),
+        config.pattern,
+        STOPWORDS if config.stopwords else frozenset(),
+        Stemmer.Stemmer(config.stemmer).stemWords if config.stemmer else None,
     )
+    if ids:
+        return tokens
+    words = list(tokens.vocab)
+    return [[words[number] for number in text] for text in tokens.ids]
 
 
 Numbers = NDArray[np.int64]
@@ -256,7 +257,10 @@ class WholeBM25:
         if not any(tokens.ids):
             # bm25s has no index without terms; nothing can ever be found in such a corpus.
             return None
-        model = self._model()
+        try:
+            model = library().BM25(method="lucene", k1=self.config.k1, b=self.config.b, backend="numpy")
+        except ImportError as error:
+            raise MissingPackage("bm25s", "retrieval", "BM25") from error
         model.index(tokens, create_empty_token=False, show_progress=False)
         made = model.scores
         return Postings(model.vocab_dict.get, made["indptr"], made["indices"], made["data"])
@@ -265,13 +269,7 @@ class WholeBM25:
         def split(texts: list[str]) -> Any:
             return tokenize(texts, self.config, ids=True)
 
-        build(self.texts(corpus), split, self._model(), folder, lambda done: indexed_so_far(done, len(corpus)))
-
-    def _model(self) -> Any:
-        try:
-            return library().BM25(method="lucene", k1=self.config.k1, b=self.config.b, backend="numpy")
-        except ImportError as error:
-            raise MissingPackage("bm25s", "retrieval", "BM25") from error
+        build(self.texts(corpus), split, self.config.k1, self.config.b, folder, lambda done: indexed_so_far(done, len(corpus)))
 
 
 @register(

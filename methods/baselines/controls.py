@@ -42,7 +42,7 @@ def gold_of(query: Query) -> Question:
     """The question behind a control's query.
 
     Raises:
-        TypeError: The query carries no gold: whoever runs a control must hand it `GoldQuery`s.
+        TypeError: The query carries no gold; controls must be called with `GoldQuery`s.
     """
     if not isinstance(query, GoldQuery):
         raise TypeError("a control must be handed GoldQuery objects (Question.gold_query())")
@@ -131,7 +131,7 @@ class ShuffledAnswer(_Answering):
 
 
 def deal(questions: Sequence[Question], seed: int) -> dict[str, str]:
-    """For each question another one's gold that is wrong for it.
+    """Return, per question, another question's gold answer that is wrong for it.
 
     The questions are put on a circle in an order drawn from the seed (whatever order they came in). Each gets the
     answer of the next one on the circle whose answer is not accepted for it after normalization, and "" where no
@@ -164,11 +164,11 @@ class OracleEvidence:
         pass
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Nothing to build."""
+        """Return an empty index; the control needs none."""
         return _OracleIndex(corpus)
 
     def prepare(self, questions: Sequence[Question]) -> None:
-        """Nothing to prepare: each query carries its own gold."""
+        """Do nothing; each query carries its own gold."""
 
 
 class _OracleIndex:
@@ -230,7 +230,7 @@ class HasAnswerOrder:
         self._services = services
 
     def prepare(self, questions: Sequence[Question]) -> None:
-        """Nothing to prepare: each query carries its own gold."""
+        """Do nothing; each query carries its own gold."""
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> _HasAnswerIndex:
         """The index of the retriever underneath."""
@@ -269,7 +269,7 @@ class NoRetrieval:
         pass
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Nothing to build."""
+        """Return an empty index; the control needs none."""
         return EmptyIndex()
 
 
@@ -294,7 +294,7 @@ class Random:
         self.seed = services.seed
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Nothing to build."""
+        """Return an empty index; the control needs none."""
         return RandomIndex(corpus, self.seed)
 
 

@@ -63,7 +63,7 @@ class FullContext:
         self.config = config
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Nothing to build."""
+        """Return an empty index; the method reads the whole context."""
         return FullContextIndex(corpus, self.config)
 
 
@@ -79,7 +79,7 @@ class FullContextIndex:
         """The candidates, or the document's passages, in their order.
 
         Raises:
-            UserError: A query has neither: a whole corpus is no context.
+            UserError: A query has neither: a whole corpus is not a context.
         """
         return [self._all(query, k) for query in queries]
 
@@ -95,7 +95,7 @@ class FullContextIndex:
         rows = self._scope.rows_for(query)
         if rows is None:
             raise UserError(
-                "full_context needs candidates or a document: a whole corpus is no context",
+                "full_context needs candidates or a document: a whole corpus is not a context",
                 code="full-context-without-candidates",
                 where=f"query {query.id}",
                 try_this="use the setting distractor, gold_only, oracle or document, or a retriever such as bm25",

@@ -35,7 +35,7 @@ from methods.work import Lengths, Needs, Work, all_needs, ask, encode, longest_r
 PROMPT = Shipped("methods.baselines", "hyde", published="hyde")
 """The request for a passage; published is the original's for web search."""
 END = "\n\n\n"
-"""Where a passage ends, whatever else a model goes on to say."""
+"""End of a passage; text after it is dropped."""
 NOTE = "hyde"
 """Key in `notes`: how many passages were searched with, and why others were not."""
 

@@ -24,10 +24,12 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from methods.baselines.words import Tokenized
 
 WORDS = 4_000_000
 """Words after which a run ends: about 40,000 passages of a Wikipedia dump."""
@@ -39,18 +41,12 @@ LINES = 65_536
 """Lines of the vocabulary joined before they are written."""
 DATA, ROWS, STARTS = "data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy"
 VOCABULARY, PARAMETERS, ENDS = "vocab.index.json", "params.index.json", "vocab.ends.npy"
-_STATED = ("k1", "b", "delta", "method", "idf_method", "dtype", "int_dtype", "backend")
+_STATED = {"delta": 0.5, "method": "lucene", "idf_method": "lucene", "dtype": "float32", "int_dtype": "int32", "backend": "numpy"}
+"""Parameters of `bm25s` that are the same in every folder."""
 
 Numbers = NDArray[np.int64]
 _Scored = tuple[Numbers, NDArray[np.int32], NDArray[np.float32]]
 """Columns, rows and scores of postings."""
-
-
-class Tokenized(Protocol):
-    """Name the result of `bm25s.tokenize`: the numbers of each text's words, and the number of each word."""
-
-    ids: Sequence[Sequence[int]]
-    vocab: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -123,20 +119,20 @@ def open_postings(folder: Path) -> Postings | None:
 
 
 def build(
-    texts: Iterable[str], tokenize: Callable[[list[str]], Tokenized], model: Any, folder: Path, advance: Callable[[int], None]
+    texts: Iterable[str], tokenize: Callable[[list[str]], Tokenized], k1: float, b: float, folder: Path, advance: Callable[[int], None]
 ) -> None:
     """Write the postings of a corpus, or finish a build that was cut off.
 
     Args:
         texts: The passages, in row order.
         tokenize: Cuts texts into words.
-        model: An empty `bm25s.BM25` with the formula's parameters.
+        k1, b: Of the formula.
         folder: Where to write.
         advance: Called with the number of passages counted so far.
     """
     runs = _counted(iter(texts), tokenize, folder, advance)
     if sum(run.size for run in runs):
-        _merge(runs, model, folder)
+        _merge(runs, k1, b, folder)
     for run in runs:
         shutil.rmtree(run.folder)
 
@@ -228,7 +224,7 @@ def _count(batches: Iterator[list[str]], tokenize: Callable[[list[str]], Tokeniz
         file.writelines(f"{term}\n" for term in ordered)
 
 
-def _merge(runs: Sequence[_Run], model: Any, folder: Path) -> None:
+def _merge(runs: Sequence[_Run], k1: float, b: float, folder: Path) -> None:
     """Write the folder of `bm25s` from runs."""
     holders = _merge_terms(runs, folder)
     starts = np.concatenate([[0], np.cumsum(holders)])
@@ -242,7 +238,7 @@ def _merge(runs: Sequence[_Run], model: Any, folder: Path) -> None:
     def scored(number: int, start: int, end: int) -> _Scored:
         run = runs[number]
         columns, rows, frequencies = run.piece(start, end)
-        damping = model.k1 * ((1 - model.b) + model.b * run.lengths[rows].astype(np.float64) / mean)
+        damping = k1 * ((1 - b) + b * run.lengths[rows].astype(np.float64) / mean)
         scores = idf[columns] * (frequencies / (damping + frequencies))
         return columns, rows + np.int32(run.first), scores.astype(np.float32)
 
@@ -261,9 +257,7 @@ def _merge(runs: Sequence[_Run], model: Any, folder: Path) -> None:
                 rows_out.write(rows.data)
                 scores_out.write(scores.data)
             start = end
-    from bm25s import __version__
-
-    stated = {name: getattr(model, name) for name in _STATED} | {"num_docs": passages, "version": __version__}
+    stated = {"k1": k1, "b": b, **_STATED, "num_docs": passages}
     (folder / PARAMETERS).write_text(json.dumps(stated, indent=4))
 
 

@@ -31,8 +31,9 @@ from methods.registry import AskingMethodConfig, ModelMethodConfig, register
 from methods.work import WORDS_PER_TOKEN, Lengths, Needs, Work, all_needs, ask, needs_of
 
 PROMPTS: Mapping[str, Shipped] = {kind: Shipped("methods.baselines", f"rq_rag_{kind}") for kind in ("rewrite", "decompose", "disambiguate")}
-"""What is asked of a chat model in place of RQ-RAG's own, by the kind of query that it yields. Each query is searched with,
-and the rankings are fused by reciprocal rank; a reply that yields none is replaced by the question itself."""
+"""Prompts for a chat model in place of RQ-RAG's own, per kind of query. Each query is searched, and the rankings are fused by
+reciprocal rank; if a reply contains no query, the question itself is searched.
+"""
 NOTE = "rq_rag"
 """Key in `notes`: what was searched with."""
 MOST = 5
@@ -48,7 +49,7 @@ class PromptedConfig(AskingMethodConfig):
 
     llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="the model that writes queries")
     retriever: RetrieverPart = Field(
-        RetrieverChoice(id="dense"), description="what to search with; a bare name stands for {id: …}; ARK's parity: Qwen3"
+        RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}; ARK's parity: Qwen3"
     )
     per_query: int = Field(3, ge=1, description="passages retrieved for each query; RQ-RAG: 3")
     k: float = Field(60, gt=0, description="damps the weight of first ranks in the fusion")
@@ -338,7 +339,7 @@ class RqRagConfig(TreeConfig, ModelMethodConfig):
     """Options of RQ-RAG: those of its tree, and what it searches with."""
 
     retriever: RetrieverPart = Field(
-        RetrieverChoice(id="dense"), description="what to search with; a bare name stands for {id: …}; ARK's parity: Qwen3"
+        RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}; ARK's parity: Qwen3"
     )
 
     def preflight(self) -> None:
@@ -411,7 +412,7 @@ class RqRagIndex:
         """The passages along the path that counts, in the order in which they were found.
 
         Its queries and its answer stand in the notes under `rq_rag`; where no prompt left room for an answer, there
-        are no passages, and the notes say why.
+        are not passages, and the notes say why.
         """
         leaves, usage = await self._tree.grow(query)
         return self._ranking(query, self._tree.chosen(leaves), k, usage)

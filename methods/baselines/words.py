@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 _HAN_KANA = "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 """Chinese characters and kana."""
@@ -38,7 +40,7 @@ _NAMES = r"(?<!\w)[^\W\d_](?:\+\+|#)(?![^\W\d_])|(?<![\w.])\.[^\W\d_]{2,}(?!\w)"
 WORDS = rf"(?=({_LETTER}(?:{_LETTER}+|(?=[{_MARKS}])){_REST}|{_PAIRS.format(one=_ONE)}|{_NAMES}))(?:\.?{_LETTER}+{_REST}|{_ONE})"
 """Words of a text in one form (`one_form`)."""
 BM25S = rf"(?=({_PAIRS.format(one=f'[{_HAN_KANA}]')}|[^\W{_HAN_KANA}]{{2,}}))(?:[{_HAN_KANA}]|[^\W{_HAN_KANA}]+)"
-"""What bm25s calls a word; of Chinese and kana pairs of characters."""
+"""Pattern of a word in bm25s; for Chinese and kana, pairs of characters."""
 
 _OPTIONAL = re.compile("[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\ufe00-\ufe0f]")
 """Hebrew and Arabic vowel points, which texts may leave out, the stretching of Arabic letters, and variation selectors."""
@@ -52,3 +54,38 @@ def one_form(text: str) -> str:
     shown = "".join([character for character in text if unicodedata.category(character) != "Cf"])
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", shown).casefold())
     return _OPTIONAL.sub("", folded.replace("i\u0307", "i")).translate(_QUOTES)
+
+
+STOPWORDS = frozenset(
+    re.findall(
+        r"\w+",
+        "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to was will with",
+    )
+)
+"""bm25s' English stopwords, which are those of Lucene."""
+
+
+class Tokenized(NamedTuple):
+    """Numbers of the words of each text, and the number of each word; what `bm25s` builds an index from."""
+
+    ids: list[list[int]]
+    vocab: dict[str, int]
+
+
+def numbered(texts: Iterable[str], pattern: str, stopwords: frozenset[str], stems: Callable[[list[str]], list[str]] | None) -> Tokenized:
+    """Cut texts into lower-case words, as `bm25s.tokenize` does.
+
+    Args:
+        texts: The texts.
+        pattern: Of a word.
+        stopwords: Words to leave out.
+        stems: Returns the stem of each word; None keeps words as they are.
+    """
+    split = re.compile(pattern).findall
+    words: dict[str, int] = {}
+    ids = [[words.setdefault(word, len(words)) for word in split(text.lower()) if word not in stopwords] for text in texts]
+    if stems is None:
+        return Tokenized(ids, words)
+    vocabulary: dict[str, int] = {}
+    numbers = [vocabulary.setdefault(stem, len(vocabulary)) for stem in stems(list(words))]
+    return Tokenized([[numbers[word] for word in text] for text in ids], vocabulary)

@@ -101,7 +101,7 @@ def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
         Its options, and the adapters that it has.
 
     Raises:
-        UserError: The folder is no checkpoint of CLaRa, or its base is not the one it was trained on.
+        UserError: The folder is not a checkpoint of CLaRa, or its base is not the one it was trained on.
     """
     path = folder / CONFIG
     if not path.is_file():

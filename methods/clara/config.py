@@ -123,7 +123,7 @@ class ScpDataConfig(TrainingOptions):
 
 
 class PoolConfig(TrainingOptions):
-    """The documents beside a question, where its dataset is no file of rows."""
+    """The documents beside a question, where its dataset is not a file of rows."""
 
     source: Literal["record", "retriever", "both"] = Field(
         default="record", description="the dataset's own candidates; retriever: the best of its corpus; both: those, then these"
@@ -134,7 +134,7 @@ class PoolConfig(TrainingOptions):
     oracle: bool = Field(
         default=True, description="put the positives first, then others until there are enough, and shuffle; off: as retrieved"
     )
-    seed: int = Field(default=0, ge=0, description="of the order")
+    seed: int = Field(default=0, ge=0, description="random seed")
 
     @property
     def component(self) -> Component:

@@ -288,7 +288,7 @@ def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping
     kinds = _OF_MIX.get(data.mix)
     if kinds is None:
         raise UserError(
-            "files of rows do not say which questions are simple",
+            "files of rows do not mark simple questions",
             code="simple-questions-unknown",
             where=f"mix: {data.mix}",
             try_this="a file that ragmeter data pretraining-rows wrote with --mix simple, read with mix: simple+complex",

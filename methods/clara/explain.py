@@ -111,7 +111,7 @@ def topics(clara: Any, texts: Sequence[str], adapter: Adapter = "reasoner", top:
         clara: A `Clara`.
         texts: Questions (reasoner), or documents (compressor).
         adapter: What reads them.
-        top: Tokens looked at for each vector, before those that are no words are left out.
+        top: Tokens looked at for each vector, before those that are not words are left out.
     """
     import torch
 
@@ -119,7 +119,7 @@ def topics(clara: Any, texts: Sequence[str], adapter: Adapter = "reasoner", top:
         memory = clara.encode(texts, adapter).memory
         head = clara.base.get_output_embeddings()
         logits = head(memory.to(head.weight.dtype))
-        # Tokens that were added, and rows that only pad the vocabulary, are no words of the base.
+        # Tokens that were added, and rows that only pad the vocabulary, are not words of the base.
         known = min(logits.shape[-1], clara.tokens.first)
         ids = logits[..., :known].float().topk(min(top, known), dim=-1).indices.tolist()
     return [Topics(tuple(_decode_words(clara.tokenizer, position) for position in text)) for text in ids]

@@ -346,7 +346,7 @@ def select(
 
     Raises:
         UserError: A row has too few candidates.
-        ValueError: Scores are no numbers, an option is out of range, or shapes differ.
+        ValueError: Scores are not numbers, an option is out of range, or shapes differ.
     """
     s = scores if scores.dtype == torch.float64 else scores.float()
     _check(s, k, tau, mask, softness)

@@ -48,7 +48,7 @@ def _work_of(work: Callable[[Any, ClaraConfig, Lengths], Work]) -> Callable[[Any
     def of(config: CheckpointOptions, lengths: Lengths) -> Work:
         clara = model_of(config.model, lengths)
         if clara is None:
-            return unknown(f"what {config.model} takes: it is no checkpoint that is here or trained by this experiment")
+            return unknown(f"what {config.model} takes: it is not a checkpoint that is here or trained by this experiment")
         return work(config, clara, lengths)
 
     return of
@@ -257,7 +257,7 @@ class ClaraReader:
             if fit:
                 answers.append(answered(next(written), tokens))
             else:
-                # The paraphrase of an empty document is empty; it is no failure.
+                # The paraphrase of an empty document is empty; it is not a failure.
                 answers.append(Answer("", notes={} if prompt is None else {FAILED: TOO_LONG}))
         return answers
 

@@ -335,7 +335,7 @@ class Clara:
             dtype: Of the base's weights, in place of the checkpoint's option.
 
         Raises:
-            UserError: It is no checkpoint, is damaged, or its base is not the one it was trained on.
+            UserError: It is not a checkpoint, is damaged, or its base is not the one it was trained on.
         """
         config, adapters = read_config(folder)
         if dtype is not None:

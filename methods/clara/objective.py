@@ -248,7 +248,7 @@ class Compression:
         longest = max(map(len, rows))
         ids = torch.tensor([row + [-1] * (longest - len(row)) for row in rows], device=logits.device)
         mask = ids >= 0
-        # The mark that a document begins with is no token of the base.
+        # The mark that a document begins with is not a token of the base.
         known = mask & (ids < logits.shape[-1])
         return naming_terms(logits, ids.where(known, 0), mask, known).sum()
 
@@ -373,7 +373,7 @@ def candidates_of(clara: Clara, rows: Sequence[JointRow], documents: Documents, 
         learns: Whether scores have a gradient.
 
     Raises:
-        Broke: A cosine is no number.
+        Broke: A cosine is not a number.
     """
     questions = [row.question for row in rows]
     if learns:
@@ -393,7 +393,7 @@ def candidates_of(clara: Clara, rows: Sequence[JointRow], documents: Documents, 
     scores = clara.similarity(query, memory)
     if not scores.detach().isfinite().all():
         raise Broke(
-            "cosines of questions and documents are no numbers",
+            "cosines of questions and documents are not numbers",
             code="cosines-not-finite",
             where="query reasoner",
             try_this="a lower learning rate, or precision bf16 or no in place of fp16",

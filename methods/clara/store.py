@@ -110,7 +110,7 @@ class MemoryStore:
         memory = folder / "memory.bin"
         if not memory.is_file() or memory.stat().st_size != math.prod(shape) * 2:
             raise UserError(
-                "the memory of this store is not what its card says",
+                "the memory of this store does not match its card",
                 code="memory-store-mismatch",
                 where=str(memory),
                 try_this="delete the folder and compress again",

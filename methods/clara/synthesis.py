@@ -5,7 +5,7 @@ Each type of row of a document is one program, which asks until what it has cove
     questions    ask → answer and check each → ask what is missing → … until nothing is
     paraphrase   ask → check → ask again … until it is accepted
 
-Both end as `covered`, or as `uncovered` after the last round; what is uncovered is no training data. What became of a
+Both end as `covered`, or as `uncovered` after the last round; what is uncovered is not training data. What became of a
 document is on disk when its program ends, and every reply is in the cache of replies before it is used: a run that was
 killed asks for nothing that was answered.
 
@@ -174,9 +174,9 @@ class SynthesisConfig(AskingConfig):
         description="the model; above temperature 0 another round or try gives another reply"
     )
     rounds: int = Field(ROUNDS, ge=0, description="rounds of the coverage loop, and further paraphrases, at most; paper: 10")
-    tries: int = Field(TRIES, ge=1, description="how often a call is made at most whose reply is not the JSON asked for")
+    tries: int = Field(TRIES, ge=1, description="maximum attempts of a call if its reply is not the requested JSON")
     most_questions: int = Field(MOST_QUESTIONS, ge=1, description="questions of one reply that are looked at")
-    prompts: str | None = Field(None, description="a folder of templates of one's own; null: those that ship")
+    prompts: str | None = Field(None, description="folder of your own templates; null: the shipped ones")
     documents_at_once: int = Field(32, ge=1, description="documents that are worked on side by side", exclude=True)
 
 
@@ -228,7 +228,7 @@ class Synthesis:
     Args:
         config: The model and its limits.
         states: What became of documents.
-        services: Of them the cache of replies, without which what was not finished is asked anew; and for a local model
+        services: Of them the cache of replies, without which unfinished items are requested again; and for a local model
             device and seed.
         model: In place of the model that the options name.
 

@@ -165,7 +165,7 @@ class ClaraTraining:
 
         Raises:
             UserError: The data may not be trained on or gives no row, or the folders hold other work.
-            Broke: The loss is no number.
+            Broke: The loss is not a number.
         """
         from methods.clara.data import training_rows
 
@@ -173,7 +173,7 @@ class ClaraTraining:
         process = accelerator(config.precision, context.services.device)
         parent = config.start
         for stage in config.planned:
-            # What one stage is made of is no other's: each has work of its own.
+            # What one stage is made of is not another's: each has work of its own.
             own = replace(context, work=context.work / stage)
             with first(process):
                 rows, data = training_rows(config, stage, context.services)

@@ -36,7 +36,7 @@ class TrainConfig(TrainingOptions):
     batch_size: int = Field(512, ge=1, description="rows of a step; paper 512")
     micro_batch: int = Field(64, ge=1, description="rows encoded at once; bounds memory, the mean is the same")
     rows_per_question: int = Field(1, ge=1, description="neighbors and negatives drawn for a question in each epoch")
-    redraw: bool = Field(True, description="draw neighbors and negatives anew in each epoch")
+    redraw: bool = Field(True, description="redraw neighbors and negatives in each epoch")
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate")
     save_every: int = Field(50, ge=1, description="steps between two points that an interrupted training goes on from")
 
@@ -118,7 +118,7 @@ class GprTrainingConfig(TrainingConfig):
         others = [item for item in self.graph if resolve(item)[0].name != "worlds"]
         if questions.generator == "worlds" and others:
             raise UserError(
-                f"the generator worlds knows the relations of worlds alone, not those of {others[0]}",
+                f"the generator worlds knows only the relations of worlds, not those of {others[0]}",
                 code="generator-worlds-only",
                 where="questions.generator",
                 try_this="--set questions.generator=llm --set questions.llm.model=meta-llama/Llama-3.1-8B-Instruct",

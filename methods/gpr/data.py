@@ -1,4 +1,4 @@
-"""Rows of training: a question, its triple, a neighbor and a negative, as numbers, drawn anew in each epoch."""
+"""Draw training rows in each epoch: a question, its triple, a neighbor and a negative, as numbers."""
 
 from __future__ import annotations
 

@@ -176,10 +176,10 @@ class GprExplainConfig(MethodConfig):
         except ValidationError as error:
             why = ": ".join(filter(None, described(error)))
             raise UserError(
-                f"the card of this checkpoint does not say how it was trained: {why}",
+                f"the card of this checkpoint lacks its training options: {why}",
                 code="checkpoint-card-incomplete",
                 where=self.checkpoint,
-                try_this="train it anew: ragmeter train gpr",
+                try_this="train it again: ragmeter train gpr",
             ) from None
 
 
@@ -219,7 +219,7 @@ def explain(question: Question, corpus: Corpus, config: GprExplainConfig, servic
     triples = triple_corpus(corpus, "gpr")
     if question.candidates is None and config.scope == "question":
         raise UserError(
-            "this question brings no graph of its own", code="question-without-graph", where=question.id, try_this="--set scope=global"
+            "this question has no graph of its own", code="question-without-graph", where=question.id, try_this="--set scope=global"
         )
     trained, untrained = (_ranked(retriever, question, triples) for retriever in (_trained(config, services), _untrained(config, services)))
     written = config.training.linearize

@@ -116,12 +116,12 @@ def names(text: str, entity: str) -> bool:
 
 
 def unaskable(masked: MaskedTriple) -> str | None:
-    """Why no question can be asked, whoever writes it: whoever names the one end names the other."""
+    """Return why no question can be asked about a triple (naming one end would name the other), or None."""
     return "one entity names the other" if names(masked.visible, masked.hidden) else None
 
 
 def fault(question: str, masked: MaskedTriple) -> str | None:
-    """Why a text is no question for the hidden entity, or None."""
+    """Why a text is not a question for the hidden entity, or None."""
     if MASK in question or _MASKED.search(question):
         return "contains the mask"
     if names(question, masked.hidden):
@@ -171,7 +171,7 @@ def read_questions(path: Path) -> Iterator[Written]:
     """The questions of a file, in order.
 
     Raises:
-        UserError: It cannot be read, or a line is no question; the message names the line.
+        UserError: It cannot be read, or a line is not a question; the message names the line.
     """
     try:
         with open(path, encoding="utf-8", newline="\n") as lines:
@@ -211,7 +211,7 @@ def _read_line(line: str, where: str) -> Written:
 def kept_questions(path: Path, generator: str) -> dict[Key, str]:
     """The questions of one generator in a file, none where there is no file.
 
-    A last line that was cut off, when whoever wrote it was stopped, is removed from the file.
+    A last line that was cut off by an interruption is removed from the file.
     """
     if not path.exists():
         return {}
@@ -444,7 +444,7 @@ def _bare(line: str) -> str:
     return " ".join(text.split())
 
 
-# They are no natural language ("What is the languages spoken of Jamaica?"), and results that rest on them are not the
+# They are not natural language ("What is the languages spoken of Jamaica?"), and results that rest on them are not the
 # paper's; the generator's name says so in every row.
 
 
@@ -612,7 +612,7 @@ class QuestionsConfig(MayAskConfig):
     llm: Annotated[LLM, defaults(max_tokens=96, temperature=0.7)] | None = Field(
         default=None, description="the model of generator llm; paper: Llama-3.1-8B-Instruct. Above temperature 0 a second try differs"
     )
-    prompt: str | None = Field(default=None, description="a template file of one's own; null: the one that ships")
+    prompt: str | None = Field(default=None, description="your own template file; null: the shipped one")
     path: str | None = Field(
         default=None, description="the file of generator cache, as training writes it (questions.jsonl), or of recorded (TSV)"
     )

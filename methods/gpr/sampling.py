@@ -174,7 +174,7 @@ class TripleIndex:
         return (head.sizes + tail.sizes).astype(np.int64)
 
     def draw(self, epoch: int, seed: int, options: SamplingConfig | None = None, anchors: NDArray[np.integer] | None = None) -> Drawn:
-        """Draw a neighbor and a negative for every anchor, anew in each epoch.
+        """Draw a neighbor and a negative for every anchor, again in each epoch.
 
         Args:
             epoch: The pass over the data.

@@ -34,7 +34,7 @@ UNREADABLE = "the reply holds no list of queries"
 
 
 class QueriesConfig(MayAskConfig):
-    """Who writes the queries, and how many."""
+    """Writer and number of the queries."""
 
     choice: ClassVar[str] = "generator"
 
@@ -52,7 +52,7 @@ class QueriesConfig(MayAskConfig):
     llm: Annotated[LLM, defaults(max_tokens=2048, temperature=0.7)] | None = Field(
         None, description="the model of generator llm; paper: Gemini-2.5-Pro"
     )
-    prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
+    prompt: str | None = Field(None, description="your own template file; null: the shipped one")
 
     @model_validator(mode="after")
     def _has_a_file(self) -> Self:
@@ -63,7 +63,7 @@ class QueriesConfig(MayAskConfig):
 
 @dataclass(frozen=True, slots=True)
 class QueryRequest:
-    """What queries are written from.
+    """Sources from which queries are written.
 
     Attributes:
         question: With its gold; its first answer is the one that queries share.
@@ -184,7 +184,7 @@ PATTERNS = {
     "quotation": ("“{quote}” – of what else is told there: {question}", "{question} The answer stands near the words “{quote}”."),
     "perspective": ("Seen from {name}, given that {fact}: {question}", "{question} So asks somebody who knows of {name} that {fact}."),
 }
-"""By kind; `name` is an entity near the answer, `fact` and `quote` what is said of it."""
+"""Patterns per kind; `name` is an entity near the answer, `fact` and `quote` are statements about it."""
 
 
 def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:
@@ -236,7 +236,7 @@ def _facts(request: QueryRequest) -> list[tuple[str, str]]:
 # queries/QUESTION.json       the queries of both sizes
 #
 # Ids in file names are hashed, since they may hold anything. Every file says what it was made from; one that was made
-# from something else (other options, another model, another text) is made anew, and replaces the old.
+# from something else (other options, another model, another text) is rebuilt and replaces the old one.
 
 
 def file_of(folder: Path, step: str, identifier: str, ending: str = "json") -> Path:
@@ -398,7 +398,7 @@ def _kept(path: Path, made_of: str, kind: Any) -> Any:
             f"this file does not hold what its folder is for: {error}",
             code="folder-content-mismatch",
             where=str(path),
-            try_this="remove it, so that it is made anew",
+            try_this="remove it, so that it is rebuilt",
         ) from None
 
 

@@ -17,22 +17,22 @@ from benchmarks.text import sentences
 from methods.models.weights import MINILM, locate
 
 Span = tuple[int, int]
-"""Where a unit begins and ends, in characters of the text."""
+"""Start and end of a unit, in characters of the text."""
 TIKTOKEN = "tiktoken:"
 """Begins the names of tokenizers that the package tiktoken has."""
 LONG_SENTENCE = 256
-"""Words beyond which a sentence is no sentence but a table or a list, and is divided at empty lines and rules."""
+"""Words beyond which a sentence is not a sentence but a table or a list, and is divided at empty lines and rules."""
 
 _WORD = re.compile(r"\S+")
 _RULE = re.compile(r"\n\s*\n|\n\s*[-–—_=*]{3,}\s*\n")
 
 
 class ChunkConfig(FrozenModel):
-    """How to cut: the sizes count `unit`s."""
+    """Chunking options; the sizes count `unit`s."""
 
-    unit: Literal["token", "word", "sentence"] = Field("token", description="what size and overlap count")
-    size: int = Field(512, ge=1, description="units of a chunk; the last may have fewer")
-    overlap: int = Field(12, ge=0, description="units that a chunk shares with the one before")
+    unit: Literal["token", "word", "sentence"] = Field("token", description="unit of size and overlap")
+    size: int = Field(512, ge=1, description="units per chunk; the last may have fewer")
+    overlap: int = Field(12, ge=0, description="units that a chunk shares with the previous one")
     tokenizer: str = Field(
         MINILM,
         description="where unit is token: a folder or tokenizer.json of a model, or tiktoken:o200k_base, which the released code counts in",

@@ -1,4 +1,4 @@
-"""From chunks to a graph: asked of a language model, or read by rules without one, behind one interface.
+"""Extract graphs from chunks, with a language model or with rules, behind one interface.
 
 A model is asked for records of entities and relations (GraphRAG's way, LightRAG's with keywords), or for names and then
 for triples that hold them (open information extraction, HippoRAG's way).
@@ -50,14 +50,14 @@ FAILED = "failed call"
 
 
 class GraphConfig(MayAskConfig):
-    """How the graph of a document is made."""
+    """Options for building the graph of a document."""
 
     choice: ClassVar[str] = "extractor"
 
     extractor: Literal["llm", "worlds", "noun_phrases", "file"] = Field(
         "worlds",
-        description="llm: ask a language model; worlds: read worlds' sentences; noun_phrases: names by rule, related where near; "
-        "file: read the triples of each passage from `file`",
+        description="llm: ask a language model; worlds: read worlds' sentences; noun_phrases: names by rules, related if "
+        "they are close; file: read the triples of each passage from `file`",
     )
     file: str | None = Field(
         None,
@@ -65,8 +65,8 @@ class GraphConfig(MayAskConfig):
         exclude_if=lambda value: value is None,
     )
     llm: Annotated[LLM, defaults(max_tokens=4096)] | None = Field(None, description="the model of extractor llm; paper: Gemini-2.5-Flash")
-    prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
-    chunk: ChunkConfig = Field(ChunkConfig.model_validate({}), description="the pieces that are read one by one")
+    prompt: str | None = Field(None, description="your own template file; null: the shipped one")
+    chunk: ChunkConfig = Field(ChunkConfig.model_validate({}), description="chunks for extraction")
     similarity: SimilarityConfig = SimilarityConfig.model_validate({})
 
     @model_validator(mode="after")
@@ -87,7 +87,7 @@ class Extractor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChunkRead:
-    """What was read out of one chunk, and what it took.
+    """Extraction result of one chunk, with its cost.
 
     Attributes:
         entities, relations: The records.
@@ -207,7 +207,7 @@ class LLMExtractor:
                     break
             messages += self._again.messages()
         answered = [reply for reply in replies if reply.failed is None]
-        # Nothing more to add is no reply without a record.
+        # Nothing more to add is not a reply without a record.
         texts = [reply.text for number, reply in enumerate(answered) if not number or reply.text.replace(END, "").strip()]
         return ChunkRead.of([parse(text, quoted=self._loop is not None) for text in texts], [*replies, *checks])
 
@@ -251,7 +251,7 @@ class OpenIE:
         names = strings_in(named.text) if named.failed is None else None
         listed = {"names": json.dumps(names or [], ensure_ascii=False), "named_entities": json.dumps({"named_entities": names or []})}
         reply = await self._model.ask(self._triples.messages(text=text, **listed), shape=_Triples, step="triples")
-        malformed: Counter[str] = Counter({"names that are no list": 1} if names is None and named.failed is None else {})
+        malformed: Counter[str] = Counter({"names that are not a list": 1} if names is None and named.failed is None else {})
         return ChunkRead.of([triple_records(reply.text, malformed) if reply.failed is None else Records()], [named, reply])
 
 
@@ -260,7 +260,7 @@ def triple_records(reply: str, malformed: Counter[str] | None = None) -> Records
     lost: Counter[str] = malformed if malformed is not None else Counter()
     read = parse_json(reply, _Triples)
     if read.value is None:
-        lost["triples that are no JSON"] += 1
+        lost["triples that are not JSON"] += 1
         return Records(malformed=lost)
     relations = []
     for triple in read.value.triples:

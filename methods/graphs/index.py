@@ -124,12 +124,12 @@ class GraphIndex:
 
     @cached_property
     def node_chunks(self) -> Any:
-        """Which chunks name each node: sparse 0 and 1, shape (nodes, chunks)."""
+        """Return which chunks name each node: sparse 0 and 1, shape (nodes, chunks)."""
         return incidence([node.chunks for node in self.graph.nodes], len(self.texts))
 
     @cached_property
     def edge_chunks(self) -> Any:
-        """Which chunks state each edge: sparse 0 and 1, shape (edges, chunks)."""
+        """Return which chunks state each edge: sparse 0 and 1, shape (edges, chunks)."""
         return incidence([edge.chunks for edge in self.graph.edges], len(self.texts))
 
 

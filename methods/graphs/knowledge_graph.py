@@ -69,7 +69,7 @@ class RelationRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What a reply says.
+    """Records parsed from a reply.
 
     Attributes:
         entities, relations: In the reply's order.
@@ -179,7 +179,7 @@ def _strength(text: str, repaired: Counter[str]) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        repaired["strength is no number"] += 1
+        repaired["strength is not a number"] += 1
         return DEFAULT_STRENGTH
     if not DEFAULT_STRENGTH <= value <= STRONGEST:
         repaired["strength outside 1 to 10"] += 1
@@ -214,7 +214,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """How two entities are related: stated in chunks, similar in their vectors, or both.
+    """Relation between two entities: stated in chunks, similar in their vectors, or both.
 
     Attributes:
         source, target: Names; `source` comes first in order, the edge has no direction.
@@ -315,7 +315,7 @@ class KnowledgeGraph:
         """Read a graph that `save` wrote, or that somebody else made in its layout.
 
         Raises:
-            UserError: The file is no graph; the message names the field.
+            UserError: The file is not a graph; the message names the field.
         """
         read = read_json(path, _GraphFile, "a knowledge graph")
         graph = cls(
@@ -442,7 +442,7 @@ class _GraphFile(_Strict):
     edges: list[_EdgeRow]
 
 
-_ANEW = "repair the file, or remove it, so that it is made anew"
+_ANEW = "repair the file, or remove it, so that it is rebuilt"
 
 
 def read_json(path: Path, model: type[Any], what: str) -> Any:
@@ -478,11 +478,11 @@ BLOCK = 1024
 
 
 class SimilarityConfig(BaseModel):
-    """Which entities are alike."""
+    """Criteria by which entities are similar."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    enabled: bool = Field(True, description="join entities that are alike")
+    enabled: bool = Field(True, description="join similar entities")
     threshold: float = Field(0.8, ge=-1, le=1, description="cosine from which two entities are joined (tau)")
     inclusive: bool = Field(False, description="join at the threshold itself; paper: no, released: yes")
     encoder: EncoderConfig = Field(
@@ -492,7 +492,7 @@ class SimilarityConfig(BaseModel):
 
 
 class TextEncoder(Protocol):
-    """What of an encoder is needed here."""
+    """Part of an encoder's interface that is needed here."""
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of texts, shape (texts, dimension)."""

@@ -1,4 +1,4 @@
-"""What lies around the answer of a question in its document's graph: entities, scores, and the two cuts."""
+"""Compute the neighborhood of a question's answer in its document's graph: entities, scores, and the two cuts."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ _WORD = re.compile(r"\w+(?:[.'’-]\w+)*")
 
 
 class SeedConfig(MayAskConfig):
-    """Which entities a question starts from."""
+    """Options that select the entities where a question starts."""
 
     choice: ClassVar[str] = "namer"
 
-    source: Literal["answer", "question", "both"] = Field("answer", description="the text that names them")
+    source: Literal["answer", "question", "both"] = Field("answer", description="text in which the names are found")
     fallback: Literal["jaccard5", "embedding", "none"] = Field(
         "jaccard5",
         description=f"where no name is a node's: the {NEAREST} nodes that share most words with one, the {NEAREST} "
         "nearest by an encoder, or none, which leaves the question out",
     )
     namer: Literal["graph", "llm"] = Field(
-        "graph", description="who finds names in a text: llm: a language model; graph: the text itself and the nodes in it"
+        "graph", description="how names are found in a text: llm: by a language model; graph: by matching nodes"
     )
     llm: Annotated[LLM, defaults(max_tokens=512)] | None = Field(None, description="the model of namer llm")
-    prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
+    prompt: str | None = Field(None, description="your own template file; null: the shipped one")
 
 
 @dataclass(frozen=True, slots=True)
 class Seeds:
-    """Where one question starts.
+    """Start entities of one question.
 
     Attributes:
         names: Nodes, by name; empty where the question is left out.
@@ -126,7 +126,7 @@ class LLMNamer:
 
 
 Named = Sequence[tuple[str, ...] | str]
-"""What was found in each of a question's texts."""
+"""Entities found in each of a question's texts."""
 
 
 def seeds_of(graph: KnowledgeGraph, config: SeedConfig, named: Sequence[Named], encoder: TextEncoder | None = None) -> list[Seeds]:
@@ -209,12 +209,12 @@ SIGNIFICANT = 12
 
 
 class CutConfig(FrozenModel):
-    """Where the fall is looked for: between positions `min_k` and `max_k` of the ranking."""
+    """Range for the largest drop of the scores: between positions `min_k` and `max_k` of the ranking."""
 
-    min_k: int = Field(ge=1, description="fewest entities, where there are as many")
+    min_k: int = Field(ge=1, description="minimum number of entities, if available")
     max_k: int = Field(ge=1, description="most entities (k)")
-    inclusive_k: bool = Field(False, description="a fall right behind position max_k counts too; released: yes")
-    apply_eps: bool = Field(True, description="leave out scores below eps first; released: no, only zeros")
+    inclusive_k: bool = Field(False, description="also consider the drop right after position max_k; released: yes")
+    apply_eps: bool = Field(True, description="drop scores below eps first; released: no, only zeros")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -229,7 +229,7 @@ SMALL = CutConfig.model_validate({"min_k": 3, "max_k": 10})
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a ranking is cut.
+    """Position at which a ranking is cut.
 
     Attributes:
         size: So many nodes are kept.
@@ -271,7 +271,7 @@ def cut(scores: NDArray[np.float64], config: CutConfig, eps: float) -> Cut:
     Args:
         scores: Positive, not increasing.
         config: Where to look.
-        eps: Scores below it are left out, if `apply_eps` says so.
+        eps: Scores below it are left out if `apply_eps` is set.
 
     Source:
         Algorithm 1 of ARK; min_k is the released code's.
@@ -298,7 +298,7 @@ class NeighborhoodConfig(FrozenModel):
     ppr: PageRankConfig = PageRankConfig.model_validate({})
     large: CutConfig = LARGE
     small: CutConfig = SMALL
-    force_seeds: bool = Field(False, description="put seeds that a cut left out in front of it")
+    force_seeds: bool = Field(False, description="prepend seeds that a cut removed")
 
 
 PRESETS = {
@@ -309,7 +309,7 @@ PRESETS = {
         "small": {"min_k": 3, "max_k": 10, "inclusive_k": True, "apply_eps": False},
     },
 }
-"""Where paper and released code depart from the defaults; the paper leaves the sizes of the small cut open."""
+"""Settings of paper and released code that differ from the defaults; the paper leaves the sizes of the small cut open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +335,7 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True)
 class Neighborhood:
-    """What lies around the answer of a question.
+    """Neighborhood of a question's answer.
 
     Attributes:
         question_id: The question.

@@ -112,7 +112,7 @@ class NounPhrases:
 
 
 def _by_rule(split: Sequence[str]) -> list[Mention]:
-    """Capitalized spans and years, in order; a single word that a sentence begins with counts where it is no little word."""
+    """Capitalized spans and years, in order; a single word that a sentence begins with counts where it is not a little word."""
     mentions, before = [], 0
     for number, sentence in enumerate(split):
         starts = [match.start() for match in _WORD.finditer(sentence)]
@@ -139,7 +139,7 @@ def _split_words(sentence: str) -> list[str]:
 
 
 def _grams(words: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """N-grams of two and more words that are no little ones, with where they begin."""
+    """N-grams of two and more words that are not little ones, with where they begin."""
     for start in range(len(words)):
         for length in range(2, LONGEST_GRAM + 1):
             gram = words[start : start + length]

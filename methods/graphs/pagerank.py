@@ -1,7 +1,7 @@
 """Personalized PageRank from many restart distributions at once, by power iteration, sparse × dense.
 
 For a restart distribution χ (a column that sums to 1) the scores are the fixed point of `x = t χ + (1 − t) W x`, with
-`W = Aᵀ D⁻¹` column-stochastic and t the share of the mass that starts anew in every step. In closed form they are
+`W = Aᵀ D⁻¹` column-stochastic and t the share of the mass that restarts in every step. In closed form they are
 `t (I − (1 − t) W)⁻¹ χ`. The iteration begins with χ, so that what cannot be reached stays exactly 0, and ends for each
 question when its largest change falls below the tolerance. `W` contracts in the sum of absolute values: there the error
 is at most (1 − t)/t times the last change.
@@ -89,11 +89,11 @@ class PageRankConfig(FrozenModel):
     """Options of personalized PageRank."""
 
     preset: Literal["released", "paper_literal"] | None = Field(
-        None, description="sets teleport where it is not given: released 0.15, paper_literal 0.85"
+        None, description="sets teleport if it is not given: released 0.15, paper_literal 0.85"
     )
-    teleport: float = Field(0.15, gt=0, le=1, description="share of the mass that starts anew in every step")
-    eps: float = Field(1e-4, gt=0, description="the iteration stops when no score changes by as much")
-    dangling: Dangling = Field("restart", description="mass on entities without a relation: starts anew (released), or is lost (paper)")
+    teleport: float = Field(0.15, gt=0, le=1, description="share of the mass that restarts in every step")
+    eps: float = Field(1e-4, gt=0, description="stop when no score changes by this much")
+    dangling: Dangling = Field("restart", description="mass on entities without a relation: restarts (released), or is lost (paper)")
     weighted: bool = Field(False, description="follow edges by their weight; released: all alike")
     released_exact: bool = Field(
         False,

@@ -22,7 +22,7 @@ from methods.graphs.knowledge_graph import EntityRecord, GraphBuilder, Knowledge
 VERSION = 1
 UNRESOLVED = "malformed: statement about nobody known"
 STRENGTH = 8.0
-"""Of every relation: what a world states, it states plainly."""
+"""Strength of every relation; worlds state their facts unambiguously."""
 
 _NAME = r"(?:[Tt]he )?[A-Z][\w.]*(?: (?:(?:of|to|for|and|the) )?[A-Z][\w.]*)*"
 _SLOTS = {"h": f"(?P<head>{_NAME})", "o": f"(?P<head>{_NAME}|her|him|it)", "p": rf"(?P<head>{_NAME}'s|[Hh]er|[Hh]is|[Ii]ts)"}
@@ -31,7 +31,7 @@ _CALLED = re.compile(rf"(?P<name>{_NAME}), called (?P<epithet>the [A-Z]\w* [A-Z]
 
 
 class _Pattern(NamedTuple):
-    """How something is said: the form of a sentence, with a group `head` and, for facts, `tail`."""
+    """Sentence pattern of a statement, with a group `head` and, for facts, `tail`."""
 
     relation: Relation
     template: str
@@ -119,7 +119,7 @@ class _Names:
 
 
 def _kinds(texts: Iterable[str]) -> dict[str, Counter[str]]:
-    """For each name the kinds that sentences with a single reading take it for."""
+    """Count, per name, the entity kinds that unambiguous sentences assign to it."""
     results: dict[str, Counter[str]] = defaultdict(Counter)
     for sentence in texts:
         readings = [reading for reading in _readings(_CALLED.sub(r"\g<name>", sentence)) if reading[0].states]

@@ -35,7 +35,7 @@ Underscores = Literal["keep", "space"]
 
 
 class LinearizeConfig(FrozenModel):
-    """How triples are written."""
+    """Format of linearized triples."""
 
     rel: RelationText = Field(default="last", description="of a dotted relation: its last part (paper), or all of it")
     underscores: Underscores = Field(default="keep", description="in relations: kept (paper), or written as spaces")
@@ -138,7 +138,7 @@ class PretrainingGraph:
 
 
 def unnamed(names: pa.Array) -> NDArray[np.bool_]:
-    """Which names are ids that stand for no name (`m.0abc`, `g.11x`)."""
+    """Return which names are ids of entities without a name (`m.0abc`, `g.11x`)."""
     result = pc.match_substring_regex(names, UNNAMED)
     return np.asarray(result.to_numpy(zero_copy_only=False), bool)
 
@@ -151,11 +151,11 @@ def load_graph(
     Args:
         references: Data references whose corpora are triples (`webqsp:train+validation`, `worlds/graph:train`).
         options: Of datasets, by name.
-        allow_test: Take test splits, too; the graph then says so. Worlds of validation and test are never taken.
+        allow_test: Also use test splits; the graph then records it. Worlds of validation and test are never taken.
 
     Raises:
         UserError: A reference has no triples, is a test split, or holds worlds that must not be trained on; or there
-            is no triple in any of them.
+            is not a triple in any of them.
     """
     value = options or {}
     wanted = list(references)

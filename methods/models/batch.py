@@ -37,7 +37,7 @@ PATH = "/v1/chat/completions"
 WINDOW = "24h"
 MOST_REQUESTS = 50_000
 MOST_BYTES = 200_000_000
-"""Of one file."""
+"""Maximum size of one file."""
 SETTLE_S = 0.1
 """Pause between two looks at whether every question waits."""
 QUIET_S = 10.0
@@ -87,7 +87,7 @@ class Record:
 
 
 class Ledger:
-    """Which requests are in which batches of an address: a folder with a file for each batch.
+    """Requests per batch and address: a folder with one file per batch.
 
     Args:
         folder: Where; made when first written to.
@@ -311,7 +311,7 @@ class Pool:
     def _fail(self, names: Sequence[str] | Mapping[str, Any], error: Exception) -> None:
         self._attached = False  # the next caller looks for the batch again
         if not isinstance(error, Fault | LimitReached):
-            error = Fault(f"it is no batch API: {type(error).__name__}: {message_of(error)}"[:300], "fail")
+            error = Fault(f"it is not a batch API: {type(error).__name__}: {message_of(error)}"[:300], "fail")
         if isinstance(error, Fault) and not isinstance(error, _Lost) and error.status not in (401, 403):
             error = BatchFault(error)
         for name in names:

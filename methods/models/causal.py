@@ -291,7 +291,7 @@ def _positions(mask: Tensor) -> Tensor:
 
 
 class _Scores:
-    """Which log-probabilities are wanted of which input rows, and those found."""
+    """Requested log-probabilities per input row, with the results."""
 
     def __init__(self, items: Sequence[Item], rows: list[tuple[int, ...]], wanted: list[list[int]]) -> None:
         self.items, self.rows, self._wanted = items, rows, wanted
@@ -333,7 +333,7 @@ class _Scores:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn.
+    """Sampling options.
 
     Attributes:
         temperature: Above 0; 1 is the model's own distribution.
@@ -410,7 +410,7 @@ class CausalConfig(FrozenModel):
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What a model wrote after one prompt: its text, what it cost, whether it came to an end, all its tokens.
+    """Generated text of one prompt: text, cost, whether it is complete, and all tokens.
 
     The text has no special tokens but those that mark a thought.
     """
@@ -563,7 +563,7 @@ class CausalModel:
         return self.text_encoder.prompts([prompt])[0]
 
     def prompt_room(self, target: int) -> int:
-        """Longest prompt in tokens before a target that is scored: a target's last token is no input."""
+        """Longest prompt in tokens before a target that is scored: a target's last token is not an input."""
         return self.length - target + 1
 
     def logprobs(self, items: Sequence[Item], config: ScoringConfig) -> list[list[float]]:

@@ -40,7 +40,7 @@ from methods.spending import charged, current
 
 
 WAYS = ("json_schema", "json_object", "prompt")
-"""In order of preference."""
+"""Ways to request JSON, in order of preference."""
 LIKENESS = 85.0
 """Least similarity (0 to 100) of a misspelled field name to the one it is taken for."""
 _REFUSED = re.compile(r"response_format|response format|json_schema|json_object|json mode|structured|guided|schema", re.I)
@@ -54,7 +54,7 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Parsed(Generic[M]):
-    """What a reply says.
+    """Parsed reply.
 
     Attributes:
         value: The object, None where the reply could not be read.
@@ -166,12 +166,12 @@ def _plain(name: str) -> str:
 
 
 SCRIPTED = "scripted/"
-"""How the names of models begin that a script plays; what they answered is labeled by it."""
+"""Prefix of models that a script plays; their answers are labeled with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back for one conversation.
+    """Reply to one conversation.
 
     Attributes:
         text: The answer without the thought; the whole text if `ask(raw=True)`; "" if there is none.
@@ -243,7 +243,7 @@ LEAST_USD = 1e-12
 _Request = tuple[list[dict[str, str]], dict[str, Any]]
 
 PREFLIGHT = "Reply with the word ok."
-"""What an endpoint is asked before the first call of a run."""
+"""Request that tests an endpoint before the first call of a run."""
 PREFLIGHT_SYSTEM = "You answer in one word."
 """The system message of that request, since most requests of a run have one."""
 
@@ -273,7 +273,7 @@ def _shape(model: type[BaseModel]) -> _Shape:
 
 
 class _Tries:
-    """How often a call was sent, and how long it took without the waiting for a slot."""
+    """Number of attempts of a call and their total time, without waiting for a slot."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -374,7 +374,7 @@ class ChatModel:
             messages: What to ask.
             shape: Of the JSON that the reply is asked to be (`parse` reads it); None for text.
             repetition: 0, 1 … to draw further replies to the same conversation (with a temperature above 0).
-            step: Which of its prompts a program asks, for whoever looks at its calls.
+            step: Name of the program's prompt, for readers of its calls.
             raw: Return the whole text, thought included, as `Reply.text`: for protocols that contain the thought.
 
         Returns:
@@ -473,7 +473,7 @@ class ChatModel:
         run(self._backend.close())
 
     def _call(self, messages: Messages, repetition: int, form: _Form = None) -> Call:
-        """A call as it is addressed; the way in which JSON is asked for is no part of it."""
+        """A call as it is addressed; the way in which JSON is asked for is not part of it."""
         parameters = {"temperature": self.config.temperature, "max_tokens": self.config.max_tokens}
         further = {"schema": form.schema} if isinstance(form, _Shape) else form.fields if form else {}
         every = {**self.config.parameters, **parameters, **further}

@@ -135,7 +135,7 @@ def missing_preset(config: Any) -> tuple[str, str] | None:
 
 
 _DEFAULTS: Mapping[str, Any] = {"query_prompt": "", "passage_prompt": "", "pooling": "mean", "normalize": True}
-"""What applies if neither the options nor the model's files say otherwise."""
+"""Defaults that apply if neither the options nor the model's files set a value."""
 
 
 def _unset(config: Any, key: str) -> bool:

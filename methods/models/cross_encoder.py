@@ -91,12 +91,12 @@ class CrossEncoderConfig(FrozenModel):
     revision: str | None = Field(None, description="revision of a hub id")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
     max_length: int = Field(512, ge=32, description="longest pair in tokens; the passage is cut, not the query")
-    query_share: float = Field(0.75, gt=0, le=1, description="largest part of max_length that a query may take; it is cut to that first")
+    query_share: float = Field(0.75, gt=0, le=1, description="maximum share of max_length for the query, which is cut first")
     token_budget: int = Field(16384, ge=32, description="tokens at once, padding included; bounds memory")
     activation: Literal["identity", "sigmoid"] = Field(
         "identity", description="applied to the raw score; keeps the order. sentence-transformers applies a sigmoid"
     )
-    trust_remote_code: bool = Field(False, description="run the code that the model brings with it")
+    trust_remote_code: bool = Field(False, description="run code contained in the model's repository")
 
 
 class CrossEncoderModel:

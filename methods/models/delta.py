@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DELTA, ADAPTER, SETTINGS, REST = "delta.json", "adapter_model.safetensors", "adapter_config.json", "rest.safetensors"
 WEIGHTS = "model.safetensors"
 LAYOUT = 1
-"""Of the folder; bump it when what it holds changes."""
+"""Layout version of the folder; increase it if the contents change."""
 MATRIX = 2
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 UNREAD = ("README.md", CHECKPOINT_CARD, DELTA)
@@ -43,7 +43,7 @@ _AGAIN = "copy the folder again, or shrink the checkpoint again"
 
 @dataclass(frozen=True)
 class Shrunk:
-    """What a difference came to.
+    """Size and error of a compressed difference.
 
     Attributes:
         size: Bytes of the folder.

@@ -1,4 +1,4 @@
-"""What identifies a model behind an endpoint that states no revision: `created` of its entry in `/v1/models`.
+"""Identify a model behind an endpoint that reports no revision, by `created` of its entry in `/v1/models`.
 
 Some servers fill `created` with the time of the request, so it counts only if two requests some seconds apart agree. What
 was seen is kept beside the cached replies: later runs need one quick request, and none if nothing answers any more.
@@ -31,7 +31,7 @@ Source = Literal["created", "per request", "nothing", "last known"]
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What is known of the deployment of a model.
+    """Known properties of a model's deployment.
 
     Attributes:
         revision: What identifies it; "" where nothing does.

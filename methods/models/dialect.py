@@ -33,7 +33,7 @@ _NO_SYSTEM = re.compile(
 
 
 class Dialect:
-    """What the endpoint of one model is known not to accept.
+    """Request fields that the endpoint of one model rejects.
 
     Args:
         name: The model, for messages.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +25,7 @@ from methods.models.checks import check_output, check_weights, missing_preset, t
 from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
 from methods.models.loaded import KEPT
+from methods.models.plain_encoder import POOLING, Layout, PlainEncoder, layout
 from methods.models.static import distilled
 from methods.models.weights import (
     MINILM,
@@ -141,18 +143,18 @@ class EncoderConfig(FrozenModel):
 
     model: str = Field(MINILM, description="a folder or hub id of a SentenceTransformer; minilm: all-MiniLM-L6-v2")
     revision: str | None = Field(None, description="revision of a hub id")
-    query_model: str | None = Field(None, description="the model of the queries, where they have one of their own")
+    query_model: str | None = Field(None, description="separate model for queries")
     query_revision: str | None = Field(None, description="commit, tag or branch of query_model on the hub")
     architecture: Literal["sentence-transformer", "dpr"] = Field(
         "sentence-transformer", description="dpr: the two encoders of DPR, which reads title and text as two segments"
     )
-    query_prompt: str | None = Field(None, description="put before each query; null: the model's own, if it has one")
-    passage_prompt: str | None = Field(None, description="put before each passage; null: the model's own")
+    query_prompt: str | None = Field(None, description="prefix of each query; null: the model's own, if it has one")
+    passage_prompt: str | None = Field(None, description="prefix of each passage; null: the model's own")
     instruction: str | None = Field(None, description="takes the place of {instruction} in the prompts")
     query_task: str | None = Field(None, description='adapter for queries, for models that have several; "": explicitly none of them')
     passage_task: str | None = Field(None, description='adapter for passages, for models that have several; "": explicitly none of them')
     pooling: Literal["cls", "mean", "lasttoken"] | None = Field(
-        None, description="how token vectors become one: the first, their mean, the last; null: the model's own"
+        None, description="pooling of token vectors: the first, their mean, the last; null: the model's own"
     )
     end_token: str | None = Field(None, description="the token that every input must end with; checked when loading")
     normalize: bool = Field(True, description="scale vectors to length 1, so that scores are cosines")
@@ -161,12 +163,12 @@ class EncoderConfig(FrozenModel):
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
     backend: Literal["torch", "onnx", "openvino", "static"] = Field(
         "torch",
-        description="what computes; openvino needs transformers before 5.6, onnx before 5; static: a vector per token, distilled from the "
-        "model once",
+        description="backend; openvino needs transformers before 5.6, onnx before 5; static: a vector per token, "
+        "distilled from the model once",
     )
     batch_size: int = Field(32, ge=1, description="texts encoded at once; of queries at most 32")
     model_options: dict[str, Any] = Field(default_factory=dict, description="values that replace those of the model's config.json")
-    trust_remote_code: bool = Field(False, description="run the code that the model brings with it")
+    trust_remote_code: bool = Field(False, description="run code contained in the model's repository")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -395,15 +397,40 @@ def _tower(config: EncoderConfig, side: Side, device: str, loaded: dict[str, Any
     key = f"{model}@{revision}"
     if key not in loaded:
         options = config.model_dump(include={"backend", "dtype", "max_length", "pooling", "model_options", "trust_remote_code"})
-        weights = "sentence-transformer", weights_hash(model, revision), model, device, fingerprint(options)
+        settings = _plain(config, model)
+        weights = (
+            "sentence-transformer" if settings is None else "transformers",
+            weights_hash(model, revision),
+            model,
+            device,
+            fingerprint(options),
+        )
 
         def load() -> Any:
+            if settings is not None:
+                with loading("encoder", model):
+                    encoder = PlainEncoder.load(locate(model), settings, device, config.dtype)
+                check_weights(encoder.model, model, "encoder")
+                return encoder
             if config.backend != "static":
                 return sentence_transformer(config, model, revision, device)
             return distilled(fingerprint(*weights[1:3], weights[-1]), device, lambda: sentence_transformer(config, model, revision, device))
 
         loaded[key] = KEPT.get(weights, device, load)
     return SentenceTower(loaded[key], config, side, model)
+
+
+def _plain(config: EncoderConfig, model: str) -> Layout | None:
+    """Return how transformers alone can load an encoder; None if it needs `sentence-transformers`."""
+    folder = Path(locate(model))
+    tasks = config.query_task is not None or config.passage_task is not None
+    if config.backend != "torch" or config.model_options or config.trust_remote_code or tasks or not folder.is_dir():
+        return None
+    settings = layout(folder)
+    pooling = config.pooling or (settings and settings.pooling)
+    if settings is None or pooling not in POOLING:
+        return None
+    return replace(settings, pooling=pooling, max_length=config.max_length or settings.max_length)
 
 
 def sentence_transformer(config: EncoderConfig, model: str, revision: str | None, device: str) -> Any:
@@ -447,7 +474,7 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
 
 
 class SentenceTower:
-    """One side of a `SentenceTransformer`.
+    """One side of a `SentenceTransformer` or a `PlainEncoder`.
 
     Args:
         model: The loaded model; both sides may share it.
@@ -479,6 +506,9 @@ class SentenceTower:
 
     def keep_lengths(self) -> None:
         """Leave out modules that scale vectors to length 1."""
+        if isinstance(self._model, PlainEncoder):
+            self._model = self._model.unscaled()
+            return
         kept = [(name, module) for name, module in self._model.named_children() if type(module).__name__ != "Normalize"]
         self._model._modules.clear()
         self._model._modules.update(kept)

@@ -52,10 +52,10 @@ def token_ids(messages: Sequence[Mapping[str, str]]) -> list[int] | None:
 
 
 DEFAULT_URL = "https://api.openai.com/v1"
-"""Where calls go when neither `base_url` nor OPENAI_BASE_URL says otherwise."""
+"""Address of calls if neither `base_url` nor OPENAI_BASE_URL sets one."""
 _OWN = {"model", "messages", "temperature", "max_tokens", "max_completion_tokens", "stream", "n", "response_format"}
 _LIKE_A_KEY = re.compile(r"(?:hf|gsk|r8|sk|gh[pousr]|github_pat)_[A-Za-z0-9_]{16,}|(?=[A-Za-z]*[0-9])[A-Za-z0-9]{20,}$")
-"""What could be a variable's name, and is more likely a key: it would be repeated where the variable is not set."""
+"""Names of variables that look like keys; they are masked, because errors repeat the names of unset variables."""
 
 
 UNSTATED = 4096
@@ -88,7 +88,7 @@ class ChatConfig(BaseModel):
     model: str = Field(description="the model's name at the endpoint")
     base_url: str | None = Field(None, description="e.g. http://localhost:8000/v1; null: OPENAI_BASE_URL, else OpenAI")
     key_variable: str | None = Field(
-        "OPENAI_API_KEY", description="environment variable that holds the key; null where the endpoint wants none", exclude=True
+        "OPENAI_API_KEY", description="environment variable that holds the key; null if the endpoint needs none", exclude=True
     )
     headers: dict[str, str] = Field(
         default={}, description="further headers of every request; a secret comes from the environment: ${MY_KEY}", exclude=True
@@ -96,10 +96,10 @@ class ChatConfig(BaseModel):
     query: dict[str, str] = Field(
         default={}, description="parameters of the URL of every request, such as api-version; ${NAME} as in headers", exclude=True
     )
-    temperature: float | None = Field(0.0, ge=0, description="as sent to the endpoint; 0: the likeliest reply; null: not sent")
+    temperature: float | None = Field(0.0, ge=0, description="sampling temperature; 0: the most likely reply; null: not sent")
     max_tokens: int | None = Field(64, ge=1, description="longest reply; null: not sent, so the endpoint decides")
     limit_name: Literal["max_tokens", "max_completion_tokens"] = Field(
-        "max_tokens", description="what the endpoint calls that limit; newer OpenAI models: max_completion_tokens"
+        "max_tokens", description="the endpoint's name of that limit; newer OpenAI models: max_completion_tokens"
     )
     parameters: dict[str, Any] = Field(
         default={}, description="further fields of every request, as the endpoint names them (top_p, seed …); one that is null is not sent"
@@ -110,12 +110,12 @@ class ChatConfig(BaseModel):
     concurrency: int = Field(
         16,
         ge=1,
-        description="most calls in flight that the endpoint sees from this process, whatever makes them; the smallest of several",
+        description="maximum concurrent calls to the endpoint from this process, over all parts; the smallest of several settings applies",
         exclude=True,
     )
-    timeout_s: float = Field(120.0, gt=0, description="longest wait for one whole reply", exclude=True)
+    timeout_s: float = Field(120.0, gt=0, description="time limit for a complete reply", exclude=True)
     attempts: int = Field(
-        8, ge=1, description="tries per call, where trying again can help: 429, 5xx, no connection, broken replies", exclude=True
+        8, ge=1, description="attempts per call, for errors that a retry may fix: 429, 5xx, no connection, broken replies", exclude=True
     )
     backoff_s: float = Field(
         1.0, ge=0, description="longest pause before the second try; doubles with each, drawn evenly from 0 up", exclude=True
@@ -138,15 +138,15 @@ class ChatConfig(BaseModel):
     batch_price: float | None = Field(
         None, ge=0, le=1, description="share of the price that a call in a batch costs, such as 0.5; null: all of it", exclude=True
     )
-    poll_s: float = Field(30.0, gt=0, description="longest pause between two looks at a batch", exclude=True)
+    poll_s: float = Field(30.0, gt=0, description="maximum seconds between two checks of a batch", exclude=True)
     call_tokens: int | None = Field(
         None, ge=1, description="a call that may need more tokens, prompt and longest reply, is not sent", exclude=True
     )
     call_usd: float | None = Field(None, ge=0, description="a call that may cost more dollars is not sent", exclude=True)
     run_tokens: int | None = Field(
-        None, ge=0, description="most tokens in one execution of a task, of all its parts that ask this model", exclude=True
+        None, ge=0, description="maximum tokens in one execution of a task, of all its parts that ask this model", exclude=True
     )
-    run_usd: float | None = Field(None, ge=0, description="most dollars in one execution of a task, likewise", exclude=True)
+    run_usd: float | None = Field(None, ge=0, description="maximum dollars in one execution of a task, likewise", exclude=True)
     tokenizer: str | None = Field(
         None, description="a tokenizer.json, or its folder, to estimate tokens with; null: characters / 4", exclude=True
     )
@@ -221,7 +221,7 @@ class ChatConfig(BaseModel):
 
     @property
     def address(self) -> Address:
-        """What limits of its calls belong to.
+        """Return the address that call limits are counted for.
 
         Raises:
             UserError: The key is not set.
@@ -350,7 +350,7 @@ class Fault(Exception):
 
 
 class Backend(Protocol):
-    """What writes the replies of a `ChatModel`: an endpoint, local weights or a script; lives on one event loop.
+    """Interface that writes the replies of a `ChatModel`: an endpoint, local weights or a script. It belongs to one event loop.
 
     Attributes:
         url: Where it is, as calls are cached.
@@ -552,7 +552,7 @@ class Endpoint:
         if "json" not in content_type.lower():
             kind = content_type.split(";")[0] or "no content type"
             raise Fault(
-                f"the reply is no chat completion but {kind} (is base_url right? it usually ends in /v1)", "retry", misdirected=True
+                f"the reply is not a chat completion but {kind} (is base_url right? it usually ends in /v1)", "retry", misdirected=True
             )
         try:
             completion = completion_of(json.loads(body))
@@ -565,7 +565,7 @@ class Endpoint:
             raise Fault(str(error), "retry") from None
         except (ValueError, RecursionError) as error:
             excerpt = self.clean(body[:120].decode("utf-8", "replace"))
-            problem = "is not JSON" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else "is no chat completion"
+            problem = "is not JSON" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else "is not a chat completion"
             raise Fault(f"the reply {problem}: {excerpt!r}", "retry") from None
         return replace(completion, refusal=self.clean(completion.refusal))
 
@@ -706,7 +706,7 @@ PER_MESSAGE = 4
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What asking would take.
+    """Estimated calls, tokens and cost of requests.
 
     Attributes:
         calls: Calls to send.

@@ -39,7 +39,7 @@ class LateInteractionConfig(FrozenModel):
     revision: str | None = Field(None, description="revision of a hub id")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
     batch_size: int = Field(32, ge=1, description="passages encoded at once; queries go one by one")
-    trust_remote_code: bool = Field(False, description="run the code that the model brings with it")
+    trust_remote_code: bool = Field(False, description="run code contained in the model's repository")
 
 
 class LateInteraction:
@@ -154,7 +154,7 @@ class M3Config(FrozenModel):
     batch_size: int = Field(16, ge=1, description="texts encoded at once")
     weights: dict[Mode, float] = Field(
         {"dense": 1.0, "sparse": 0.3, "multi": 1.0},
-        description="of each mode in the sum; ARK: 1, 0.3, 1; the library: 1, 1, 1 over their sum",
+        description="weight of each mode in the sum; ARK: 1, 0.3, 1; the library: 1, 1, 1 over their sum",
     )
 
 

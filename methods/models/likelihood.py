@@ -59,7 +59,7 @@ def by_length(lengths: Sequence[int], budget: int, rows: int | None = None, fixe
 
 
 ANCHORS = (":", "\n", "a")
-"""What a target is tokenized behind; the first that keeps its own tokens decides."""
+"""Texts that precede a target during tokenization; the first one that keeps its own tokens is used."""
 
 Span = tuple[int, int]
 """Characters of a prompt, from the first to the one after the last."""
@@ -160,7 +160,7 @@ class ScoringConfig(FrozenModel):
     token_budget: int | None = Field(
         default=None, ge=1, description="tokens per batch, padding and cache included; null: 4,096 on CPU, 32,768 elsewhere"
     )
-    share_prefixes: bool = Field(default=True, description="compute what prompts begin with in common once")
+    share_prefixes: bool = Field(default=True, description="compute the common beginning of prompts once")
     smallest_prefix: int = Field(default=8, ge=1, description="shortest beginning worth sharing, in tokens")
     padding: Literal["left", "right"] = Field(default="right", description="side of the padding where no prefix is shared")
 
@@ -250,7 +250,7 @@ class ScoredText:
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """How likely a target is.
+    """Log-likelihood of a target.
 
     Attributes:
         mean: Mean log-probability per token, in nats.
@@ -264,7 +264,7 @@ class Likelihood:
 
     @classmethod
     def of(cls, tokens: Sequence[int], logprobs: Sequence[float]) -> Likelihood:
-        """From the target's token ids and their log-probabilities."""
+        """Create the value from the target's token ids and their log-probabilities."""
         return cls(math.fsum(logprobs) / len(logprobs), tuple(tokens), tuple(logprobs))
 
     @property
@@ -338,7 +338,7 @@ def _span(head: str, chunk: str, shift: int) -> Span:
 
 
 class ScoringModel(Protocol):
-    """What a scorer needs of a model: `CausalModel` and `Seq2SeqModel` have it."""
+    """Interface that a scorer needs: `CausalModel` and `Seq2SeqModel` implement it."""
 
     text_encoder: TextEncoder
 
@@ -453,7 +453,7 @@ def _slices(pairs: Iterable[ScoredText]) -> Iterator[list[tuple[int, ScoredText]
 
 @dataclass(frozen=True, slots=True)
 class LabelScores:
-    """How likely each label is behind one prompt.
+    """Log-probabilities of the labels that may follow one prompt.
 
     Attributes:
         raw: Log-likelihoods as the model gives them, per label.

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from methods.spending import Costs
 
 LIMIT = "limit reached"
-"""How the reason of a call that was not sent begins."""
+"""Prefix of the reason of a call that was not sent because of a limit."""
 
 
 @dataclass(slots=True)
@@ -155,11 +155,11 @@ GROWTH = 1 / 16
 """Share by which the limit grows per round trip beyond the last limit that was good."""
 
 Signal = Literal["ok", "busy", "broken"]
-"""How a call ended: answered in whatever way, refused for lack of room (429, 503), or reset or timed out."""
+"""Outcome of a call: answered (with any status), rejected for lack of capacity (429, 503), or reset or timed out."""
 
 
 Ticket = tuple[int, int]
-"""How often the limit had been reduced when a call was sent, and how many were sent since."""
+"""Number of reductions of the limit before a call was sent, and number of calls sent since then."""
 
 
 class RateLimiter:
@@ -293,7 +293,7 @@ class RateLimiter:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What a limit belongs to.
+    """Endpoint and credentials that a limit applies to.
 
     Attributes:
         url: Base URL of the endpoint.

@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class _Options(FrozenModel):
-    """What local models and scripts have in common with endpoints."""
+    """Options that local models and scripts share with endpoints."""
 
     temperature: float = Field(0.0, ge=0, description="0: greedy; else tokens are drawn, by the prompt and the task's seed")
     max_tokens: int = Field(64, ge=1, description="longest reply")
@@ -67,7 +67,7 @@ class _Options(FrozenModel):
         return self.max_tokens
 
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Nothing: it runs here."""
+        """Return 0: local calls are free."""
         return 0.0
 
 
@@ -99,12 +99,12 @@ class LocalConfig(_Options):
 
 
 class ScriptedConfig(_Options):
-    """Options of a script that plays a language model; rows that it had a part in say so, and are never ranked."""
+    """Options of a script that plays a language model; rows that use it are marked and never ranked."""
 
-    scripted: str = Field(description="what it knows: a benchmark of worlds, such as worlds/multihop:test")
+    scripted: str = Field(description="facts that it knows: a benchmark of worlds, such as worlds/multihop:test")
     options: dict[str, Any] = Field(default={}, description="options of that benchmark, as in the experiment")
-    reading: Literal["evidence", "memory"] = Field("evidence", description="evidence: it answers from passages that hold the proof alone")
-    corruption: float = Field(0.0, ge=0, le=1, description="share of its replies that are spoilt")
+    reading: Literal["evidence", "memory"] = Field("evidence", description="evidence: it answers only from passages that contain the proof")
+    corruption: float = Field(0.0, ge=0, le=1, description="share of its replies that are corrupted")
     seed: int = Field(0, description="decides which")
 
     @property
@@ -127,7 +127,7 @@ LLM = Annotated[
     Annotated[ChatConfig, Tag("<endpoint>")] | Annotated[LocalConfig, Tag("<local>")] | Annotated[ScriptedConfig, Tag("<scripted>")],
     Discriminator(_kind),
 ]
-"""The option `llm:`; the tags are no part of an option's place in a file (`first_error` leaves them out)."""
+"""The option `llm:`; the tags are not part of an option's place in a file (`first_error` leaves them out)."""
 
 
 def defaults(*, temperature: float = 0.0, max_tokens: int = 64, stop: Sequence[str] = ()) -> BeforeValidator:
@@ -353,7 +353,7 @@ class _Here:
     charged = False
 
     async def close(self) -> None:
-        """Nothing."""
+        """Do nothing; no connection is open."""
 
     def hopeless(self, fault: Fault) -> bool:
         """Never."""
@@ -427,7 +427,7 @@ class Conversations:
 
 
 class Loaded(Conversations):
-    """A model in memory, with those who wait for it; whoever asks, prompts are generated together.
+    """Model in memory with its waiting callers; prompts of all callers are generated together.
 
     Args:
         config: Options.
@@ -487,7 +487,7 @@ _loaded: weakref.WeakValueDictionary[tuple[Any, ...], Loaded] = weakref.WeakValu
 
 
 def _weights(config: LocalConfig, device: str | None) -> Loaded:
-    """The model that options name; held by whoever uses it, and by nothing else."""
+    """Return the model that options name; only its users keep it in memory."""
     key = (config.local, config.revision, config.adapter, config.dtype, config.max_prompt_tokens, config.batch_size, device)
     loaded = _loaded[key] = _loaded.get(key) or Loaded(config, device)
     return loaded

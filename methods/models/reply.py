@@ -152,7 +152,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a completion says.
+    """Parts of a completion.
 
     Attributes:
         text: The answer without the thought; "" if there is none.

@@ -85,7 +85,7 @@ _FURTHER = (
 
 @dataclass(frozen=True)
 class Call:
-    """What is asked: the content that a reply is addressed by.
+    """Content of a request, which is the key of its cached reply.
 
     Attributes:
         endpoint: Base URL.
@@ -358,7 +358,7 @@ class ResponseCache:
     def _explained(self, error: sqlite3.Error) -> Exception:
         text = str(error)
         if "not a database" in text or "malformed" in text:
-            what, hint = "this file is no cache of replies, or damaged", "move it away; replies are then asked anew"
+            what, hint = "this file is not a cache of replies, or damaged", "move it away; replies are then requested again"
         elif "full" in text:
             what, hint = "the disk of the cache is full", "free some space; every reply kept so far is safe"
         elif "unable to open" in text or "readonly" in text or "read-only" in text:
@@ -366,7 +366,7 @@ class ResponseCache:
         elif "locked" in text or "busy" in text:
             what, hint = f"another process kept the cache locked for {BUSY_S:.0f} s", "try again when it has ended"
         else:
-            what, hint = f"the cache of replies broke: {text}", "move the file away; replies are then asked anew"
+            what, hint = f"the cache of replies broke: {text}", "move the file away; replies are then requested again"
         return UserError(what, code="unreadable-cache", where=str(self.path), try_this=hint)
 
 
@@ -440,7 +440,7 @@ def import_replies(cache: ResponseCache, path: Path) -> int:
     """Add the entries of an export to a cache; entries that are there already stay as they are. Returns how many were new.
 
     Raises:
-        UserError: A line is no entry, or its key does not belong to its request.
+        UserError: A line is not an entry, or its key does not belong to its request.
     """
     added = 0
     with path.open(encoding="utf-8", errors="strict") as file:
@@ -459,7 +459,7 @@ def _entries(lines: Iterable[str], path: Path) -> Iterator[Entry]:
             call = Call(**row["request"])
             reply = row["reply"]
             if not isinstance(reply, dict):
-                raise ValueError("its reply is no object")
+                raise ValueError("its reply is not an object")
             Completion.from_json(reply)
             if not isinstance(call.revision, str) or not isinstance(call.scope, str):
                 raise ValueError("revision and scope must be texts")

@@ -30,7 +30,7 @@ from methods.api import UNKNOWN_REVISION
 LONGEST = 200
 """Characters of a revision."""
 _NOTHING = frozenset({UNKNOWN_REVISION, "none", "null", "undefined", "n/a"})
-"""What builds write where they do not know their own revision."""
+"""Placeholders that builds print if they do not know their revision."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _UNFILLED = re.compile(r"\$(?:\{|[A-Za-z_])")
 _SECRET = re.compile(r"auth|cookie|key|pass|secret|token|credential", re.I)
@@ -80,20 +80,22 @@ def checked(text: str) -> str:
 
 
 class Probe(BaseModel):
-    """Where the revision of a deployment is read when a run starts: `{url, json}`, `{url, header}` or `{command}`."""
+    """Source of a deployment's revision at the start of a run: `{url, json}`, `{url, header}` or `{command}`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_by_name=True, serialize_by_alias=True)
 
-    url: str | None = Field(None, description="address that is read", exclude_if=lambda value: value is None)
+    url: str | None = Field(None, description="address to read", exclude_if=lambda value: value is None)
     path: str | None = Field(
-        None, alias="json", description="place in the JSON document there, such as build.commit", exclude_if=lambda value: value is None
+        None, alias="json", description="path in the JSON document there, such as build.commit", exclude_if=lambda value: value is None
     )
     header: str | None = Field(None, description="response header", exclude_if=lambda value: value is None)
     command: str | tuple[str, ...] | None = Field(
-        None, description="command whose first line of output it is: a shell text, or a list", exclude_if=lambda value: value is None
+        None,
+        description="command that prints the revision as its first line: a shell text, or a list",
+        exclude_if=lambda value: value is None,
     )
     headers: dict[str, str] = Field({}, description="request headers; secrets as ${NAME}", exclude=True)
-    timeout_s: float = Field(10.0, gt=0, description="longest wait, in seconds", exclude=True)
+    timeout_s: float = Field(10.0, gt=0, description="time limit in seconds", exclude=True)
 
     @field_validator("url")
     @classmethod
@@ -338,7 +340,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 
 class Unreachable(ValueError):
-    """Nothing answered."""
+    """Error: no answer was received."""
 
 
 def fetch(url: str, headers: Mapping[str, str], timeout_s: float) -> Answer:

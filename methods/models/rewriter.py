@@ -146,7 +146,7 @@ def refuses(text: str) -> bool:
 
 
 VERSION = 1
-"""Of reading and checking; part of every rewriter's id."""
+"""Version of parsing and checks; part of every rewriter's id."""
 
 
 class Validator(Protocol):
@@ -163,22 +163,20 @@ class Validator(Protocol):
 
 
 class RewritingOptions(FrozenModel):
-    """How a language model is asked to rewrite, and what is let through."""
+    """Options for rewriting with a language model, and checks of its output."""
 
-    tries: int = Field(3, ge=1, description="times that a passage is asked for before it is given up")
-    output: Literal["text", "json"] = Field("text", description="how replies are asked to look")
+    tries: int = Field(3, ge=1, description="maximum attempts per passage")
+    output: Literal["text", "json"] = Field("text", description="format of replies")
     keep_sentences: bool = Field(
         True, description="passages that come in sentences are rewritten sentence by sentence, as supporting facts need it"
     )
     words: tuple[float, float] = Field(
         (0.8, 1.2),
-        description="fewest and most words that are asked for, as shares of the source's; paper: informal 80 to 120 "
-        "words for blocks of 100, humor and romance of about the same length",
+        description="minimum and maximum requested words, as shares of the source's; paper: informal 80 to 120 words for "
+        "blocks of 100, humor and romance of about the same length",
     )
-    accepted_words: tuple[float, float] = Field(
-        (0.5, 3.0), description="fewest and most words with which a rewriting is accepted, as shares of the source's"
-    )
-    prompts: str | None = Field(None, description="folder of prompts of one's own, <style>.txt each; null: those that ship")
+    accepted_words: tuple[float, float] = Field((0.5, 3.0), description="minimum and maximum accepted words, as shares of the source's")
+    prompts: str | None = Field(None, description="folder of your own prompts, one <style>.txt each; null: the shipped ones")
 
     @field_validator("words", "accepted_words")
     @classmethod
@@ -189,7 +187,7 @@ class RewritingOptions(FrozenModel):
 
 
 REPLY = defaults(max_tokens=512)
-"""What a rewriting needs of its model."""
+"""Settings that a rewriting requires of its model."""
 
 
 class RewriterConfig(AskingConfig, RewritingOptions):
@@ -270,7 +268,7 @@ class LLMRewriter:
         return Outcome(None, "", tuple(failed))
 
     async def _objection(self, source: str, rewritten: str, style: str) -> str | None:
-        """That of the first validator that has one."""
+        """Return the first objection of a validator, or None."""
         for ask in self._object:
             objection: str | None = await ask(source, rewritten, style)
             if objection is not None:

@@ -20,7 +20,7 @@ _used: dict[str, re.Pattern[str] | None] = {}
 def use(secret: str) -> str:
     """Remember a secret and return it.
 
-    Words such as `EMPTY` or `not-needed`, which servers without keys are given, are no secrets: hiding them would change
+    Words such as `EMPTY` or `not-needed`, which servers without keys are given, are not secrets: hiding them would change
     answers. A secret has at least 8 characters and both letters and digits, or at least 16 characters.
     """
     mixed = re.search(r"[0-9]", secret) and re.search(r"[A-Za-z]", secret)

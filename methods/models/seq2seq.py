@@ -58,7 +58,7 @@ class Seq2SeqModel:
         own: Load weights that the caller may change, instead of those that equal models share.
 
     Raises:
-        UserError: The model cannot be loaded, or is no encoder–decoder model with an output layer.
+        UserError: The model cannot be loaded, or is not an encoder–decoder model with an output layer.
     """
 
     def __init__(self, config: Seq2SeqConfig, device: str | None = None, own: bool = False) -> None:
@@ -71,7 +71,7 @@ class Seq2SeqModel:
         start = start if start is not None else self.model.config.decoder_start_token_id
         if start is None:
             raise UserError(
-                f"the model {config.model!r} does not say what its decoder starts with",
+                f"the model {config.model!r} does not name its decoder start token",
                 code="missing-decoder-start",
                 try_this="set decoder_start_token_id in its generation_config.json",
             )

@@ -21,7 +21,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.files import cache_home
 
 VERSION = 1
-"""Of the distillation; it names the folders of what was distilled."""
+"""Version of the distillation; part of the name of its output folders."""
 DIMENSION = 256
 SIF = 1e-4
 """The constant a of the weights (Arora et al. 2017)."""

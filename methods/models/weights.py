@@ -20,7 +20,7 @@ from methods.presets import read_presets
 from methods.work import Checkpoint, Needs
 
 DEPTH = 2
-"""How many folders may lie between a checkpoint's own folder and the model that an option names, up or down."""
+"""Maximum number of folders between a checkpoint's own folder and the model that an option names, in both directions."""
 _NAMES = {"id"}
 """Options that name no folder, even where one of that name lies about."""
 
@@ -59,7 +59,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _checkpoints_at(path: Path) -> Iterator[Path]:
-    """Checkpoint folders that a path means; none where it is no folder (a template, a hub id, a word)."""
+    """Checkpoint folders that a path means; none where it is not a folder (a template, a hub id, a word)."""
     try:
         folder = path.expanduser().resolve()
         if not path.parts or not folder.is_dir():
@@ -302,7 +302,7 @@ def loading(noun: str, model: str) -> Iterator[None]:
             try_this="give a folder with the model's files, or a hub id and a connection to the hub",
         ) from error
     except Exception as error:
-        # safetensors has an exception class of its own, which is no subclass of the above.
+        # safetensors has an exception class of its own, which is not a subclass of the above.
         if type(error).__name__ != "SafetensorError":
             raise
         raise UserError(
@@ -586,7 +586,7 @@ def _adapter_key(name: str) -> str:
 
 
 def _names_another(its_base: str, loaded: str) -> bool:
-    """Tell whether two hub ids name different models, whoever publishes them; folders may hold any model."""
+    """Tell whether two hub ids name different models, regardless of the publisher; folders may hold any model."""
     ids = [name.partition("/") for name in (its_base, loaded)]
     if any(not owner or not name or "/" in name or Path(f"{owner}/{name}").exists() for owner, _, name in ids):
         return False
@@ -673,7 +673,7 @@ def remote_code_refused(model: str) -> Iterator[None]:
 
 def _refusal(model: str) -> UserError:
     return UserError(
-        f"the model {model!r} brings its own code, which loading it would run",
+        f"the model {model!r} contains code that loading it would run",
         code="untrusted-model-code",
         try_this="read that code, pin the revision you read, then set trust_remote_code: true",
     )
@@ -692,6 +692,6 @@ def _brings_code(folder: Path) -> bool:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
         kinds = [module["type"] for module in modules]
     except (OSError, ValueError, KeyError, TypeError):
-        # Missing: no modules of its own. Damaged: loading the model will say so.
+        # Missing: no modules of its own. Damaged: loading the model raises the error.
         return False
     return any(not str(kind).startswith(("sentence_transformers.", "torch.")) for kind in kinds if kind not in (TOKEN_MATCH, PYLATE))

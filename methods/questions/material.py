@@ -1,4 +1,4 @@
-"""What questions are written about: passages of documents, one at a time or two that are linked by what they mention."""
+"""Select the material for questions: passages of documents, one at a time or two that share an entity."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Material:
 
     @property
     def id(self) -> str:
-        """What tells it from others."""
+        """Return an id that is unique among materials."""
         return f"{self.kind}/{'+'.join(passage.id for passage in self.passages)}"
 
     @property

@@ -49,7 +49,7 @@ REASONS: Mapping[str, str] = {
 
 
 class Draft(BaseModel):
-    """What a model replies that writes a question."""
+    """Reply of a model that writes a question."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -59,7 +59,7 @@ class Draft(BaseModel):
 
 
 class Answered(BaseModel):
-    """What a model replies that answers one."""
+    """Reply of a model that answers a question."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -72,9 +72,9 @@ class WritingConfig(AskingConfig):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     llm: Annotated[LLM, defaults(max_tokens=512)] = Field(description="the model")
-    tries: int = Field(3, ge=1, description="how often a call is made at most whose reply is not the JSON asked for")
-    prompts: str | None = Field(None, description="a folder of templates of one's own; null: those that ship")
-    at_once: int = Field(32, ge=1, description="questions that are worked on side by side", exclude=True)
+    tries: int = Field(3, ge=1, description="maximum attempts of a call if its reply is not the requested JSON")
+    prompts: str | None = Field(None, description="folder of your own templates; null: the shipped ones")
+    at_once: int = Field(32, ge=1, description="concurrent questions", exclude=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +100,12 @@ class Written:
 
     @property
     def came(self) -> bool:
-        """Whether any call was answered."""
+        """Return whether any call was answered."""
         return bool(self.calls) or not self.failed
 
     @property
     def lasting(self) -> bool:
-        """Whether it is kept in the journal."""
+        """Return whether the result is written to the journal."""
         return not self.failed
 
 
@@ -216,5 +216,5 @@ async def _checked(draft: Draft, item: Material, answered: Any) -> str:
 
 
 def same_answer(answer: str, gold: str) -> bool:
-    """Whether an answer holds the gold answer, or most of its words."""
+    """Return whether an answer contains the gold answer, or most of its words."""
     return bool(answer.strip()) and (cover_em(answer, [gold]) == 1 or f1(answer, [gold]) >= AGREES)

@@ -1,4 +1,6 @@
-"""Who reads: chat models, local models, rules; their prompts: `prompts.py`. Here: no reading, for rankings alone."""
+"""Read passages and answer: chat models, local models, rules (prompts: `prompts.py`). This module defines the reader for
+rankings without answers.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ INSTRUCTIONS = {
     "short": "Answer the following question with a short span. The answer needs to be just in a few words.",
     "full": "Please give a full and complete answer for the question.",
 }
-"""What stands before the question: for data with short answers, and for others."""
+"""Instructions before the question: for datasets with short answers, and for others."""
 END_OF_TURN = "<|eot_id|>"
 
 
@@ -38,9 +38,9 @@ class ChatQaConfig(CausalConfig, ModelMethodConfig):
 
     model: str = Field("nvidia/Llama3-ChatQA-1.5-8B", description="a checkpoint of ChatQA")
     max_new_tokens: int = Field(64, ge=1, description="longest answer")
-    instruction: str = Field("short", pattern="^(short|full)$", description="which of its instructions stands before the question")
+    instruction: str = Field("short", pattern="^(short|full)$", description="instruction before the question")
     prompt: str | None = Field(
-        None, description="a template file of your own; null: the format of its model card", exclude_if=lambda value: value is None
+        None, description="your own template file; null: the format of its model card", exclude_if=lambda value: value is None
     )
 
     def preflight(self) -> None:
@@ -109,7 +109,7 @@ class ChatQa(CausalReader):
 class InContextConfig(ChatReaderConfig):
     """Options of In-context RAG: the model, the instructions and the demonstrations."""
 
-    demonstrations: str = Field(description="the training data that they are drawn from, such as hotpotqa:train; never another split")
+    demonstrations: str = Field(description="training data of the demonstrations, such as hotpotqa:train; other splits are refused")
     data_options: dict[str, Any] = Field(default_factory=dict, description="options of that data set")
     count: int = Field(3, ge=1, description="demonstrations")
 
@@ -167,14 +167,14 @@ ONE = "ic_ralm_one"
 class InContextRalmConfig(CausalConfig, ModelMethodConfig):
     """Options of In-context RALM."""
 
-    model: str = Field("huggyllama/llama-7b", description="a causal language model, whose chat template is not used")
+    model: str = Field("huggyllama/llama-7b", description="causal language model; its chat template is not used")
     max_new_tokens: int = Field(10, ge=1, description="longest answer")
     prompt: str | None = Field(None, description="`published`, `ours` or a template file, of questions with passages; null: published")
-    closed_book_prompt: str | None = Field(None, description="the same of questions without passages")
+    closed_book_prompt: str | None = Field(None, description="the same for questions without passages")
 
     @property
     def is_published(self) -> bool:
-        """Whether the prompt with passages is the published one."""
+        """Return whether the prompt with passages is the published one."""
         return RALM["ic_ralm"].is_published(self.prompt)
 
     def checkpoint_hash(self) -> str:

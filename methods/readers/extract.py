@@ -18,7 +18,7 @@ from pydantic import Field, field_validator
 from benchmarks.core.models import FrozenModel
 
 Shown = Callable[[int], bool]
-"""Whether a passage of this number, counted from 1, was shown."""
+"""Function that returns whether a passage with this number, from 1, was shown."""
 
 
 class Pattern(FrozenModel):
@@ -103,7 +103,7 @@ _OTHERS = "ans|antwort|réponse|respuesta|resposta|risposta|ответ|答案|�
 _SO = r"(?:(?:so|therefore|thus|hence|finally|in conclusion),?[ \t]+|i (?:think|believe)(?: that)?[ \t]+)?(?:the[ \t]+)?"
 _LABEL = rf"(?:the[ \t]+)?(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer|(?:final[ \t]+)?response|output|{_OTHERS}"
 _STATES = rf"{_SO}(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer[ \t]+is"
-"""How a line begins that states the answer in a sentence."""
+"""Pattern of the beginning of a line that states the answer in a sentence."""
 _MARKED = re.compile(
     rf"[ \t>#*_`-]{{0,10}}(?:{_LABEL})[ \t]{{0,10}}(?:[*_]{{1,3}}[ \t]{{0,10}}[:：]|[:：][ \t]{{0,10}}[*_]{{0,3}})"
     rf"(?P<rest>[^\n]*)",

@@ -146,7 +146,7 @@ FIT: dict[Kind, dict[Kind, float]] = {
     "number": {"number": 1.0, "year": 0.2},
     "name": {"name": 1.0},
 }
-"""How well a span of one kind answers a question for another."""
+"""Score of a span's kind as the answer to a question for another kind."""
 _EARLIER = re.compile(r"\b(?:first|earlier|earliest|older|oldest|before)\b", re.IGNORECASE)
 _LATER = re.compile(r"\b(?:later|latest|younger|youngest|recent|recently|last|newer)\b", re.IGNORECASE)
 _DEATH = re.compile(r"\b(?:die|died|dies|death)\b", re.IGNORECASE)

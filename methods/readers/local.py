@@ -62,9 +62,7 @@ class AdaptedConfig(CausalConfig, ModelMethodConfig):
 class CausalReaderConfig(ReadingOptions, AdaptedConfig):
     """Options of the local reader: the model's, the instructions, and how it writes."""
 
-    chat_template: bool = Field(
-        True, description="put the prompt into the model's chat format, where it and the benchmark have one (ARK's code: false)"
-    )
+    chat_template: bool = Field(True, description="use the model's chat format, if it and the benchmark have one (ARK's code: false)")
     temperature: float = Field(0.0, ge=0, description="0: greedy; else tokens are drawn (ARK's code: 0.1)")
     top_p: float = Field(1.0, gt=0, le=1, description="share of probability that is drawn from (ARK's code: 0.9)")
     stop: tuple[str, ...] = Field((), description="texts at which an answer ends")
@@ -131,7 +129,7 @@ class CausalReader:
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
         """One answer per query; a question that does not fit has its reason under `notes["failed"]`.
 
-        A context that lost its middle says so under `notes["truncated"]`.
+        A context that lost its middle is noted under `notes["truncated"]`.
         """
         fitted = [self._fitted(query.text, context.passages) for query, context in zip(queries, contexts, strict=True)]
         prompts = [item[0] for item in fitted if item is not None]

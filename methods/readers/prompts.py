@@ -50,18 +50,18 @@ TRIPLES = "triples"
 class ReadingOptions(BaseModel):
     """Options of readers that prompt a language model."""
 
-    prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
-    closed_book_prompt: str | None = Field(None, description="prompt for questions that come without a passage; null: the reader's own")
+    prompt: str | None = Field(None, description="your own template file; null: the shipped one")
+    closed_book_prompt: str | None = Field(None, description="prompt for questions without passages; null: the reader's own")
     reading: Literal["own", "benchmark", "benchmark_prompt", "triples"] = Field(
         "own",
-        description="whose instructions: own, the templates above; benchmark, those that the benchmark brings, its "
-        "longest answer included; benchmark_prompt, its prompt with one's own longest answer (ARK's code: 512); "
-        "triples, as RoG: a triple a line, all answers as a list of lines",
+        description="instructions: own (the templates above); benchmark (the benchmark's, with its maximum answer "
+        "length); benchmark_prompt (its prompt with your own maximum answer length; ARK's code: 512); triples"
+        " (as RoG: one triple per line, all answers as a list of lines)",
     )
     extract: Extract | None = Field(
         None,
-        description="how a reply becomes the answer: short, the short answer without what models put around it; last_line; "
-        "none, the whole reply; {regex: …}; null: short for reading own, else none",
+        description="extraction of the answer from a reply: short (the short answer without surrounding text); last_line;"
+        " none (the whole reply); {regex: …}; null: short if reading is own, else none",
     )
 
     @property

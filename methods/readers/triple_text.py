@@ -8,7 +8,7 @@ A reader sees passages; these are made of the ranked triples, in their order:
                 is one of theirs, else as words
 
 `by_head` puts what is said of one head into one passage with the head as its title, where the first of it stands. A
-passage that is no triple stays as it is.
+passage that is not a triple stays as it is.
 
 The pocket reader was trained on the sentences of worlds and hardly reads relation names. F1 from gold triples, 300
 questions of all types about three validation worlds (python -m perf.triple_reading):
@@ -39,12 +39,12 @@ from methods.work import free
 
 
 class TripleTextConfig(MethodConfig):
-    """How triples are written for a reader."""
+    """Format of triples for a reader."""
 
     form: Literal["line", "words", "statement"] = Field(
-        "statement", description="what a triple reads like: line, words or statement (the pocket reader needs this one)"
+        "statement", description="format of a triple: line, words or statement (required by the pocket reader)"
     )
-    by_head: bool = Field(True, description="write all triples of one head entity into one passage, with the entity as its title")
+    by_head: bool = Field(True, description="merge all triples of one head entity into one passage with the entity as its title")
 
 
 @register(

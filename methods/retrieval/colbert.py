@@ -40,9 +40,9 @@ class ColbertConfig(LateInteractionConfig, ModelMethodConfig):
     """Options of ColBERT: those of its encoder, and how to search."""
 
     exact_up_to: int = Field(
-        1_000_000, ge=0, description="token vectors up to which every passage is scored; beyond, FAISS finds candidates (extra ann)"
+        1_000_000, ge=0, description="maximum number of token vectors for exhaustive scoring; above it, FAISS finds candidates (extra ann)"
     )
-    near: int = Field(256, ge=1, description="vectors that FAISS finds for each of a query's")
+    near: int = Field(256, ge=1, description="vectors that FAISS returns per query vector")
 
 
 def _work(config: ColbertConfig, lengths: Lengths) -> Work:

@@ -43,7 +43,7 @@ class CrossEncoderReranker(ModelReranker):
     """
 
     labels: ClassVar[tuple[int, ...]] = (1,)
-    """How many labels the model may have."""
+    """Numbers of labels that the model may have."""
 
     def __init__(self, config: CrossEncoderRerankerConfig, services: Services) -> None:
         super().__init__(config, CrossEncoderModel(config, services.device, self.labels))

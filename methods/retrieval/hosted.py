@@ -36,8 +36,8 @@ class HostedDenseConfig(HostedConfig):
     """Options of dense retrieval with a hosted embedding model."""
 
     dimensions: int | None = Field(None, ge=1, description="length of vectors, for models that offer several; null: the model's own")
-    encoding: Literal["float", "base64"] = Field("float", description="how numbers are sent (dialect openai)", exclude=True)
-    query_prompt: str = Field("", description="put before each question, for models that need it (dialects openai, tei)")
+    encoding: Literal["float", "base64"] = Field("float", description="encoding of numbers (dialect openai)", exclude=True)
+    query_prompt: str = Field("", description="prefix of each question, for models that need it (dialects openai, tei)")
     passage_prompt: str = Field("", description="put before each passage")
     normalize: bool = Field(True, description="scale vectors to length 1, so that scores are cosines")
 

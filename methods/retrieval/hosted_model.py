@@ -45,7 +45,7 @@ _DEFAULTS: Mapping[str, tuple[str | None, str | None, int]] = {
     "voyage": ("https://api.voyageai.com/v1", "VOYAGE_API_KEY", 128),
     "tei": (None, None, 32),
 }
-"""Of each dialect: base URL, variable of the key, and most texts of a request."""
+"""Defaults per dialect: base URL, variable of the key, and maximum number of texts per request."""
 _TASKS: Mapping[tuple[str, Side], tuple[str, str]] = {
     ("cohere", "query"): ("input_type", "search_query"),
     ("cohere", "passage"): ("input_type", "search_document"),
@@ -85,13 +85,13 @@ class HostedConfig(MethodConfig):
     parameters: dict[str, Any] = Field(default={}, description="further fields of every request")
     batch_size: int = Field(0, ge=0, description="most texts of a request; 0: the provider's limit", exclude=True)
     concurrency: int = Field(8, ge=1, description="most requests in flight", exclude=True)
-    timeout_s: float = Field(120.0, gt=0, description="longest wait for a reply", exclude=True)
-    attempts: int = Field(8, ge=1, description="tries per request, where trying again can help", exclude=True)
+    timeout_s: float = Field(120.0, gt=0, description="time limit for a reply", exclude=True)
+    attempts: int = Field(8, ge=1, description="attempts per request, for errors that a retry may fix", exclude=True)
     backoff_s: float = Field(1.0, ge=0, description="longest pause before the second try; doubles with each", exclude=True)
     longest_wait_s: float = Field(120.0, ge=0, description="longest pause that the endpoint may ask for (Retry-After)", exclude=True)
     usd_per_million_tokens: float = Field(0.0, ge=0, description="price of tokens", exclude=True)
     usd_per_call: float = Field(0.0, ge=0, description="price of a request, for providers that bill searches", exclude=True)
-    run_usd: float | None = Field(None, ge=0, description="most dollars in one execution of a task", exclude=True)
+    run_usd: float | None = Field(None, ge=0, description="maximum dollars in one execution of a task", exclude=True)
     revision: Revision = Field(None, description=f"{DESCRIPTION}; null: of dialect tei `model_sha` in /info", exclude=True)
 
     @model_validator(mode="before")

@@ -1,4 +1,6 @@
-"""What retrievers and rerankers share: which passages a query may use, scores into rankings, and indexes built once."""
+"""Provide what retrievers and rerankers share: the passages a query may use, rankings from scores, and indexes that are built
+once.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,9 @@ from methods.registry import MethodConfig
 
 
 class PointwiseConfig(MethodConfig):
-    """How far down to rerank."""
+    """Depth of reranking."""
 
-    depth: int | None = Field(None, ge=1, description="candidates to rerank, the rest following in their order; null: all. SARK: 50")
+    depth: int | None = Field(None, ge=1, description="number of candidates to rerank; the rest follow in their order; null: all. SARK: 50")
 
 
 class PointwiseReranker(ABC):
@@ -49,7 +51,7 @@ class PointwiseReranker(ABC):
         return [reordered(*item) for item in zip(queries, rankings, scores, strict=True)]
 
     def scores_of(self, queries: Sequence[Query], ids: Sequence[Sequence[str]], corpus: Corpus) -> Sequence[NDArray[np.floating]]:
-        """For each query how well its candidates fit: shape (candidates,)."""
+        """Score the candidates of each query. One array of shape (candidates,) per query."""
         return [self.scores(query, own, corpus) for query, own in zip(queries, ids, strict=True)]
 
     @abstractmethod
@@ -110,7 +112,7 @@ Rows = NDArray[np.int64]
 
 
 class Scope:
-    """Which rows of a corpus each query may use."""
+    """Rows of a corpus that each query may use."""
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus

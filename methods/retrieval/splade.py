@@ -49,7 +49,7 @@ class SpladeConfig(ModelMethodConfig):
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights; 16 bits flip terms near zero")
     max_length: int | None = Field(None, ge=8, description="longest text in tokens; null: the checkpoint's own. v3 was trained with 256")
     batch_size: int = Field(16, ge=1, description="passages encoded at once; queries go one by one")
-    trust_remote_code: bool = Field(False, description="run the code that the model brings with it")
+    trust_remote_code: bool = Field(False, description="run code contained in the model's repository")
 
 
 class SpladeEncoder:
@@ -63,7 +63,7 @@ class SpladeEncoder:
         terms: In the vocabulary.
 
     Raises:
-        UserError: The model cannot be loaded, brings code that is not trusted, or is no masked language model.
+        UserError: The model cannot be loaded, brings code that is not trusted, or is not a masked language model.
     """
 
     def __init__(self, config: SpladeConfig, device: str | None = None) -> None:

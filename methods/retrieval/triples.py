@@ -1,4 +1,4 @@
-"""What retrievers of triples share: a corpus that must be one of triples, and which of them a query may use."""
+"""Provide what retrievers of triples share: a corpus of triples, and the triples that a query may use."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def linearize_of(model: str) -> LinearizeConfig:
         return LinearizeConfig.model_validate(card["config"]["linearize"])
     except (AssertionError, KeyError, TypeError, ValueError):
         raise UserError(
-            "the card of this checkpoint does not say how triples were written",
+            "the card of this checkpoint lacks the format of triples",
             code="checkpoint-card-incomplete",
             where=str(Path(model)),
             try_this="linearize: {rel: last, underscores: keep}, or as it was pretrained",
@@ -89,7 +89,7 @@ def triple_corpus(corpus: Corpus, who: str) -> TripleCorpus:
 
 
 class TripleScope:
-    """Which triples each query may use, and positions among them as rankings.
+    """Triples that each query may use, with conversion of positions into rankings.
 
     A query's triples stand in the order of its graph, which decides ties.
 
@@ -202,7 +202,7 @@ class TripleSearchConfig(ModelMethodConfig):
 
     similarity: Literal["cosine", "dot"] = Field("cosine", description="similarity of a question and a triple; paper: cosine")
     scope: SearchScope = Field(
-        "question", description="which triples compete: those of the question's own graph (paper), or global: of all graphs"
+        "question", description="triples to rank: those of the question's own graph (paper), or global: of all graphs"
     )
     batch_size: int = Field(64, ge=1, description="triples encoded at once")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
@@ -237,7 +237,7 @@ class PretrainedTowersConfig(TripleSearchConfig):
     """The id of the training."""
 
     model: str = Field(description="folder of a checkpoint")
-    linearize: LinearizeConfig | None = Field(None, description="how triples are written; null: as they were in pretraining")
+    linearize: LinearizeConfig | None = Field(None, description="format of triples; null: as in pretraining")
 
     def checkpoint_hash(self) -> str:
         """Return the hash of the checkpoint."""

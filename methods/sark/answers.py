@@ -98,7 +98,7 @@ class ReaderAnswerer:
     def knows(self, question: Question) -> bool:
         """Return whether a question is among those known by heart: one draw for each, whatever else is asked.
 
-        Questions that take several passages are not: no single one of these could help whoever does not know them, so
+        Questions that take several passages are not: no single one of these could help a model that does not know them, so
         that all their labels would be 0, and the kind of question would give the label away.
         """
         alone = len(set(question.evidence)) == 1

@@ -63,7 +63,7 @@ class LabelsConfig(MayAskConfig):
 
     by: Literal["llm", "reader"] = Field("reader", description="who answers: llm: a language model; reader: `reader`, for worlds")
     llm: Annotated[LLM, defaults(max_tokens=64)] | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
-    prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
+    prompt: str | None = Field(None, description="your own template file; null: the shipped one")
     reader: str = Field("pocket", description="of by: reader: its name")
     reader_options: dict[str, Any] = Field(default_factory=dict, description="of that reader")
     known: float = Field(
@@ -114,7 +114,7 @@ class ListsConfig(MayAskConfig):
         "evidence", description="who orders: llm: a language model, shown one passage a turn; evidence: the dataset's gold, for worlds"
     )
     llm: Annotated[LLM, defaults(max_tokens=128)] | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
-    prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
+    prompt: str | None = Field(None, description="your own template file; null: the shipped one")
     keep_evidence: bool = Field(
         False, description="put the evidence that is not among the sampled ranks in the places of the last ones that are none; paper no"
     )

@@ -7,7 +7,7 @@
 | Match | Match | none |
 | Mismatch | Mismatch | none |
 
-So all labels of one question are alike: whoever knows the answer finds passages that mislead, whoever does not finds
+So all labels of one question agree: a model that knows the answer finds passages that mislead, one that does not finds
 such that help. Answers and verdicts are kept in a file, question by question.
 """
 
@@ -196,7 +196,7 @@ class Labeler:
 
         Args:
             tried: What became of a question.
-            evidence: Passages that mislead nobody: whoever is taken to know the answer forgets nothing by reading one.
+            evidence: Passages that never mislead: a model that is assumed to know the answer keeps it after reading one.
             direct: Whether its answer without context is counted, too.
         """
         partial = self._config.partial

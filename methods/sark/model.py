@@ -226,7 +226,7 @@ def _dropouts(config: SarkTrainingConfig) -> dict[str, float]:
     changes = {name: share for name in DROPOUTS if isinstance(getattr(result, name, None), int | float)}
     if not changes:
         raise UserError(
-            f"{config.base!r} does not say where its dropout is",
+            f"{config.base!r} does not name its dropout fields",
             code="dropout-unknown",
             where="model.backbone_dropout",
             try_this="--set model.backbone_dropout=null, which leaves it as it is",
@@ -272,7 +272,7 @@ def last_layer(model: Any) -> nn.Module:
     stacks = [part for part in encoder_of(model).modules() if isinstance(part, ModuleList) and len(part)]
     if not stacks:
         raise UserError(
-            "the encoder has no layers of which one is the last",
+            "the encoder has no layers",
             code="encoder-without-layers",
             where="loss.lambda_params",
             try_this="--set loss.lambda_params=backbone",

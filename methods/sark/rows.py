@@ -157,7 +157,7 @@ def read_rows(path: Path) -> list[SarkRow]:
     """Rows that `write_rows` wrote.
 
     Raises:
-        UserError: The file cannot be read, or a line is no row.
+        UserError: The file cannot be read, or a line is not a row.
     """
     try:
         lines = path.read_text("utf-8").split("\n")

@@ -129,7 +129,7 @@ def pairs_of_options(benchmark: Benchmark, config: StylesConfig, own: StylePairs
     elif config.by == "own":
         if own is None:
             raise UserError(
-                f"{benchmark.reference} brings no passages in two styles",
+                f"{benchmark.reference} has no passages in two styles",
                 code="no-passages-in-two-styles",
                 where="styles.by",
                 try_this="styles: {by: rules}, {by: llm} or {by: file}; or worlds/style",

@@ -283,7 +283,7 @@ class RowSource(Protocol):
     """Where rows come from."""
 
     def __call__(self, config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], context: TrainingContext, folder: Path) -> SarkData:
-        """The rows of benchmarks, kept in a folder; a second call makes nothing anew."""
+        """Return the rows of benchmarks, stored in a folder; a second call reads them from there."""
         ...
 
 

@@ -20,7 +20,7 @@ Scores = NDArray[np.float64]
 def validator(objective: Objective, rows: Sequence[SarkRow], config: SarkTrainingConfig) -> Validate:
     """The figures of held-out rows, each over both styles:
 
-    `validation_f1`: of label 1, where σ(z) above ½ says so; `validation_order`: share of a list's pairs that are scored
+    `validation_f1`: of label 1, predicted where σ(z) > ½; `validation_order`: share of a list's pairs that are scored
     in its order; `validation_style_gap`: mean |z| between both styles of a passage, in units of the standard deviation
     of all scores.
 

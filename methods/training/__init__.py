@@ -34,7 +34,7 @@ class TrainingConfig(FrozenModel):
     A field's default is the spec's; its description also gives the paper's and the released value where they differ.
     """
 
-    seed: int = Field(0, ge=0, lt=2**32, description="of everything random in the training")
+    seed: int = Field(0, ge=0, lt=2**32, description="random seed")
 
     def preflight(self) -> None:
         """Check, without loading anything, that these options can work here: files, keys, packages.
@@ -65,7 +65,7 @@ class TrainingOptions(FrozenModel):
 
 
 class Progress(Protocol):
-    """What a training reports to whoever shows it."""
+    """Interface for displaying the progress of a training."""
 
     def begin(self, what: str, total: int | None = None, done: int = 0) -> None:
         """A step of the work begins; `total` is None where its length is unknown."""

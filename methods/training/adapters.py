@@ -140,7 +140,7 @@ class Adapters:
                 item.copy_(theirs[full.replace(f".{target}.", f".{source}.")])
 
     def reset(self, name: str, seed: int) -> None:
-        """Begin an adapter anew: first factors drawn from the seed, second ones zero."""
+        """Initialize an adapter: first factors drawn from the seed, second factors zero."""
         import torch
         from peft.tuners.lora import LoraLayer
 

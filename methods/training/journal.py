@@ -23,7 +23,7 @@ _WHAT = "the file of earlier work"
 class Journal:
     """A file of results by id, of which only the positions are held in memory; a context manager.
 
-    A line is `{"id", "made_of", "value"}`. It counts for whoever asks under the same id and with the same ingredients;
+    A line is `{"id", "made_of", "value"}`. It is used by requests with the same id and the same ingredients;
     of several the last one does. A line that was cut off is removed.
 
     Args:

@@ -1,6 +1,6 @@
 """A training loop in plain torch under `accelerate`, taken up again at any step with identical results.
 
-Nothing random may outlive a step: whoever writes a step draws its rows and its dropout from the seed and the step's
+Nothing random may outlive a step: a step must draw its rows and its dropout from the seed and the step's
 number. Then weights and optimizer at a step are all that a resumed run needs.
 """
 

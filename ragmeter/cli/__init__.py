@@ -84,7 +84,7 @@ app = typer.Typer(
     no_args_is_help=False,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
-    # Help is plain text: "name[/subset]" is no markup.
+    # Help is plain text: "name[/subset]" is not markup.
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -103,7 +103,7 @@ def ragmeter(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
 ) -> None:
-    """Run one of the commands."""
+    """Benchmark and evaluate retrieval-augmented generation."""
     if context.invoked_subcommand is None:
         sys.stdout.write(context.get_help() + "\n")
 

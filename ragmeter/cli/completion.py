@@ -31,7 +31,7 @@ _REGISTRIES = {
     "metric": ("judges", "register", "judges.metric", "METRICS"),
     "judge": ("judges", "register_judge", "judges.judge", "JUDGES"),
 }
-"""By what is registered: the package, the decorator, and where the registry is."""
+"""Registries by kind: package, decorator, and location."""
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
@@ -73,7 +73,7 @@ def _registry(noun: str) -> Any:
 
 
 def ids(noun: str) -> list[str]:
-    """Of everything of a kind that is registered."""
+    """Return all registered ids of a kind."""
     from benchmarks.core.plugins import has_plugins
 
     if has_plugins(f"ragmeter.{_REGISTRIES[noun][0]}"):

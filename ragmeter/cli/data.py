@@ -35,10 +35,10 @@ _AGAIN = "the same command goes on"
 def list_all(
     common: Common,
     reference: Annotated[
-        str | None, argument("Show this dataset or subset (default: list all)", completion.references, metavar="REF")
+        str | None, argument("Dataset or subset to show (default: list all)", completion.references, metavar="REF")
     ] = None,
 ) -> None:
-    """List datasets: task, splits with sizes, license, hub id, and what of them is on this machine; or show one."""
+    """List datasets with task, splits, license, hub id and availability, or show one."""
     from benchmarks.registry import DATASETS
 
     if reference is not None:
@@ -125,9 +125,9 @@ def download(
         list[str], argument("Data references: name[/subset][:split]; or prompts, prompts/NAME.", completion.references, metavar="REF...")
     ],
     common: Common,
-    revision: Annotated[str | None, option("Commit, tag or branch, in place of the one that the card pins.")] = None,
+    revision: Annotated[str | None, option("Commit, tag or branch in place of the pinned one.")] = None,
 ) -> None:
-    """Download a split's files from the hub, or the published prompts of released checkpoints, verified; say what came."""
+    """Download a split's files, or the published prompts of released checkpoints, and verify them."""
     from benchmarks import published_prompts, sources
     from benchmarks.io import hub
 
@@ -160,13 +160,13 @@ def download(
 def stats(
     reference: options.DataReference,
     common: Common,
-    plot: Annotated[bool, option("Draw histograms here.", "--plot")] = False,
-    output: Annotated[Path | None, option("Draw histograms into this file: .html, .svg or .png.", "--output", "-o")] = None,
+    plot: Annotated[bool, option("Draw histograms in the terminal.", "--plot")] = False,
+    output: Annotated[Path | None, option("Draw histograms into this .html, .svg or .png file.", "--output", "-o")] = None,
     skip_bad: options.SkipBadOption = False,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> None:
-    """Count and measure: questions, answers, passages, documents, their lengths, evidence, types."""
+    """Show counts and lengths of questions, answers, passages and documents, with evidence and types."""
     from benchmarks.verify import QUANTILES, statistics
     from ragmeter.show import histograms
 
@@ -205,13 +205,13 @@ def stats(
 def sample(
     reference: options.DataReference,
     common: Common,
-    count: Annotated[int, option("How many questions.", min=1)] = 3,
-    seed: Annotated[int, option("Which ones are drawn.")] = 0,
+    count: Annotated[int, option("Number of questions.", min=1)] = 3,
+    seed: Annotated[int, option("Random seed.")] = 0,
     skip_bad: options.SkipBadOption = False,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> None:
-    """Print questions with their gold marked; of a file of your own, also which fields were read as what."""
+    """Print sample questions with their gold; for your own file, also how its fields were read."""
     from benchmarks.core.random import Draws
     from benchmarks.registry import MAPPING
     from ragmeter.show.question_text import print_question, question_json
@@ -236,8 +236,8 @@ def sample(
 
 @app.command("build-corpus", offline=True)
 def build_corpus(
-    source: Annotated[Path, argument("A dump: a file, or a folder of files.")],
-    output: Annotated[Path, option("The corpus folder to build; an unfinished one is continued.", "--output", "-o")],
+    source: Annotated[Path, argument("Dump: a file, or a folder of files.")],
+    output: Annotated[Path, option("Corpus folder to build; an unfinished one is continued.", "--output", "-o")],
     common: Common,
     layout: Annotated[
         str | None,
@@ -246,9 +246,9 @@ def build_corpus(
             completes=completion.offer_words("dpr", "atlas", "jsonl", "parquet", "beir"),
         ),
     ] = None,
-    skip_bad: Annotated[bool, option("Leave out records that cannot be read; they are counted.", "--skip-bad")] = False,
+    skip_bad: Annotated[bool, option("Skip unreadable records; they are counted.", "--skip-bad")] = False,
 ) -> None:
-    """Build a memory-mapped corpus from a dump of passages; a build that was cut off goes on."""
+    """Build a memory-mapped corpus from a dump of passages; an interrupted build resumes."""
     from benchmarks import corpus_build, dumps
     from benchmarks.corpus import CARD, read_card
 
@@ -279,21 +279,21 @@ def build_corpus(
 @app.command("pretraining-rows", offline=True)
 def pretraining_rows(
     data: Annotated[str, argument("Data reference, or a corpus by its path (./wiki, /data/wiki).", completion.references)],
-    output: Annotated[Path, option("The file of rows, OUT.jsonl; OUT.states.jsonl beside it goes on.", "--output", "-o")],
+    output: Annotated[Path, option("File of rows, OUT.jsonl; OUT.states.jsonl next to it stores the progress.", "--output", "-o")],
     common: Common,
     by: Annotated[
-        str, option("llm: a chat model; worlds: the world's own truth, offline.", completes=completion.offer_words("llm", "worlds"))
+        str, option("llm: a chat model; worlds: the world's facts, offline.", completes=completion.offer_words("llm", "worlds"))
     ] = "llm",
     mix: Annotated[str, option("all, simple, paraphrase or simple+complex.")] = "all",
-    count: Annotated[int | None, option("So many documents, drawn by the seed; larger draws hold the smaller.", min=1)] = None,
+    count: Annotated[int | None, option("Number of documents, drawn by the seed; larger samples contain smaller ones.", min=1)] = None,
     seed: options.SeedOption = 0,
     config: options.ConfigOption = None,
     settings: Annotated[
-        list[str] | None, options.set_option("llm.model=…, llm.base_url=…, rounds=…; of the dataset: data.KEY=VALUE")
+        list[str] | None, options.set_option("Options: llm.model=…, llm.base_url=…, rounds=…; dataset: data.KEY=VALUE")
     ] = None,
-    dry_run: Annotated[bool, option("Say what it would take, and call no model.", "--dry-run")] = False,
+    dry_run: Annotated[bool, option("Estimate the cost without calling a model.", "--dry-run")] = False,
 ) -> int:
-    """Write rows for CLaRa's pretraining: questions with answers, checked, and paraphrases; interrupted, it goes on."""
+    """Write rows for CLaRa's pretraining: checked questions with answers, and paraphrases. Resumes if interrupted."""
     from benchmarks import corpus_build, registry
     from benchmarks.worlds.dataset import WorldsConfig
     from methods.clara.config import MIXES, Mix, ScpDataConfig

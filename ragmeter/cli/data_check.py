@@ -22,25 +22,23 @@ if TYPE_CHECKING:
 app = App()
 
 _STYLES = {"green": "green", "note": "dim", "yellow": "yellow", "red": "bold red"}
-"""How a finding is printed, by its status (see `benchmarks.verify`)."""
+"""Text style of a finding by its status (see `benchmarks.verify`)."""
 
 
 @app.command(offline=True)
 def check(
     common: Common,
     references: Annotated[list[str] | None, argument("Data references.", completion.references, metavar="REF...")] = None,
-    every: Annotated[bool, option("Every split whose files are on this machine.", "--all")] = False,
-    partial: Annotated[bool, option("The files are cuts: fewer questions than the card says are no fault.", "--partial")] = False,
-    alike: Annotated[
-        float | None, option("Similarity from which questions of two splits are near-duplicates (default: 0.8)", min=0.01, max=1.0)
-    ] = None,
-    output: Annotated[Path | None, option("Record files' SHA-256 and fingerprints in this file.", "--output", "-o")] = None,
-    against: Annotated[Path | None, option("Compare with what was recorded in this file.")] = None,
+    every: Annotated[bool, option("Check every split whose files are on this machine.", "--all")] = False,
+    partial: Annotated[bool, option("Accept cut files: fewer questions than the card states are not a fault.", "--partial")] = False,
+    alike: Annotated[float | None, option("Minimum similarity of near-duplicates between splits (default: 0.8)", min=0.01, max=1.0)] = None,
+    output: Annotated[Path | None, option("Record SHA-256 and fingerprints of the files in this file.", "--output", "-o")] = None,
+    against: Annotated[Path | None, option("Compare with the record in this file.")] = None,
     skip_bad: options.SkipBadOption = False,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> int:
-    """Check splits against their cards and the contract, and name what is odd; exit code 1 where one is red."""
+    """Check splits against their cards and the contract; exit with 1 on a failure."""
     from benchmarks import verify
     from benchmarks.io import hub
     from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding
@@ -83,7 +81,7 @@ def check(
 
 
 def _positions(references: Sequence[str], every: bool, settings: Mapping[str, Any]) -> tuple[list[Availability], list[str]]:
-    """Which splits are checked, and which are not and why."""
+    """Return the splits to check, and those that are not checked with the reason."""
     from benchmarks import sources
     from benchmarks.registry import DATASETS
     from benchmarks.sources import ABSENT, MADE, OWN

@@ -25,21 +25,21 @@ app = App()
 @app.command(offline=True)
 def overlap(
     common: Common,
-    checkpoint: Annotated[Path | None, argument("A checkpoint's folder: compare with what its training read.")] = None,
-    train: Annotated[list[Path] | None, option("A training file, or a folder of them; may be repeated.")] = None,
+    checkpoint: Annotated[Path | None, argument("Checkpoint folder; compare with the questions that its training read.")] = None,
+    train: Annotated[list[Path] | None, option("Training file, or folder of them; repeatable.")] = None,
     evaluation: Annotated[
-        list[str] | None, option("An evaluation set; may be repeated.", "--eval", metavar="REF", completes=completion.references)
+        list[str] | None, option("Evaluation set; repeatable.", "--eval", metavar="REF", completes=completion.references)
     ] = None,
-    contexts: Annotated[bool, option("Look for passages too.", "--contexts")] = False,
-    encoder: Annotated[str | None, option("Also look for paraphrases with this encoder: minilm, a folder or a hub id.")] = None,
-    threshold: Annotated[float | None, option("Lowest cosine of a paraphrase (default: 0.9)", min=0.0, max=1.0)] = None,
-    output: Annotated[Path | None, option("Write every question's overlap to this file: .csv, .json or .jsonl.", "--output", "-o")] = None,
-    count: Annotated[int, option("How many questions and pairs to show.", min=0)] = 10,
-    skip_bad: Annotated[bool, option("Leave out training records that cannot be read; they are counted.", "--skip-bad")] = False,
+    contexts: Annotated[bool, option("Search for passages too.", "--contexts")] = False,
+    encoder: Annotated[str | None, option("Search for paraphrases too, with this encoder: minilm, a folder or a hub id.")] = None,
+    threshold: Annotated[float | None, option("Minimum cosine of a paraphrase (default: 0.9)", min=0.0, max=1.0)] = None,
+    output: Annotated[Path | None, option("Write every question's overlap to this .csv, .json or .jsonl file.", "--output", "-o")] = None,
+    count: Annotated[int, option("Number of questions and pairs to show.", min=0)] = 10,
+    skip_bad: Annotated[bool, option("Skip unreadable training records; they are counted.", "--skip-bad")] = False,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> None:
-    """Look for evaluation questions in training files, or in what a checkpoint's training read."""
+    """Search training files, or the record of a checkpoint's training, for evaluation questions."""
     from benchmarks import leakage
     from ragmeter import paraphrases
     from results.store import checkpoints

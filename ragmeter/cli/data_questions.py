@@ -24,36 +24,36 @@ _AGAIN = "the same command goes on"
 
 @app.command(offline=True)
 def questions(
-    documents: Annotated[Path, argument("A folder of documents (.txt, .md, .html, .pdf, .docx), or a file of them.", metavar="DOCS")],
-    output: Annotated[Path, option("The table to write, OUT.csv; OUT.states.jsonl beside it keeps prompts and replies.", "--output", "-o")],
+    documents: Annotated[Path, argument("Folder of documents (.txt, .md, .html, .pdf, .docx), or a file of them.", metavar="DOCS")],
+    output: Annotated[Path, option("Table to write, OUT.csv; OUT.states.jsonl next to it stores prompts and replies.", "--output", "-o")],
     common: Common,
-    model: Annotated[str | None, option("The model that writes and checks (default: none, questions by rule)")] = None,
-    base_url: Annotated[str | None, option("The model's endpoint.", "--base-url")] = None,
+    model: Annotated[str | None, option("Model that writes and checks (default: none, questions by rules)")] = None,
+    base_url: Annotated[str | None, option("Endpoint of the model.", "--base-url")] = None,
     kinds: Annotated[
         list[str] | None,
         option(
-            "single, multi or unanswerable; by rule cloze or heading; may be repeated (default: all)",
+            "single, multi or unanswerable; by rules: cloze or heading; repeatable (default: all)",
             "--kind",
             completes=completion.offer_words("single", "multi", "unanswerable", "cloze", "heading"),
         ),
     ] = None,
-    count: Annotated[int, option("How many of each kind to write in all, before the filters remove some.", min=1)] = 50,
+    count: Annotated[int, option("Questions to write per kind, before filtering.", min=1)] = 50,
     held_out: Annotated[
-        float, option("Share of the documents whose questions go into OUT-dev.csv, for tuning.", "--held-out", min=0.0, max=0.9)
+        float, option("Share of the documents whose questions go to OUT-dev.csv, for tuning.", "--held-out", min=0.0, max=0.9)
     ] = 0.0,
     seed: options.SeedOption = 0,
     skip_bad: options.SkipBadOption = False,
     config: options.ConfigOption = None,
     settings: Annotated[
-        list[str] | None, options.set_option("llm.KEY=…, tries=…, prompts=FOLDER; of the documents: data.chunk_size=…, data.chunker=…")
+        list[str] | None, options.set_option("Options: llm.KEY=…, tries=…, prompts=FOLDER; documents: data.chunk_size=…")
     ] = None,
-    overwrite: Annotated[bool, option("Replace tables that are there, which people may have corrected.", "--overwrite")] = False,
-    dry_run: Annotated[bool, option("Say what it would take, and call no model.", "--dry-run")] = False,
+    overwrite: Annotated[bool, option("Overwrite existing tables, including manual corrections.", "--overwrite")] = False,
+    dry_run: Annotated[bool, option("Estimate the cost without calling a model.", "--dry-run")] = False,
     max_usd: options.MaxUsdOption = None,
     max_hours: options.MaxHoursOption = None,
     max_calls: options.MaxCallsOption = None,
 ) -> int:
-    """Write questions with gold passages about documents, filter them, and say how many each filter removed."""
+    """Generate questions with gold passages from documents, filter them, and report each filter's count."""
     from benchmarks.datasets.files import FilesConfig, read_documents
     from benchmarks.registry import DATASETS, options_of
     from methods.questions import material, rules, sets, writing

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 app = App()
 
-Pairs = Annotated[Path, argument("A file of style pairs.", metavar="PAIRS")]
-Overwrite = Annotated[bool, option("Replace the file where it is there.", "--overwrite")]
+Pairs = Annotated[Path, argument("File of style pairs.", metavar="PAIRS")]
+Overwrite = Annotated[bool, option("Overwrite an existing file.", "--overwrite")]
 _AGAIN = "the same command goes on"
 
 
@@ -46,26 +46,24 @@ def _say(notes: Sequence[str]) -> None:
 @app.command(offline=True)
 def restyle(
     reference: options.DataReference,
-    output: Annotated[Path, option("The file of pairs (JSON Lines); one that is there goes on.", "--output", "-o")],
-    styles: Annotated[list[str], option("informal, humor, romance …; may be repeated.", "--style")],
+    output: Annotated[Path, option("File of pairs (JSON Lines); an existing one is continued.", "--output", "-o")],
+    styles: Annotated[list[str], option("informal, humor, romance …; repeatable.", "--style")],
     common: Common,
     rewriter: Annotated[str, option("llm, or rule: fixed rules, offline.", completes=completion.offer_words("llm", "rule"))] = "llm",
     config: options.ConfigOption = None,
     settings: Annotated[
-        list[str] | None,
-        options.set_option("An option of the rewriter; of judges that validate: style.KEY=…, content.KEY=…; of the dataset: data.KEY=…"),
+        list[str] | None, options.set_option("Rewriter option; validators: style.KEY=…, content.KEY=…; dataset: data.KEY=…")
     ] = None,
     validate: Annotated[
-        list[str] | None,
-        option("Refuse texts: style=JUDGE (informal ones not judged so), content=JUDGE, entities=SHARE kept.", metavar="ROLE[=…]"),
+        list[str] | None, option("Reject texts by style=JUDGE, content=JUDGE or entities=SHARE.", metavar="ROLE[=…]")
     ] = None,
     setting: options.SettingOption = None,
     limit: options.LimitOption = None,
-    seed: Annotated[int, option("Of the setting.")] = 0,
-    retry_failed: Annotated[bool, option("Try passages again that were given up.", "--retry-failed")] = False,
+    seed: Annotated[int, option("Random seed of the setting.")] = 0,
+    retry_failed: Annotated[bool, option("Retry passages whose rewriting failed.", "--retry-failed")] = False,
     device: options.DeviceOption = None,
 ) -> int:
-    """Rewrite every candidate of every question in other styles; what was interrupted goes on where it was."""
+    """Rewrite every candidate of every question in other styles; resumes if interrupted."""
     from benchmarks.registry import resolve
     from benchmarks.styles import rewrite
     from ragmeter.runner.loop import stoppable
@@ -124,13 +122,13 @@ def restyle(
 def mix(
     reference: options.DataReference,
     pairs: Pairs,
-    shares: Annotated[list[str], option("What is missing to 1 stays formal.", "--mix", metavar="STYLE=SHARE")],
-    output: Annotated[Path, option("The file to write, in a layout of SARK's.", "--output", "-o")],
+    shares: Annotated[list[str], option("Share per style; the rest stays formal.", "--mix", metavar="STYLE=SHARE")],
+    output: Annotated[Path, option("File to write, in SARK's layout.", "--output", "-o")],
     common: Common,
-    layout: Annotated[str, option("ranked, or labels.", completes=completion.offer_words("labels", "ranked"))] = "ranked",
-    seed: Annotated[int, option("Of the draw, and of the setting.")] = 0,
+    layout: Annotated[str, option("Layout: ranked or labels.", completes=completion.offer_words("labels", "ranked"))] = "ranked",
+    seed: Annotated[int, option("Random seed of the sample and the setting.")] = 0,
     draw: Annotated[
-        str, option("exact counts by question, or a coin for each candidate.", completes=completion.offer_words("exact", "coin"))
+        str, option("Exact counts per question, or an independent draw per candidate.", completes=completion.offer_words("exact", "coin"))
     ] = "exact",
     setting: options.SettingOption = None,
     limit: options.LimitOption = None,
@@ -139,10 +137,10 @@ def mix(
     settings: options.DatasetSetOption = None,
     device: options.DeviceOption = None,
 ) -> None:
-    """Write a benchmark's questions over candidates of mixed style as a file that dataset `sark` reads."""
-    from benchmarks.styles.mix import STYLED, Draw, styled
+    """Write questions with candidates of mixed style, as a file for the dataset `sark`."""
+    from benchmarks.styles import FORMAL, STYLED
+    from benchmarks.styles.mix import Draw, styled
     from benchmarks.styles.pairs import load_pairs
-    from benchmarks.styles.rules import FORMAL
     from benchmarks.styles.sark_files import Layout, write_sark
 
     wanted = _shares(shares)
@@ -191,18 +189,18 @@ def _shares(texts: Sequence[str]) -> dict[str, float]:
 @app.command("style-export", offline=True)
 def style_export(
     reference: options.DataReference,
-    output: Annotated[Path, option("The file to write, in SARK's layout of tests.", "--output", "-o")],
+    output: Annotated[Path, option("File to write, in SARK's test layout.", "--output", "-o")],
     common: Common,
-    passages: Annotated[int | None, option("Only the first candidates of each question (default: all)", min=1)] = None,
+    passages: Annotated[int | None, option("Use only the first candidates of each question (default: all)", min=1)] = None,
     setting: options.SettingOption = None,
     limit: options.LimitOption = None,
-    seed: Annotated[int, option("Of the setting.")] = 0,
+    seed: Annotated[int, option("Random seed of the setting.")] = 0,
     overwrite: Overwrite = False,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
     device: options.DeviceOption = None,
 ) -> None:
-    """Write a benchmark's questions with their candidates, in the style that they have, as a file that dataset `sark` reads."""
+    """Write questions with their candidates in their present style, as a file for the dataset `sark`."""
     from benchmarks.styles.sark_files import writable, write_sark
 
     _free(output, overwrite)
@@ -230,20 +228,20 @@ def style_export(
 
 @app.command("style-pairs")
 def style_pairs(
-    files: Annotated[list[Path], argument("Parallel texts; or two files of SARK's, the formal one first.", metavar="FILE...")],
-    output: Annotated[Path, option("The file of pairs to write.", "--output", "-o")],
+    files: Annotated[list[Path], argument("Parallel texts; or two SARK files, the formal one first.", metavar="FILE...")],
+    output: Annotated[Path, option("File of pairs to write.", "--output", "-o")],
     common: Common,
     fields: Annotated[
-        list[str] | None, option("Where a style stands, e.g. formal=styles.KJV; one of them is formal.", "--field", metavar="STYLE=FIELD")
+        list[str] | None, option("Field of a style, e.g. formal=styles.KJV; one style is formal.", "--field", metavar="STYLE=FIELD")
     ] = None,
-    style: Annotated[str | None, option("Two files in a layout of SARK's, row for row: the style of the second.")] = None,
-    identifier: Annotated[str | None, option("Field of a record's id.", "--id")] = None,
+    style: Annotated[str | None, option("Style of the second of two SARK files, which match row by row.")] = None,
+    identifier: Annotated[str | None, option("Field of the record's id.", "--id")] = None,
     title: Annotated[str | None, option("Field of the title.")] = None,
     question: Annotated[str | None, option("Field of the question's id.")] = None,
-    by: Annotated[str, option("Who or what wrote the texts.")] = "people",
+    by: Annotated[str, option("Author or source of the texts.")] = "people",
     overwrite: Overwrite = False,
 ) -> None:
-    """Import parallel texts, which others wrote, as a file of style pairs."""
+    """Import parallel texts as a file of style pairs."""
     from benchmarks.core.fingerprint import file_sha256
     from benchmarks.styles.pairs import import_parallel, write_pairs
     from benchmarks.styles.sark_files import import_sark
@@ -302,17 +300,18 @@ def style_quality(
     pairs: Pairs,
     common: Common,
     benchmark: Annotated[
-        str | None, option("Whose questions the pairs are of: does a gold answer survive?", metavar="REF", completes=completion.references)
+        str | None,
+        option("Benchmark of the pairs: check whether its gold answers survive.", metavar="REF", completes=completion.references),
     ] = None,
-    strength: Annotated[str | None, option("style or rule_style: is a text informal?", metavar="JUDGE")] = None,
+    strength: Annotated[str | None, option("Judge of style: style or rule_style.", metavar="JUDGE")] = None,
     config: options.ConfigOption = None,
-    settings: Annotated[list[str] | None, options.set_option("An option of the judge; of the benchmark's dataset: data.KEY=VALUE")] = None,
-    bertscore: Annotated[str | None, option("An encoder: BERTScore.", metavar="MODEL")] = None,
-    layer: Annotated[int, option("The encoder's layer.", min=1)] = 12,
-    perplexity: Annotated[str | None, option("A causal language model.", metavar="MODEL")] = None,
+    settings: Annotated[list[str] | None, options.set_option("Judge option; dataset: data.KEY=VALUE")] = None,
+    bertscore: Annotated[str | None, option("Encoder for BERTScore.", metavar="MODEL")] = None,
+    layer: Annotated[int, option("Layer of the encoder.", min=1)] = 12,
+    perplexity: Annotated[str | None, option("Causal language model for fluency.", metavar="MODEL")] = None,
     device: options.DeviceOption = None,
 ) -> None:
-    """Measure texts in another style: strength, content, fluency, sentiment, each with a 95 % interval."""
+    """Measure rewritten texts: style strength, content, fluency, sentiment, with 95 % intervals."""
     from benchmarks.styles.pairs import ANY, load_pairs
     from judges.style import style_quality as measure
     from judges.style import texts_of

@@ -41,9 +41,9 @@ def demo(
     common: Common,
     limit: LimitOption = None,
     device: DeviceOption = None,
-    train: Annotated[bool, option("Train all four small first (minutes), in place of what ships.", "--train")] = False,
+    train: Annotated[bool, option("Train four small models first (minutes) instead of using the shipped ones.", "--train")] = False,
 ) -> int:
-    """Measure the four approaches beside their baselines, in minutes (RAGMETER_DATA: on real samples, too)."""
+    """Compare the four approaches with their baselines in minutes, also on real samples if RAGMETER_DATA is set."""
     from ragmeter import experiment as experiments
     from ragmeter.runner.experiment import How, run_experiment
     from ragmeter.show.gains import gains
@@ -148,7 +148,7 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
     note = "× 100 ± half the 95 % interval, or [low, high]; paired differences, * p < .05, ** p < .01 after Holm's correction"
     notes = [note, *(f"no gain over its base is warranted for {gain.approach}: {gain.why_not()}" for gain in first if not gain.significant)]
     notes += [
-        f"{item.approach}: ahead here, which is no claim that it beats its base ({item.why_not()})"
+        f"{item.approach}: ahead here, which is not a claim that it beats its base ({item.why_not()})"
         for item in first
         if item.significant and not item.beats
     ]

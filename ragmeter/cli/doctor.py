@@ -37,7 +37,7 @@ class Finding:
 
 @app.command()
 def doctor(common: Common) -> int:
-    """Say what is installed, what is missing and what to do about it."""
+    """Check the installation: packages, keys, data and hardware, with remedies."""
     findings = [*_packages(), *_extras(), _accelerator(), _check_data(), *_store(store_folder(common.folder)), *_plugins()]
 
     def show() -> None:

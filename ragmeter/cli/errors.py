@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and what is said of an error; docs/cli.md has the table.
+"""End commands: exit codes, and messages for errors. docs/cli.md has the table.
 
 An error is one message on standard error, `error: …` for people or one JSON object for programs, wherever it comes
 from: the parser of the command line, the input, or a fault of ours. Standard output never holds any of it.
@@ -23,7 +23,7 @@ FINE, BROKE, WRONG, INTERRUPTED, UNREAD, HUNG_UP, TERMINATED = 0, 1, 2, 130, 141
 """Exit codes; 3 is `Incomplete`, and `gate` adds 100 (regressed) and 101 (inconclusive). The last is what shells have of a broken pipe."""
 
 _PARSER_ERROR: Any = next(item for item in typer.BadParameter.__mro__ if item.__name__ == "ClickException")
-"""What typer's parser raises; newer typers bring it along, older ones take it from click."""
+"""Exception class of typer's parser; newer typers define it, older ones take it from click."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NAMED = re.compile(r"No such (command|option):? '?([^'\s]+?)'?[. ]")
 
@@ -98,7 +98,7 @@ def _to_nowhere() -> None:
 
 
 def _drop_unwritable() -> None:
-    """If standard output takes nothing any more, leave nothing in its buffer."""
+    """Discard the buffer of standard output if it can no longer be written."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -179,7 +179,7 @@ def wrong_usage(error: Any, app: Any) -> UserError:
 
 
 def _worded(error: Any) -> str:
-    """Return what the parser says; of a value that is no number, or none that can be, in our words and not pydantic's."""
+    """Return what the parser says; of a value that is not a number, or none that can be, in our words and not pydantic's."""
     response: str = error.format_message()
     cause = error.__cause__
     if not hasattr(cause, "errors"):

@@ -31,23 +31,21 @@ def gate(
     common: Common,
     baseline: Annotated[str | None, option(f"{_SIDES}.", completes=completion.runs_or_checkpoints)] = None,
     candidate: Annotated[str | None, option(f"{_SIDES}.", completes=completion.runs_or_checkpoints)] = None,
-    metric: Annotated[list[str] | None, option("Decide on this metric; may be repeated.", completes=completion.stored_metrics)] = None,
-    margin: Annotated[list[str] | None, option("Tolerated loss, 1.0pp or 0.01; for one metric of several: f1=1.0pp.")] = None,
-    file: Annotated[Path | None, option("Gate file (YAML) with many benchmarks and metrics.", metavar="FILE")] = None,
-    strict: Annotated[
-        bool, option("Count any significant loss, even within the margin; refuse runs whose endpoint changed.", "--strict")
-    ] = False,
-    allow_partial: Annotated[bool, option("Decide on the questions that two unfinished runs both answered.", "--allow-partial")] = False,
+    metric: Annotated[list[str] | None, option("Metric to decide on; repeatable.", completes=completion.stored_metrics)] = None,
+    margin: Annotated[list[str] | None, option("Tolerated loss, 1.0pp or 0.01; per metric: f1=1.0pp.")] = None,
+    file: Annotated[Path | None, option("Gate file (YAML) for several benchmarks and metrics.", metavar="FILE")] = None,
+    strict: Annotated[bool, option("Count any significant loss, even within the margin; refuse changed endpoints.", "--strict")] = False,
+    allow_partial: Annotated[bool, option("Compare the questions that two unfinished runs both answered.", "--allow-partial")] = False,
     allow_same: Annotated[bool, option("Decide even if baseline and candidate are the same run.", "--allow-same")] = False,
-    over_seeds: Annotated[bool, option("Take all training seeds of each method as one side.", "--over-seeds")] = False,
-    set_anchor: Annotated[bool, option("Pin --baseline as it is now: later losses are added up from here.", "--set-anchor")] = False,
+    over_seeds: Annotated[bool, option("Average all training seeds of each method.", "--over-seeds")] = False,
+    set_anchor: Annotated[bool, option("Pin --baseline as anchor: later losses are summed from here.", "--set-anchor")] = False,
     need_anchor: Annotated[bool, option("Exit with 2 if --baseline has no anchor in this store.", "--need-anchor")] = False,
-    junit: Annotated[Path | None, option("Write a JUnit XML report here.")] = None,
+    junit: Annotated[Path | None, option("Write a JUnit XML report to this file.")] = None,
     summary: Annotated[
         Path | None, option("Append a Markdown summary to this file.", envvar="GITHUB_STEP_SUMMARY", show_envvar=True)
     ] = None,
-    comment: Annotated[Path | None, option("Write a comment for a pull request (Markdown).", metavar="FILE.md")] = None,
-    board_url: Annotated[str | None, option("Address of a leaderboard; the comment links its questions.", metavar="URL")] = None,
+    comment: Annotated[Path | None, option("Write a pull-request comment (Markdown) to this file.", metavar="FILE.md")] = None,
+    board_url: Annotated[str | None, option("Leaderboard address for links to questions in the comment.", metavar="URL")] = None,
 ) -> int:
     """Decide whether a candidate is worse than a baseline by more than --margin.
 

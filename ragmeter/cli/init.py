@@ -81,19 +81,19 @@ class _Written:
 @app.command(offline=True)
 def init(
     common: Common,
-    folder: Annotated[Path, argument("Folder of the documents, and of what is written.", metavar="FOLDER")] = Path(),
+    folder: Annotated[Path, argument("Folder of the documents, and for the written files.", metavar="FOLDER")] = Path(),
     questions: Annotated[
-        Path | None, option("File with questions: CSV, TSV, JSON Lines, JSON or Parquet (default: looked for in FOLDER).", "--questions")
+        Path | None, option("File of questions: CSV, TSV, JSON Lines, JSON or Parquet (default: search FOLDER).", "--questions")
     ] = None,
-    url: Annotated[str | None, option("Address of your app; it is asked one question.", "--app", metavar="URL")] = None,
-    model: Annotated[str | None, option("A chat model that answers from BM25's passages and judges faithfulness.", metavar="NAME")] = None,
-    base_url: Annotated[str | None, option("The model's endpoint (default: OpenAI).", "--base-url", metavar="URL")] = None,
-    plugin: Annotated[str | None, option("Write a plug-in package with this name instead.", metavar="NAME")] = None,
+    url: Annotated[str | None, option("Address of your app; ragmeter sends it one question.", "--app", metavar="URL")] = None,
+    model: Annotated[str | None, option("Chat model that answers from BM25's passages and judges faithfulness.", metavar="NAME")] = None,
+    base_url: Annotated[str | None, option("Endpoint of the model (default: OpenAI).", "--base-url", metavar="URL")] = None,
+    plugin: Annotated[str | None, option("Write an extension package with this name instead.", metavar="NAME")] = None,
     schema: Annotated[bool, option("Write only a JSON schema of experiments, for editors.", "--schema")] = False,
     skip_bad: SkipBadOption = False,
-    force: Annotated[bool, option("Replace files that are there.", "--force")] = False,
+    force: Annotated[bool, option("Overwrite existing files.", "--force")] = False,
 ) -> int:
-    """Write an experiment that runs, with .gitignore and a gate workflow; or a plug-in package, or a schema for editors."""
+    """Write an experiment with .gitignore and a gate workflow, an extension package, or a schema for editors."""
     options = {"--questions": questions, "--app": url, "--model": model, "--base-url": base_url}
     alone = "--plugin" if plugin is not None else "--schema" if schema else None
     if alone and (more := next((name for name, value in {**options, "--schema": schema and alone != "--schema"}.items() if value), None)):

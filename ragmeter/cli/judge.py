@@ -26,12 +26,12 @@ app = App(default="list", help="Stored answers: run judges, score by more metric
 labels_app = App(default="show", help="Labels by people: export items to label, import labels, see how far people agree.")
 app.add_typer(labels_app, name="labels")
 
-StoredJudge = Annotated[str, argument("A judge in the store: its id, or the beginning of it.", completion.stored_judges)]
+StoredJudge = Annotated[str, argument("Judge in the store: its id or an unambiguous prefix.", completion.stored_judges)]
 
 
 @app.command("list")
-def list_all(common: Common, name: Annotated[str | None, argument("Show this judge with its options.", completion.judges)] = None) -> None:
-    """List judges, and those that have judged something in the store; or show one with its options."""
+def list_all(common: Common, name: Annotated[str | None, argument("Judge to show with its options.", completion.judges)] = None) -> None:
+    """List judges, including those with judgments in the store, or show one with its options."""
     from judges.judge import JUDGES
     from results.judging import judgments
 
@@ -70,19 +70,19 @@ def _show_judge(name: str, common: Common) -> None:
 
 @app.command()
 def run(
-    judge: Annotated[str, argument("A judge: `ragmeter list judges` lists them.", completion.judges)],
+    judge: Annotated[str, argument("Judge: `ragmeter list judges` lists them.", completion.judges)],
     common: Common,
     runs: options.RunsArgument = None,
     experiment: options.OfExperiment = None,
     config: options.ConfigOption = None,
     settings: options.SetOption = None,
-    all_pairs: Annotated[bool, option("Compare all methods with each other.", "--all-pairs")] = False,
-    retry: Annotated[bool, option("Judge again what got no value.", "--retry-unscored")] = False,
+    all_pairs: Annotated[bool, option("Compare all pairs of methods.", "--all-pairs")] = False,
+    retry: Annotated[bool, option("Retry items without a value.", "--retry-unscored")] = False,
     max_usd: options.MaxUsdOption = None,
     max_hours: options.MaxHoursOption = None,
     max_calls: options.MaxCallsOption = None,
 ) -> None:
-    """Judge stored answers; what is judged already is left alone."""
+    """Judge stored answers that have no judgment yet."""
     from methods.api import Services
     from methods.spending import Limits
     from ragmeter.cli.config_options import given_options
@@ -143,7 +143,7 @@ def _end(store: Store, work: Sequence[judging.Judging]) -> None:
 
 @app.command()
 def replay(judge: StoredJudge, common: Common, config: options.ConfigOption = None, settings: options.SetOption = None) -> None:
-    """Read a judge's cached replies again, with this code or other options; no call is made."""
+    """Parse a judge's cached replies again, with this code or other options, without calls."""
     from methods.api import Services
     from methods.models.reply_cache import ResponseCache
     from ragmeter.cli.config_options import given_options
@@ -178,14 +178,11 @@ def win_rates(
     common: Common,
     experiment: options.StoredExperiment = None,
     ties: Annotated[
-        str,
-        option(
-            "What a tied question counts: half, ignore, loss or win.", completes=completion.offer_words("half", "ignore", "loss", "win")
-        ),
+        str, option("Value of a tie: half, ignore, loss or win.", completes=completion.offer_words("half", "ignore", "loss", "win"))
     ] = "half",
-    length: Annotated[bool, option("Take off strengths what longer answers gain.", "--length")] = False,
+    length: Annotated[bool, option("Correct strengths for answer length.", "--length")] = False,
 ) -> None:
-    """Print who beats whom: win rates by criterion, and Bradley–Terry strengths."""
+    """Print win rates by criterion, and Bradley–Terry strengths."""
     from results.judging.battles import battle_boards
     from results.statistics.battles import TieRule
 
@@ -211,7 +208,7 @@ def _show_boards(boards: Sequence[BattleBoard], chosen: Sequence[RunRow], common
 
 @app.command()
 def card(judge: StoredJudge, common: Common) -> None:
-    """Say how far a judge can be trusted: failures, repetitions, orders, length, price; agreement with others."""
+    """Report a judge's reliability: failures, repetitions, order, length, price, and agreement with others."""
     from ragmeter.show.judge_text import show_judge_card
     from results.judging import judgments
     from results.judging import labels as labeling
@@ -233,19 +230,17 @@ def card(judge: StoredJudge, common: Common) -> None:
 def score(
     common: Common,
     runs: options.RunsArgument = None,
-    metric: Annotated[
-        list[str] | None, option("A metric id, e.g. rouge(type=rougeL); may be repeated.", completes=completion.metrics)
-    ] = None,
+    metric: Annotated[list[str] | None, option("Metric id, e.g. rouge(type=rougeL); repeatable.", completes=completion.metrics)] = None,
     remove: Annotated[
-        list[str] | None, option("Take a column that was added off the tables; may be repeated.", completes=completion.stored_metrics)
+        list[str] | None, option("Hide a column that was added to the tables; repeatable.", completes=completion.stored_metrics)
     ] = None,
     experiment: options.OfExperiment = None,
-    trec: Annotated[bool, option("RUNS are two files instead, a run and its qrels: trec_eval's measures.", "--trec")] = False,
+    trec: Annotated[bool, option("Read RUNS as two files, a run and its qrels, and print trec_eval's measures.", "--trec")] = False,
     trec_eval: Annotated[
-        str, option("With --trec: the version of trec_eval to equal, 9 or 10.", "--trec-eval", completes=completion.offer_words("9", "10"))
+        str, option("Version of trec_eval to reproduce with --trec: 9 or 10.", "--trec-eval", completes=completion.offer_words("9", "10"))
     ] = "9",
 ) -> None:
-    """Score stored answers on further metrics, without answering again; their columns stay until `--remove`."""
+    """Score stored answers on further metrics; their columns stay until `--remove`."""
     from judges import score as scoring
     from judges.metric import parse as parse_metric
     from results.boards.board import add_columns, remove_columns
@@ -265,7 +260,7 @@ def score(
         return
     if trec_eval != "9":
         raise UserError(
-            "this is for --trec alone", code="option-without-trec", where="--trec-eval", try_this="ragmeter judge score --trec RUN QRELS"
+            "this option needs --trec", code="option-without-trec", where="--trec-eval", try_this="ragmeter judge score --trec RUN QRELS"
         )
     if bool(metric) == bool(remove):
         if remove:
@@ -376,7 +371,7 @@ def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | No
 
 @labels_app.command()
 def show(common: Common) -> None:
-    """Say who has labeled how many items, and how far people agree."""
+    """Show how many items each person labeled, and the agreement between people."""
     from results.boards.tables import plain
     from results.judging import labels as labeling
 
@@ -399,19 +394,17 @@ def show(common: Common) -> None:
 
 @labels_app.command()
 def export(
-    output: Annotated[Path, option("The CSV to write.", "--output", "-o")],
-    criterion: Annotated[str, option("What to label by: accuracy, faithfulness, overall …")],
+    output: Annotated[Path, option("CSV file to write.", "--output", "-o")],
+    criterion: Annotated[str, option("Label to ask for: accuracy, faithfulness, overall …")],
     common: Common,
     runs: options.RunsArgument = None,
     experiment: options.OfExperiment = None,
     count: Annotated[int, option("Number of items, drawn at random.", min=1)] = 100,
-    pairs: Annotated[bool, option("Two answers an item, in a drawn order.", "--pairs")] = False,
-    pairs_of_runs: Annotated[
-        bool, option("Both runs' answers to a question in one row, each with its own label.", "--pairs-of-runs")
-    ] = False,
+    pairs: Annotated[bool, option("Show two answers per item, in random order.", "--pairs")] = False,
+    pairs_of_runs: Annotated[bool, option("Show both runs' answers in one row, each with its own label.", "--pairs-of-runs")] = False,
     seed: options.SeedOption = 0,
 ) -> None:
-    """Write items for a person to label, without a hint of who answered."""
+    """Write items for a person to label, without the names of the methods."""
     from results.judging import labels as labeling
 
     if pairs and pairs_of_runs:
@@ -442,11 +435,11 @@ def export(
 
 @labels_app.command("import")
 def import_labels(
-    file: Annotated[Path, argument("A CSV that `ragmeter judge labels export` wrote, its column `label` filled.")],
-    annotator: Annotated[str, option("Who labeled.")],
+    file: Annotated[Path, argument("CSV of `ragmeter judge labels export` with its column `label` filled.")],
+    annotator: Annotated[str, option("Name of the labeler.")],
     common: Common,
 ) -> None:
-    """Import a person's labels, and say how far the people who labeled agree."""
+    """Import a person's labels, and show the agreement between people."""
     from results.boards.tables import plain
     from results.judging import labels as labeling
 

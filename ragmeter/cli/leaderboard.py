@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -9,20 +10,24 @@ from typing import Annotated
 from rich.text import Text
 
 from benchmarks.core.errors import UserError
-from leaderboard import server
+from leaderboard import intake, server
 from ragmeter.cli import completion
 from ragmeter.cli.options import App, Common, option
 from ragmeter.show.console import err
 from results.offered import LIMITS, MIB
 
+OWNER_TOKEN = "RAGMETER_OWNER_TOKEN"
 SUMMARY = "Serve the leaderboard on a store as web pages."
 DETAILS = f"""{SUMMARY}
 
-Read-only unless --allow-submissions is given. With it, whoever reaches the address may upload predictions (JSON Lines) with
-a card (YAML), or a bundle (zip), for a board that the store has already: {server.UPLOAD_MIB} MiB a file,
+Read-only unless --allow-submissions is given. With it, anybody who reaches the address may upload predictions (JSON Lines) with
+a card (YAML), or a bundle (zip), for a board that the store has already: {intake.UPLOAD_MIB} MiB a file,
 {LIMITS.card_bytes // 1024} KiB a card, {LIMITS.file_bytes // MIB} MiB of predictions unpacked, {LIMITS.rows:,} rows,
-one upload is checked at a time, for at most {server.TIME_S / 60:.0f} minutes, in a process without keys. Nothing that is uploaded
+one upload is checked at a time, for at most {intake.TIME_S / 60:.0f} minutes, in a process without keys. Nothing that is uploaded
 is executed. The number of files in memory is not limited: limit requests in a proxy if the address is public.
+
+With --hold, no board shows a submission until the owner accepts it: with `ragmeter submit accept RUN`, or on the page, which asks
+for the owner's token: the value of the environment variable {OWNER_TOKEN}.
 """
 app = App(help=SUMMARY)
 
@@ -31,24 +36,31 @@ app = App(help=SUMMARY)
 def leaderboard(
     common: Common,
     port: Annotated[int, option("Port to listen on.", min=1, max=65535)] = 8501,
-    host: Annotated[str, option("Address to listen on; the default is reachable from this machine alone.")] = "127.0.0.1",
-    browser: Annotated[bool, option("Open a browser window on it.", "--open")] = False,
+    host: Annotated[str, option("Address to listen on (default: this machine only).")] = "127.0.0.1",
+    browser: Annotated[bool, option("Open a browser window.", "--open")] = False,
     experiment: Annotated[
         str | None,
         option(
-            "The experiment that pages open with (default: the one with the most finished runs).",
+            "Experiment to open first (default: the one with the most finished runs).",
             "--experiment",
             completes=completion.stored_experiments,
         ),
     ] = None,
     allow_submissions: Annotated[
-        bool, option("Let whoever reaches the address check and store submissions.", "--allow-submissions")
+        bool, option("Let anybody who reaches the address check and store submissions.", "--allow-submissions")
     ] = False,
+    hold: Annotated[bool, option("Submissions wait for approval (with --allow-submissions).", "--hold")] = False,
 ) -> int:
-    """Serve the leaderboard on a store."""
+    """Serve the leaderboard of a store."""
     from results.store import queries
 
     store = common.store
+    if hold and not allow_submissions:
+        raise UserError(
+            "nothing is submitted here that could wait", code="hold-without-submissions", where="--hold", try_this="add --allow-submissions"
+        )
+    token = os.environ.get(OWNER_TOKEN)
+    owner = intake.token_hash(token) if token and allow_submissions else None
     parent: Path | None = next((item for item in (store.folder, *store.folder.parents) if item.is_file()), None)
     if parent is not None:
         raise UserError("this is a file, not the folder of a store", code="store-is-a-file", where=str(parent), try_this="--store FOLDER")
@@ -64,4 +76,14 @@ def leaderboard(
     # In a process of its own, and never from a folder in which an untrusted file could be imported as a module.
     submit = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"] if allow_submissions else None
     on_start = started if common.json else None
-    return server.serve(store.folder, port=port, host=host, open_browser=browser, submit=submit, on_start=on_start, experiment=experiment)
+    return server.serve(
+        store.folder,
+        port=port,
+        host=host,
+        open_browser=browser,
+        submit=submit,
+        on_start=on_start,
+        experiment=experiment,
+        hold=hold,
+        owner=owner,
+    )

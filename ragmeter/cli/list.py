@@ -18,7 +18,7 @@ app = App(default="overview", help="Datasets, methods, metrics, experiments, run
 
 @app.command()
 def overview(common: Common) -> None:
-    """Say how many there are of each kind."""
+    """Count the entries of each kind."""
     from ragmeter.experiments import shipped_files
     from results.store import checkpoints, queries
 
@@ -37,7 +37,7 @@ app.command("methods", help="List methods, or show one with its options.")(metho
 
 
 @app.command()
-def metrics(common: Common, name: Annotated[str | None, argument("Show its definition.", completion.metrics)] = None) -> None:
+def metrics(common: Common, name: Annotated[str | None, argument("Entry to show with its definition.", completion.metrics)] = None) -> None:
     """List metrics with definition, range and source, or show one."""
     from judges.metric import METRICS
 
@@ -99,7 +99,7 @@ def _print_metric(entry: MetricEntry) -> None:
 
 @app.command()
 def experiments(common: Common) -> None:
-    """List experiments: those that ship with ragmeter and those in the store."""
+    """List experiments that ship with ragmeter or are in the store."""
     from ragmeter.experiments import descriptions
     from results.store import queries
 
@@ -117,7 +117,7 @@ def experiments(common: Common) -> None:
 
 @app.command()
 def runs(
-    common: Common, experiment: Annotated[str | None, argument("Only those of this experiment.", completion.stored_experiments)] = None
+    common: Common, experiment: Annotated[str | None, argument("Show only this experiment.", completion.stored_experiments)] = None
 ) -> None:
     """List the runs in the store."""
     from results.store import queries

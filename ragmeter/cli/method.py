@@ -29,8 +29,10 @@ INDEXED = ("clara_compressor", "autocompressor", "cocom", "pcc", "pisco", "xrag"
 @app.command("list")
 def list_all(
     common: Common,
-    name: Annotated[str | None, argument("Show this one.", completion.methods)] = None,
-    kind: Annotated[str | None, option("Only this kind: retriever, reader, control …", completes=completion.offer_words(*KINDS))] = None,
+    name: Annotated[str | None, argument("Method to show.", completion.methods)] = None,
+    kind: Annotated[
+        str | None, option("Show only this kind: retriever, reader, control …", completes=completion.offer_words(*KINDS))
+    ] = None,
 ) -> None:
     """List methods, or show one with its options."""
     from methods.registry import METHODS
@@ -57,12 +59,12 @@ def list_all(
 
 @app.command()
 def check(
-    name: Annotated[str, argument("A method: `ragmeter list methods` lists them.", completion.methods)],
+    name: Annotated[str, argument("Method: `ragmeter list methods` lists them.", completion.methods)],
     common: Common,
     config: ConfigOption = None,
     settings: SetOption = None,
 ) -> int:
-    """Check that a method, yours or one of ours, keeps the contract; prints each check."""
+    """Check that a method, yours or ours, meets the contract."""
     from methods.registry import METHODS, Component
     from ragmeter.cli.config_options import given_options
     from ragmeter.conformance import check_method, show_checks
@@ -80,14 +82,14 @@ def check(
 
 @app.command("try")
 def try_one(
-    name: Annotated[str, argument("A whole method, such as http or function.", completion.methods)],
-    text: Annotated[str, argument("The question.")],
+    name: Annotated[str, argument("Complete method, such as http or function.", completion.methods)],
+    text: Annotated[str, argument("Question to ask.")],
     common: Common,
     config: ConfigOption = None,
     settings: SetOption = None,
-    plugin: Annotated[list[Path] | None, option("Load this Python file first; may be repeated.", metavar="FILE")] = None,
+    plugin: Annotated[list[Path] | None, option("Python file to load first; repeatable.", metavar="FILE")] = None,
 ) -> int:
-    """Ask a whole method one question and show what was read out of its reply; exits with 1 if the question failed."""
+    """Send a complete method one question and show how its reply was read; exit with 1 if the question failed."""
     from benchmarks.core.plugins import load_file
     from benchmarks.corpus import Corpus
     from benchmarks.schema import Query
@@ -120,21 +122,19 @@ def try_one(
 
 @app.command()
 def index(
-    name: Annotated[str, argument("A method that keeps a corpus: clara_compressor.", completion.offer_words(*INDEXED))],
-    corpus: Annotated[str, argument("A data reference, or a folder of `ragmeter data build-corpus`.", completion.references)],
+    name: Annotated[str, argument("Method that stores a corpus: clara_compressor.", completion.offer_words(*INDEXED))],
+    corpus: Annotated[str, argument("Data reference, or folder of `ragmeter data build-corpus`.", completion.references)],
     common: Common,
     config: ConfigOption = None,
     settings: SetOption = None,
-    output: Annotated[Path | None, option("Folder of the index (default: where `ragmeter run` looks)", "--output", "-o")] = None,
-    picture: Annotated[
-        Path | None, option("Draw the states of documents and of their memory into this SVG file (CLaRa, figure 8).")
-    ] = None,
-    projection: Annotated[str, option("Of the picture: tsne or pca.", completes=completion.offer_words("tsne", "pca"))] = "tsne",
-    count: Annotated[int, option("Documents in the picture.", min=2)] = 4000,
+    output: Annotated[Path | None, option("Folder of the index (default: that of `ragmeter run`)", "--output", "-o")] = None,
+    picture: Annotated[Path | None, option("SVG file for states of documents and their memory (CLaRa, figure 8).")] = None,
+    projection: Annotated[str, option("Projection of the picture: tsne or pca.", completes=completion.offer_words("tsne", "pca"))] = "tsne",
+    count: Annotated[int, option("Number of documents in the picture.", min=2)] = 4000,
     seed: SeedOption = 0,
     device: DeviceOption = None,
 ) -> None:
-    """Build a method's index of a corpus beforehand: --set model=FOLDER …, --set data.KEY=VALUE for the data's own options."""
+    """Build a method's index of a corpus in advance; --set model=FOLDER …, dataset: --set data.KEY=VALUE."""
     from benchmarks import registry
     from benchmarks.core.random import Draws
     from benchmarks.corpus import CARD, Corpus
@@ -270,16 +270,16 @@ def _write_picture(picture: Path, text: str) -> None:
 
 @app.command()
 def explain(
-    name: Annotated[str, argument("A method that can explain itself: ark, gpr …", completion.explainers)],
-    question: Annotated[str, argument("A question's id, or the beginning of its text.")],
-    benchmark: Annotated[str, option("The data that the question is from.", "--benchmark", completes=completion.references)],
+    name: Annotated[str, argument("Method with an explanation: ark, gpr …", completion.explainers)],
+    question: Annotated[str, argument("Id of the question, or the beginning of its text.")],
+    benchmark: Annotated[str, option("Dataset of the question.", "--benchmark", completes=completion.references)],
     common: Common,
     config: ConfigOption = None,
     settings: SetOption = None,
-    output: Annotated[Path | None, option("Write the picture to this SVG file.", "--output", "-o")] = None,
+    output: Annotated[Path | None, option("SVG file to write.", "--output", "-o")] = None,
     device: DeviceOption = None,
 ) -> None:
-    """Show what a method does with one question, as tables and a picture; --set checkpoint=FOLDER names what was trained."""
+    """Explain what a method does with one question; --set checkpoint=FOLDER selects a trained one."""
     from benchmarks import registry
     from methods.api import Services
     from methods.registry import EXPLAINERS

@@ -1,4 +1,4 @@
-"""What commands share: arguments and options, what stands for them in a command's signature, and how groups behave."""
+"""Define what commands share: arguments and options, signatures, and the behavior of groups."""
 
 from __future__ import annotations
 
@@ -37,30 +37,29 @@ def option(help: str, *names: str, completes: completion.Complete | None = None,
 
 
 RunArgument = Annotated[str, argument("Tag, fingerprint, or experiment/method/dataset/setting/seed.", completion.runs)]
-RunsArgument = Annotated[list[str] | None, argument("Runs, as `ragmeter list runs` names them (default: --experiment)", completion.runs)]
+RunsArgument = Annotated[
+    list[str] | None, argument("Runs, with their names in `ragmeter list runs` (default: --experiment)", completion.runs)
+]
 ExperimentArgument = Annotated[
-    str | None, argument("An experiment file, or a shipped name; with --resume, a stored one.", completion.experiments, metavar="FILE|NAME")
+    str | None, argument("Experiment file or shipped name; with --resume, a stored one.", completion.experiments, metavar="FILE|NAME")
 ]
 StoredExperiment = Annotated[str | None, argument("Experiment in the store (default: the newest)", completion.stored_experiments)]
 OfExperiment = Annotated[
-    str | None, option("All runs of this experiment (default: newest)", "--experiment", completes=completion.stored_experiments)
+    str | None, option("Use all runs of this experiment (default: newest)", "--experiment", completes=completion.stored_experiments)
 ]
-ProfileOption = Annotated[str | None, option("One of the file's profiles, laid over it.", completes=completion.profiles)]
+ProfileOption = Annotated[str | None, option("Profile of the file to apply.", completes=completion.profiles)]
 MetricOption = Annotated[
     list[str] | None,
-    option("Only this one, by name or id; may be repeated (default: the usual)", "--metric", completes=completion.stored_metrics),
+    option("Metric name or id; repeatable (default: those of the experiment)", "--metric", completes=completion.stored_metrics),
 ]
 ReferenceOption = Annotated[
-    str | None, option("Method that differences are taken to (default: the experiment's).", completes=completion.stored_methods)
+    str | None, option("Reference of the differences (default: the experiment's).", completes=completion.stored_methods)
 ]
-OverSeedsOption = Annotated[bool, option("One row for all training seeds of a method.", "--over-seeds")]
-DataReference = Annotated[
-    str, argument("A data reference: name[/subset][:split]; or a file of your own.", completion.references, metavar="REF")
-]
-SettingOption = Annotated[
-    str | None, option('Where candidates come from, e.g. "corpus(retriever=bm25,n=50)" (default: the dataset\'s first)')
-]
-ConfigOption = Annotated[Path | None, option("A file of options.", "--config", metavar="FILE.yaml")]
+WideOption = Annotated[bool, option("Show all columns of tables, however wide (default: those that fit).", "--wide")]
+OverSeedsOption = Annotated[bool, option("Show one row for all training seeds of a method.", "--over-seeds")]
+DataReference = Annotated[str, argument("Data reference: name[/subset][:split]; or your own file.", completion.references, metavar="REF")]
+SettingOption = Annotated[str | None, option('Candidates, e.g. "corpus(retriever=bm25,n=50)" (default: the dataset\'s first)')]
+ConfigOption = Annotated[Path | None, option("File of options.", "--config", metavar="FILE.yaml")]
 
 
 def set_option(what: str) -> Any:
@@ -68,18 +67,18 @@ def set_option(what: str) -> Any:
     return option(f"{what}; may be repeated.", "--set", metavar="KEY=VALUE")
 
 
-SetOption = Annotated[list[str] | None, set_option("An option, nested ones with dots (train.epochs=2)")]
-DatasetSetOption = Annotated[list[str] | None, set_option("An option of the dataset, such as path=FILE or skip_bad=true")]
-"""Of commands that are about a dataset. Those about a model take the dataset's options as data.KEY=VALUE (`data_apart`)."""
-SkipBadOption = Annotated[bool, option("Leave out records that cannot be read; every table states how many.", "--skip-bad")]
-OutputOption = Annotated[Path | None, option("The file to write.", "--output", "-o")]
-DeviceOption = Annotated[str | None, option("cpu, cuda, cuda:1 … (default: the best there is)")]
+SetOption = Annotated[list[str] | None, set_option("Option; nested ones with dots (train.epochs=2)")]
+DatasetSetOption = Annotated[list[str] | None, set_option("Dataset option, such as path=FILE or skip_bad=true")]
+"""Option of commands about a dataset. Commands about a model take the dataset's options as data.KEY=VALUE (`data_apart`)."""
+SkipBadOption = Annotated[bool, option("Skip unreadable records; every table states how many.", "--skip-bad")]
+OutputOption = Annotated[Path | None, option("File to write.", "--output", "-o")]
+DeviceOption = Annotated[str | None, option("cpu, cuda, cuda:1 … (default: the best available)")]
 ProcessesOption = Annotated[int | None, option("Processes that train together (default: one per GPU).", min=1)]
-LimitOption = Annotated[int | None, option("Only the first questions of each benchmark.", min=1)]
-MaxUsdOption = Annotated[float | None, option("Stop before all models together cost more dollars.", min=0)]
-MaxHoursOption = Annotated[float | None, option("Start no further call after so many hours.", min=0)]
-MaxCallsOption = Annotated[int | None, option("Stop before all models together are called more often.", min=0)]
-SeedOption = Annotated[int, option("Of whatever is drawn.", min=0)]
+LimitOption = Annotated[int | None, option("Use only the first questions of each benchmark.", min=1)]
+MaxUsdOption = Annotated[float | None, option("Stop before the total cost of model calls exceeds this.", min=0)]
+MaxHoursOption = Annotated[float | None, option("Start no further call after this many hours.", min=0)]
+MaxCallsOption = Annotated[int | None, option("Stop before the total number of model calls exceeds this.", min=0)]
+SeedOption = Annotated[int, option("Random seed.", min=0)]
 
 
 _WHOLE = 500
@@ -112,7 +111,7 @@ class Commands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write what `--help` lists; no line is cut off."""
-        alone = {self.default: " (what the group does alone)"}
+        alone = {self.default: " (default)"}
         listed = [(name, self.commands[name]) for name in self.list_commands(ctx)]
         rows = [(name, item.get_short_help_str(limit=_WHOLE) + alone.get(name, "")) for name, item in listed if not item.hidden]
         with formatter.section("Commands"):
@@ -159,12 +158,12 @@ _COMMON = (
     _option("quiet", bool, False, "-q", help="Results only, no progress."),
     _option("verbose", bool, False, "-v", help="More detail, tracebacks included."),
 )
-"""In the order of `--help`."""
+"""Common options in the order of `--help`."""
 
 
 @dataclass(frozen=True)
 class Common:
-    """What stands for the options of every command.
+    """Placeholder for the options that every command has.
 
     Attributes:
         folder: Of the store, where --store or RAGMETER_STORE names one; `store_folder(folder)` has the default.
@@ -283,7 +282,7 @@ class App(typer.Typer):
         super().__init__(cls=group, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False, **options)
 
     def command(self, name: str | None = None, *, offline: bool = False, **options: Any) -> Callable[[Any], Any]:
-        """As typer's; with `offline` the command takes --offline as well."""
+        """Register a command like typer does; with `offline` the command also takes --offline."""
         register = super().command(name, **options)
 
         def registered(function: Callable[..., int | None]) -> Callable[..., int | None]:

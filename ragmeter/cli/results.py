@@ -24,6 +24,7 @@ from results.offered import PARQUET, POWER, TABLES, TRACKERS, WIDE
 if TYPE_CHECKING:
     from results.boards.board import Board
     from results.boards.published import Compared, Figure
+    from results.boards.verdict import BoardVerdict
     from results.store.store import Store
 
 app = App(default="table", help="Tables; show RUN QUESTION, compare, tag, report, export (TREC).")
@@ -49,7 +50,7 @@ def table(
     common: Common,
     experiment: options.StoredExperiment = None,
     metric: options.MetricOption = None,
-    every: Annotated[bool, option("Every run in the store, whatever its experiment.", "--all")] = False,
+    every: Annotated[bool, option("Include every run in the store, of any experiment.", "--all")] = False,
     form: Annotated[
         str,
         option("text, csv, markdown, latex, csv-wide, latex-wide, parquet, json.", "--format", completes=completion.offer_words(*FORMATS)),
@@ -58,14 +59,16 @@ def table(
     with_published: Annotated[bool, option("Compare our values with the papers' figures.", "--published")] = False,
     over_seeds: options.OverSeedsOption = False,
     reference: options.ReferenceOption = None,
-    questions: Annotated[bool, option("One row per question and metric (csv, parquet).", "--questions")] = False,
+    questions: Annotated[bool, option("Write one row per question and metric (csv, parquet).", "--questions")] = False,
+    wide: options.WideOption = False,
 ) -> None:
-    """Print an experiment's tables: value ± 95 % interval, and the paired difference to the reference."""
+    """Print an experiment's verdict and tables: values with 95 % intervals, and paired differences from the reference."""
     from leaderboard.matrix.exports import still_matrix
     from ragmeter.show.board_text import show_board
     from results.boards import published
     from results.boards.board import boards
     from results.boards.tables import plain
+    from results.boards.verdict_of import verdicts
     from results.store import queries
 
     if form not in FORMATS:
@@ -83,26 +86,30 @@ def table(
     if store.database.exists:
         with offering_score():
             results = boards(store, name, metrics=metric or None, over_seeds=over_seeds, reference=reference)
+    chosen = {metric for board in results for metric in board.metrics} if metric else None
     if form in (*WIDE, PARQUET) or questions:
         _export_tables(store, results, form, output, name, metric if questions else None, questions=questions)
         return
     rows = published.compare_boards(results) if with_published else []
     if common.json or form == "json":
         value: dict[str, Any] = {"experiment": name, "boards": [item.to_json() for item in results]}
+        if name is not None and results:
+            value["verdicts"] = [verdict.to_json() for verdict in verdicts(store, name, metrics=chosen, reference=reference)]
         if name is not None and len(results) > 1 and (whole := still_matrix(store, name, name)) is not None:
             value["overall"] = [plain(line.to_json()) for line in whole.shown.board.overall]
         if with_published:
             value["published"] = [row.to_json() for row in rows]
         text = json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n"
     elif form == "text" and output is None:
-        _show_tables(store, results, rows if with_published else None, name)
+        lines = [] if with_published or name is None or not results else verdicts(store, name, metrics=chosen, reference=reference)
+        _show_tables(common, results, rows if with_published else None, name, lines, wide=wide)
         return
     elif with_published:
         text = published.render(rows, "markdown" if form == "text" else form)
     elif form == "text":
         sheet = io.StringIO()
         for item in results:
-            show_board(item, SafeConsole(file=sheet, width=FILE_WIDTH, highlight=False, no_color=True))
+            show_board(item, SafeConsole(file=sheet, width=FILE_WIDTH, highlight=False, no_color=True), wide=wide, verbose=True)
         text = sheet.getvalue()
     else:
         from results.boards.tables import render
@@ -181,21 +188,35 @@ def _show_overall(store: Store, experiment: str) -> None:
         out.print(Text(note, style="dim"))
 
 
-def _show_tables(store: Store, results: Sequence[Board], rows: Sequence[Compared] | None, name: str | None) -> None:
-    from ragmeter.show.board_text import show_board
+def _show_tables(
+    common: Common,
+    results: Sequence[Board],
+    rows: Sequence[Compared] | None,
+    name: str | None,
+    known: Sequence[BoardVerdict],
+    *,
+    wide: bool,
+) -> None:
+    from ragmeter.show.board_text import show_board, show_verdict
     from results.boards import published
+    from results.boards.verdict_text import headline_of, headlines
 
+    store = common.store
     if not results:
         err.print(Text(f"no run is stored in {store.folder} yet: `ragmeter demo` or `ragmeter run FILE` makes some"), soft_wrap=True)
         return
     closest = published.closest(rows or ())
+    lines = headlines(known)
+    for line in lines:
+        if line.main.place.suite:
+            show_verdict(line, out)
     for item in results:
         if rows is None:
-            show_board(item, out)
+            show_board(item, out, headline=headline_of(item, lines), wide=wide, verbose=common.verbose)
             continue
         out.print(Text(item.dataset, style="bold") + Text(f"  setting {item.setting}"))
-        lines = [row.cells for row in closest if row.board is item]
-        listing(published.HEADS, lines, empty="the four papers print no figure of these methods on this dataset")
+        table = [row.cells for row in closest if row.board is item]
+        listing(published.HEADS, table, empty="the four papers print no figure of these methods on this dataset")
         out.print()
     if rows is None and name is not None and len(results) > 1:
         _show_overall(store, name)
@@ -241,12 +262,12 @@ def paper(
         str | None,
         argument("ark, clara, gpr or sark (default: list them)", completion.offer_words("ark", "clara", "gpr", "sark"), metavar="[PAPER]"),
     ] = None,
-    table: Annotated[str | None, option("Only this table, by its number.")] = None,
-    method: Annotated[str | None, option("Only this method: the paper's name of it, or our id.", completes=completion.methods)] = None,
-    dataset: Annotated[str | None, option("Only this dataset.", completes=completion.datasets)] = None,
-    misprints: Annotated[bool, option("Only figures that cannot be right as printed.", "--misprints")] = False,
+    table: Annotated[str | None, option("Table number of the paper.")] = None,
+    method: Annotated[str | None, option("Method: the paper's name or our id.", completes=completion.methods)] = None,
+    dataset: Annotated[str | None, option("Dataset of the figures.", completes=completion.datasets)] = None,
+    misprints: Annotated[bool, option("Show only figures that are misprinted.", "--misprints")] = False,
 ) -> None:
-    """List the figures that a paper prints; `ragmeter results --published` compares ours with them."""
+    """List the figures printed in a paper; `ragmeter results --published` compares ours with them."""
     from results.boards import published
 
     if name is None:
@@ -276,9 +297,9 @@ def _show_figures(results: Sequence[Figure]) -> None:
 def show(
     run: options.RunArgument,
     common: Common,
-    question: Annotated[str | None, argument("Show this question: its gold, the answer, the evidence, the calls of models.")] = None,
+    question: Annotated[str | None, argument("Question to show: gold, answer, evidence, model calls.")] = None,
 ) -> None:
-    """Show a run: what it was, what it scored, where it comes from; or one of its questions."""
+    """Show a run: scores, configuration and provenance; or one of its questions."""
     from ragmeter.show.run_text import show_question, show_run
     from results.boards.board import board
     from results.boards.primary import primary_of
@@ -295,7 +316,7 @@ def show(
         endpoints = stated(store, row.run)
         fallbacks = queries.fallbacks(store, row.run)
         value = row.to_json() | documents | {"endpoints": endpoints, "fallbacks": fallbacks, "board": scores.to_json()}
-        common.emit(value, lambda: show_run(row, scores, endpoints, fallbacks))
+        common.emit(value, lambda: show_run(row, scores, endpoints, fallbacks, verbose=common.verbose))
         return
     known = {question.question: question for question in queries.questions(store, row.dataset_fingerprint)}
     if question not in known:
@@ -316,11 +337,11 @@ def compare_runs(
     second: options.RunArgument,
     common: Common,
     metric: options.MetricOption = None,
-    count: Annotated[int, option("How many of the questions on which they differ most.", min=0)] = 5,
+    count: Annotated[int, option("Number of questions to show, by difference.", min=0)] = 5,
     strict: Annotated[bool, option("Refuse runs whose endpoint changed in between.", "--strict")] = False,
     over_seeds: options.OverSeedsOption = False,
 ) -> None:
-    """Say what differs between two runs: in settings, in numbers, on which questions."""
+    """Compare two runs: settings, scores, and the questions on which they differ."""
     from ragmeter.show.run_text import show_compared
     from results.boards import compare
     from results.store import checkpoints
@@ -339,13 +360,13 @@ def compare_runs(
 def power(
     first: options.RunArgument,
     second: options.RunArgument,
-    effect: Annotated[str, option("True difference to show, 2pp or 0.02.")],
+    effect: Annotated[str, option("True difference to detect, 2pp or 0.02.")],
     common: Common,
     metric: options.MetricOption = None,
-    probability: Annotated[float, option("Probability of showing it, between 0 and 1.", "--power")] = POWER,
+    probability: Annotated[float, option("Power, between 0 and 1.", "--power")] = POWER,
     over_seeds: options.OverSeedsOption = False,
 ) -> None:
-    """Show how many questions, seeds and repeats it takes to show a difference, by the variances of two pilot runs."""
+    """Estimate how many questions, seeds and repeats show a difference, from two pilot runs."""
     from results.boards import compare
     from results.boards.tables import plus_minus
     from results.gate.margins import parse_margin
@@ -385,12 +406,12 @@ def power(
 @app.command()
 def tag(
     common: Common,
-    name: Annotated[str | None, argument("The tag (default: list the tags)", completion.tagged)] = None,
-    target: Annotated[str | None, argument("What it is to mean.", completion.runs_or_checkpoints, metavar="[RUN|CHECKPOINT]")] = None,
-    note: Annotated[str | None, option("Why this one.")] = None,
+    name: Annotated[str | None, argument("Tag (default: list the tags)", completion.tagged)] = None,
+    target: Annotated[str | None, argument("Target of the tag.", completion.runs_or_checkpoints, metavar="[RUN|CHECKPOINT]")] = None,
+    note: Annotated[str | None, option("Reason for this target.")] = None,
     remove: Annotated[bool, option("Remove the tag.", "--remove")] = False,
 ) -> None:
-    """Tag a run or checkpoint, such as the baseline that candidates are compared with; a tag that exists moves."""
+    """Tag a run or checkpoint, for example as the baseline of a gate; an existing tag moves."""
     from results.store import checkpoints
     from results.store.queries import RunRow
 
@@ -406,9 +427,9 @@ def tag(
         return
     if remove:
         if target is not None or note is not None:
-            raise UserError("--remove takes the tag alone", code="remove-with-target", try_this=f"ragmeter results tag {name} --remove")
+            raise UserError("--remove takes only the tag", code="remove-with-target", try_this=f"ragmeter results tag {name} --remove")
         gone = checkpoints.untag(store, name)
-        common.emit({"name": name, "removed": gone.run or gone.checkpoint}, lambda: out.print(Text(f"{name} is no tag any more")))
+        common.emit({"name": name, "removed": gone.run or gone.checkpoint}, lambda: out.print(Text(f"{name} is not a tag any more")))
         return
     if target is None:
         raise UserError(f"what is {name!r} to mean?", code="tag-without-target", try_this=f"ragmeter results tag {name} RUN-or-CHECKPOINT")
@@ -429,10 +450,10 @@ def tag(
 def report(
     common: Common,
     experiment: options.StoredExperiment = None,
-    output: Annotated[Path, option("The HTML file to write.", "--output", "-o")] = Path("report.html"),
-    board: Annotated[Path | None, option("Write the boards as JSON too, to embed them.", "--board", metavar="FILE")] = None,
+    output: Annotated[Path, option("HTML file to write.", "--output", "-o")] = Path("report.html"),
+    board: Annotated[Path | None, option("Write the boards as JSON too, for embedding.", "--board", metavar="FILE")] = None,
 ) -> None:
-    """Write the leaderboard of an experiment as one HTML file that needs no server."""
+    """Write the leaderboard of an experiment as one HTML file."""
     from leaderboard import report as page
     from results.store import queries
 
@@ -453,7 +474,7 @@ def log(
     project: Annotated[str | None, option("Project or MLflow experiment (default: the experiment).")] = None,
     metric: options.MetricOption = None,
 ) -> None:
-    """Log an experiment's results to Weights & Biases or MLflow: one run per method and benchmark."""
+    """Log results to Weights & Biases or MLflow: one run per method and benchmark."""
     from ragmeter import tracking
     from results.boards.board import boards
     from results.store import queries
@@ -470,12 +491,12 @@ def log(
 @app.command()
 def export(
     run: options.RunArgument,
-    output: Annotated[Path, option("The run file to write.", "--output", "-o")],
+    output: Annotated[Path, option("Run file to write.", "--output", "-o")],
     common: Common,
-    form: Annotated[str, option("trec.", "--format", completes=completion.offer_words("trec"))] = "trec",
-    qrels: Annotated[Path | None, option("Write the questions' positives, too.", metavar="FILE")] = None,
+    form: Annotated[str, option("Format: trec.", "--format", completes=completion.offer_words("trec"))] = "trec",
+    qrels: Annotated[Path | None, option("Write the qrels too.", metavar="FILE")] = None,
 ) -> None:
-    """Write a stored run's rankings for other tools: a TREC run file, and the positives as qrels."""
+    """Export a run's rankings as a TREC run file, with the positives as qrels."""
     from results.formats import trec
     from results.store import checkpoints, records
 

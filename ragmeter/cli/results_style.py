@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 app = App(default="gap", help="Style: what it costs methods, and how far it moves rerankers.")
 
 OVER = {"mix": "formal", "k": "k"}
-"""What a curve may be over, as `results.boards.style` calls it."""
+"""Possible x-axes of a curve, with their names in `results.boards.style`."""
 
 
 @app.command()
@@ -31,11 +31,11 @@ def gap(
     common: Common,
     experiment: StoredExperiment = None,
     metric: MetricOption = None,
-    styles: Annotated[list[str] | None, option("Only these; may be repeated.", "--style")] = None,
+    styles: Annotated[list[str] | None, option("Methods to show; repeatable.", "--style")] = None,
     over_seeds: OverSeedsOption = False,
     reference: ReferenceOption = None,
 ) -> None:
-    """Show what each style costs each method, paired by question; loss of content apart from loss to style."""
+    """Show the cost of each style per method, paired by question; content loss is separated from style loss."""
     from ragmeter.show.style_text import show_gaps
     from results.boards.style import NotStyled, style_gaps
     from results.store import queries
@@ -63,11 +63,11 @@ def gap(
 def curve(
     common: Common,
     experiment: StoredExperiment = None,
-    over: Annotated[str, option("mix: the share of formal candidates; k: passages read.", completes=completion.offer_words(*OVER))] = "mix",
+    over: Annotated[str, option("mix: share of formal candidates; k: passages read.", completes=completion.offer_words(*OVER))] = "mix",
     metric: MetricOption = None,
     over_seeds: OverSeedsOption = False,
 ) -> None:
-    """Methods against shares of formal candidates, or against the number of passages that are read."""
+    """Show methods by the share of formal candidates, or by the number of passages read."""
     from ragmeter.show.style_text import show_curves
     from results.boards.style import style_curves
     from results.store import queries
@@ -86,27 +86,28 @@ def sensitivity(
     reference: options.DataReference,
     common: Common,
     rerankers: Annotated[
-        list[str] | None, option("A reranker; may be repeated.", "--reranker", metavar="ID", completes=completion.methods)
+        list[str] | None, option("Reranker; repeatable.", "--reranker", metavar="ID", completes=completion.methods)
     ] = None,
     experiment: Annotated[
-        str | None, option("Whose methods' rerankers are measured.", metavar="FILE|NAME", completes=completion.experiments)
+        str | None, option("Experiment whose rerankers are measured.", metavar="FILE|NAME", completes=completion.experiments)
     ] = None,
     profile: options.ProfileOption = None,
-    styles: Annotated[list[str] | None, option("May be repeated. [default: informal]", "--style")] = None,
+    styles: Annotated[list[str] | None, option("Style; repeatable. [default: informal]", "--style")] = None,
     pairs: Annotated[
-        Path | None, option("A file of style pairs; else the benchmark's own texts, else fixed rules.", metavar="PAIRS")
+        Path | None, option("File of style pairs (default: the benchmark's texts, else fixed rules).", metavar="PAIRS")
     ] = None,
     setting: options.SettingOption = None,
     limit: options.LimitOption = None,
     seed: options.SeedOption = 0,
     config: options.ConfigOption = None,
     settings: Annotated[
-        list[str] | None, option("An option of the benchmark; reranker.KEY=VALUE: of the one reranker.", "--set", metavar="KEY=VALUE")
+        list[str] | None, option("Benchmark option; for a single reranker: reranker.KEY=VALUE", "--set", metavar="KEY=VALUE")
     ] = None,
     device: options.DeviceOption = None,
 ) -> None:
-    """Show how far rerankers are moved when the same candidates stand in another style; no gold is needed."""
-    from benchmarks.styles.mix import STYLED, styled
+    """Show how much rerankers' scores change if the same candidates are in another style; needs no gold."""
+    from benchmarks.styles import STYLED
+    from benchmarks.styles.mix import styled
     from benchmarks.styles.pairs import StylePairs, load_pairs
     from methods.sark.reranker import in_both_styles
     from methods.sark.reranker import sensitivity as measure

@@ -26,6 +26,7 @@ from ragmeter.cli.options import (
     ProcessesOption,
     ProfileOption,
     SkipBadOption,
+    WideOption,
     option,
     set_option,
 )
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ragmeter.experiment import Experiment
     from ragmeter.runner.experiment import How
     from ragmeter.runner.loop import Outcome
+    from ragmeter.trainings import TrainingPlan
     from results.store.store import Store
 
 NO_CALLS = "Keep no calls of models; else a question's first 200 are kept, 20,000 characters of each prompt and reply."
@@ -46,47 +48,41 @@ app = App(help="Run, continue (--resume) or plan (--dry-run) an experiment.")
 def run(
     common: Common,
     experiment: ExperimentArgument = None,
-    resume: Annotated[bool, option("Continue the store's newest experiment, or the one named.", "--resume")] = False,
-    dry_run: Annotated[
-        bool, option("Say what it would take, and end with 2 where something is missing; run nothing.", "--dry-run")
-    ] = False,
+    resume: Annotated[bool, option("Continue the newest experiment of the store, or the named one.", "--resume")] = False,
+    dry_run: Annotated[bool, option("Estimate the cost without running; exit with 2 if a prerequisite is missing.", "--dry-run")] = False,
     profile: ProfileOption = None,
-    settings: Annotated[list[str] | None, set_option("A value of the file, such as methods.bm25.config.k1=2")] = None,
+    settings: Annotated[list[str] | None, set_option("Override a value of the file, e.g. methods.bm25.config.k1=2")] = None,
     limit: LimitOption = None,
-    fresh: Annotated[bool, option("Begin a new run of every task next to the stored ones; ask models again.", "--fresh")] = False,
-    reuse_replies: Annotated[bool, option("With --fresh: use cached replies of models.", "--reuse-replies")] = False,
-    revision: Annotated[
-        list[str] | None, option("Set the revision of the system behind a row: ROW=TEXT; repeatable.", "--revision")
-    ] = None,
-    retry_failed: Annotated[bool, option("Answer questions that failed again.", "--retry-failed")] = False,
-    accept_failures: Annotated[bool, option("Count questions that our code or a plug-in failed as wrong.", "--accept-failures")] = False,
-    fail_fast: Annotated[bool, option("Stop at the first task that breaks.", "--fail-fast")] = False,
+    fresh: Annotated[bool, option("Start new runs next to the stored ones, and call models again.", "--fresh")] = False,
+    reuse_replies: Annotated[bool, option("Use cached model replies with --fresh.", "--reuse-replies")] = False,
+    revision: Annotated[list[str] | None, option("Set the revision of a row's system: ROW=TEXT; repeatable.", "--revision")] = None,
+    retry_failed: Annotated[bool, option("Retry questions that failed.", "--retry-failed")] = False,
+    accept_failures: Annotated[bool, option("Count questions that our code or an extension failed as wrong.", "--accept-failures")] = False,
+    fail_fast: Annotated[bool, option("Stop at the first task that fails.", "--fail-fast")] = False,
     skip_bad: SkipBadOption = False,
     device: DeviceOption = None,
     executor: Annotated[
-        Literal["local", "ray"] | None,
-        option("Where methods answer: this process, or a Ray cluster (default: this process, and all GPUs of this machine)."),
+        Literal["local", "ray"] | None, option("Run methods in this process with all its GPUs, or on a Ray cluster.")
     ] = None,
-    address: Annotated[str | None, option("HOST:PORT of the Ray head (default: RAY_ADDRESS, or a cluster here).")] = None,
-    workers: Annotated[int | None, option("Most Ray workers per task (default: as many as fit).", min=1)] = None,
-    gpus_per_worker: Annotated[float | None, option("GPUs of a Ray worker (default: by the models' sizes).", min=0.0)] = None,
-    shared: Annotated[Path | None, option("Folder that all Ray nodes see, for corpora and indexes.")] = None,
+    address: Annotated[str | None, option("HOST:PORT of the Ray head (default: RAY_ADDRESS, or a local cluster).")] = None,
+    workers: Annotated[int | None, option("Maximum Ray workers per task (default: as many as fit).", min=1)] = None,
+    gpus_per_worker: Annotated[float | None, option("GPUs per Ray worker (default: by the models' sizes).", min=0.0)] = None,
+    shared: Annotated[Path | None, option("Folder that all Ray nodes share, for corpora and indexes.")] = None,
     processes: ProcessesOption = None,
-    task_index: Annotated[int | None, option("With --task-count: run only this part of the tasks, from 0.", min=0)] = None,
-    task_count: Annotated[int | None, option("Number of parts that the tasks are divided into.", min=1)] = None,
+    task_index: Annotated[int | None, option("Part of the tasks to run, from 0 (with --task-count).", min=0)] = None,
+    task_count: Annotated[int | None, option("Number of parts that the tasks are split into.", min=1)] = None,
     no_calls: Annotated[bool, option(NO_CALLS, "--no-calls")] = False,
+    wide: WideOption = False,
     max_usd: MaxUsdOption = None,
     max_hours: MaxHoursOption = None,
     max_calls: MaxCallsOption = None,
-    utilization: Annotated[
-        float | None, option("With --dry-run: share of its peak that training and reading reach (default: 0.4).")
-    ] = None,
+    utilization: Annotated[float | None, option("Share of peak performance in estimates of --dry-run (default: 0.4).")] = None,
 ) -> int:
-    """Run, continue (--resume) or plan (--dry-run) an experiment."""
+    """Run, resume (--resume) or plan (--dry-run) an experiment."""
     if experiment is None and not resume:
         return _list(common)
     if not dry_run and utilization is not None:
-        raise UserError("this is for --dry-run alone", code="option-without-dry-run", where="--utilization", try_this="add --dry-run")
+        raise UserError("this option needs --dry-run", code="option-without-dry-run", where="--utilization", try_this="add --dry-run")
     if dry_run and fresh:
         raise UserError(
             "a plan leaves out what is stored",
@@ -107,13 +103,11 @@ def run(
     part = _part(task_index, task_count, fresh or retry_failed)
     of_ray = {"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker, "--shared": shared}
     if executor != "ray" and (name := next((name for name, setting in of_ray.items() if setting is not None), None)):
-        raise UserError(f"{name} is for a Ray cluster alone", code="option-without-ray", where=name, try_this="add --executor ray")
+        raise UserError(f"{name} needs --executor ray", code="option-without-ray", where=name, try_this="add --executor ray")
 
     from ragmeter import experiment as experiments
     from ragmeter.cli.config_options import path_settings
-    from ragmeter.plan.timeout import group_timeout
     from ragmeter.runner import revisions
-    from ragmeter.runner.executors.cluster import Shares
     from ragmeter.runner.experiment import How, limited
     from results.store import queries
 
@@ -155,7 +149,11 @@ def run(
         planned = plan_of(chosen, common.store, utilization)
         common.emit(plan_json(planned), lambda: show_plan(planned, str(common.store.folder), verbose=common.verbose))
         return WRONG if planned.missing else 0
-    cluster = Shares(address, workers, gpus_per_worker, shared) if executor == "ray" else None
+    cluster = None
+    if executor == "ray":
+        from ragmeter.runner.executors.cluster import Shares
+
+        cluster = Shares(address, workers, gpus_per_worker, shared)
     how = How(
         limit,
         fresh,
@@ -171,11 +169,18 @@ def run(
         executor is None,
         part,
         processes,
-        group_timeout,
+        _timeout,
     )
-    code, value = run_and_show(chosen, how, common)
+    code, value = run_and_show(chosen, how, common, wide=wide)
     common.emit(value, lambda: show_where(common))
     return code
+
+
+def _timeout(plan: TrainingPlan, store: Store) -> float:
+    """Return `group_timeout`; a run without a training does not import the plan."""
+    from ragmeter.plan.timeout import group_timeout
+
+    return group_timeout(plan, store)
 
 
 def _part(index: int | None, count: int | None, anew: bool) -> tuple[int, int] | None:
@@ -184,7 +189,7 @@ def _part(index: int | None, count: int | None, anew: bool) -> tuple[int, int] |
         return None
     if index is None or count is None or index >= count:
         raise UserError(
-            f"--task-index {index} of --task-count {count} is no part",
+            f"--task-index {index} of --task-count {count} is not a part",
             code="bad-task-index",
             where="--task-index",
             try_this="--task-index I --task-count N with I from 0 to N - 1",
@@ -208,18 +213,17 @@ def _list(common: Common) -> int:
     return 0
 
 
-def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int, dict[str, Any]]:
+def run_and_show(experiment: Experiment, how: How, common: Common, *, wide: bool = False) -> tuple[int, dict[str, Any]]:
     """Run an experiment and show people its tables; returns the exit code and the value for programs."""
     from methods.spending import LimitReached
-    from ragmeter.cli.results import comparison_json, show_comparison
     from ragmeter.runner.experiment import run_experiment
-    from ragmeter.show.board_text import conclusion, show_battles, show_board
+    from ragmeter.show.board_text import show_battles, show_board, show_verdict
     from results.boards.board import boards
     from results.boards.names import base_name, first_name
-    from results.judging.battles import battle_boards
+    from results.boards.verdict_of import verdicts
+    from results.boards.verdict_text import headline_of, headlines
     from results.store import queries
     from results.store.database import now
-    from results.store.variants import without_options
 
     store, began = common.store, now()
     stopped: LimitReached | None = None
@@ -230,30 +234,33 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
             raise
         outcomes, stopped = list(error.outcomes), error
     runs, results = queries.runs(store, experiment.name), boards(store, experiment.name)
-    battles = battle_boards(store, runs, experiment.reference) if common.json or common.verbose else []
+    battles = []
+    if common.json or common.verbose:
+        from ragmeter.cli.results import comparison_json, show_comparison
+        from results.judging.battles import battle_boards
+
+        battles = battle_boards(store, runs, experiment.reference)
+    known = verdicts(store, experiment.name)
     value: dict[str, Any] = {}
     if common.json:
         value = {"experiment": experiment.name, "boards": [board.to_json() for board in results]}
+        value |= {"verdicts": [verdict.to_json() for verdict in known]}
         value |= {"battles": [battle.to_json() for battle in battles], "published": comparison_json(results)}
     else:
         seeded = any(base_name(row.method) != first_name(row.method) for row in runs)
         shown = boards(store, experiment.name, over_seeds=True) if seeded else results
+        lines = headlines(known)
+        for line in lines:
+            if line.main.place.suite:
+                show_verdict(line, out)
         for board in shown:
-            show_board(board, out, verbose=common.verbose, began=began)
+            show_board(board, out, headline=headline_of(board, lines), wide=wide, verbose=common.verbose, began=began)
         if common.verbose:
             if seeded:
                 out.print(Text("rows of several seeds; `ragmeter results` shows each", style="dim"))
             show_comparison(results)
             for battle in battles:
                 show_battles(battle, out, {row.method for row in runs if row.kind == "control"})
-        known = queries.definitions(store)
-        short = [(without_options(board.dataset), board.setting) for board in shown]
-        for board in shown:
-            better = known.get(next(iter(board.metrics), ""), {}).get("higher_is_better", True)
-            name = without_options(board.dataset)
-            name = board.dataset if short.count((name, board.setting)) > 1 else name
-            on = f"{name}, {board.setting}: " if len(shown) > 1 else ""
-            out.print(Text(on + conclusion(board, higher_is_better=better)))
     code = conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), common.verbose, stopped)
     return code or conclude_judging(experiment, store), value
 
@@ -295,7 +302,7 @@ def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool, stopped: 
     if broken:
         err.print(Text(f"{len(broken)} of {planned} tasks failed; what they finished is kept", style="bold red"))
     if incomplete:
-        what = "incomplete, as questions failed; what was answered is kept"
+        what = "incomplete, as questions failed; all answers so far are stored"
         err.print(Text(f"{len(incomplete)} of {planned} tasks {'is' if len(incomplete) == 1 else 'are'} {what}", style="bold red"))
     for outcome in [*broken, *incomplete]:
         error = outcome.error

@@ -37,7 +37,7 @@ def _bytes_of(path: Path) -> int:
 
 @app.command()
 def show(common: Common) -> None:
-    """Say what the store holds and how much room it takes."""
+    """Show the contents and size of the store."""
     from results.store import queries
     from results.store.database import FILE
     from results.store.store import CACHE
@@ -58,9 +58,9 @@ def show(common: Common) -> None:
 
 @app.command()
 def export(
-    output: Annotated[Path, option("A new folder for the Parquet files.", "--output", "-o")], common: Common, runs: RunsToTake = None
+    output: Annotated[Path, option("New folder for the Parquet files.", "--output", "-o")], common: Common, runs: RunsToTake = None
 ) -> None:
-    """Write runs, with their data and cards, as Parquet."""
+    """Export runs, with their data and cards, as Parquet."""
     from results.formats import exchange
     from results.store import checkpoints
 
@@ -75,7 +75,7 @@ def export(
 def import_runs(
     sources: Annotated[list[Path], argument("Store folders, or folders that `ragmeter store export` wrote.")], common: Common
 ) -> None:
-    """Import the runs of other stores and score them again; what is here already stays as it is."""
+    """Import runs of other stores and rescore them; existing runs stay unchanged."""
     from results.formats import exchange
 
     merged = {str(source): exchange.merge(common.store, source) for source in sources}
@@ -96,14 +96,14 @@ def prune(
     common: Common,
     runs: Annotated[list[str] | None, argument("Runs to delete.", completion.runs)] = None,
     experiment: Annotated[
-        str | None, option("An experiment, with the runs that only it shows.", completes=completion.stored_experiments)
+        str | None, option("Experiment to delete, with the runs that only it shows.", completes=completion.stored_experiments)
     ] = None,
-    orphans: Annotated[bool, option("Runs that no experiment shows any more.", "--orphans")] = False,
-    older_than: Annotated[int | None, option("Of these, only runs not written for DAYS.", min=0)] = None,
-    artifacts: Annotated[bool, option("Indexes and embeddings too.", "--artifacts")] = False,
-    yes: Annotated[bool, option("Delete; without it the command only says what would go.", "--yes")] = False,
+    orphans: Annotated[bool, option("Delete runs that no experiment shows.", "--orphans")] = False,
+    older_than: Annotated[int | None, option("Restrict this to runs not written for DAYS.", min=0)] = None,
+    artifacts: Annotated[bool, option("Delete indexes and embeddings too.", "--artifacts")] = False,
+    yes: Annotated[bool, option("Delete; without this option, list what would be deleted.", "--yes")] = False,
 ) -> None:
-    """Delete runs and what only they needed, and give the room back to the disk; without a choice, say what could go."""
+    """Delete runs with the data that only they use, and free the disk space; without a selection, list candidates."""
     from results.formats import exchange
 
     store = common.store
@@ -139,13 +139,13 @@ def _chosen(store: Store, runs: list[str], experiment: str | None, orphans: bool
     from results.store import checkpoints, queries
     from results.store.database import now
 
-    every = {row.run: row for row in queries.runs(store)}
+    every = {row.run: row for row in queries.runs(store, hidden=True)}
     chosen = {checkpoints.find_run(store, text).run for text in runs}
     if experiment is not None:
         queries.experiment(store, experiment)
         others = {row.run for row in queries.runs(store) if row.experiment not in (experiment, "-")}
-        # A run that another experiment shows stays.
-        chosen |= {row.run for row in queries.runs(store, experiment)} - others
+        # A run that another experiment shows stays, and so do submissions.
+        chosen |= {row.run for row in queries.runs(store, experiment) if row.origin == queries.OURS} - others
     if orphans:
         chosen |= {row.run for row in exchange.orphans(store, list(every.values()))}
     if older_than is not None:
@@ -156,7 +156,7 @@ def _chosen(store: Store, runs: list[str], experiment: str | None, orphans: bool
 
 @replies_app.command("show")
 def show_replies(common: Common) -> None:
-    """Say how many replies are kept and how much room they take."""
+    """Show the number and size of cached replies."""
     from methods.models.reply_cache import ResponseCache
     from results.store.store import CACHE
 
@@ -168,11 +168,11 @@ def show_replies(common: Common) -> None:
 
 @replies_app.command("export")
 def export_replies(
-    output: Annotated[Path, option("The file to write (JSON Lines).", "--output", "-o")],
+    output: Annotated[Path, option("File to write (JSON Lines).", "--output", "-o")],
     common: Common,
-    run: Annotated[str | None, option("Only the replies of this run (default: all).", completes=completion.runs)] = None,
+    run: Annotated[str | None, option("Write only the replies of this run (default: all).", completes=completion.runs)] = None,
 ) -> None:
-    """Write replies to a file, with which a run is repeated elsewhere without a call."""
+    """Export replies to a file, so that a run can be repeated elsewhere without calls."""
     from methods.models.reply_cache import export_replies
     from methods.readers.chat import CALL
     from results.store import checkpoints
@@ -193,8 +193,8 @@ def export_replies(
 
 
 @replies_app.command("import")
-def import_replies(file: Annotated[Path, argument("A file that `ragmeter store replies export` wrote.")], common: Common) -> None:
-    """Add a file's replies to the store; those that are kept stay as they are."""
+def import_replies(file: Annotated[Path, argument("File of `ragmeter store replies export`.")], common: Common) -> None:
+    """Import replies from a file; existing replies stay unchanged."""
     from methods.models.reply_cache import ResponseCache, import_replies
     from results.store.store import CACHE
 
@@ -210,12 +210,12 @@ def import_replies(file: Annotated[Path, argument("A file that `ragmeter store r
 @replies_app.command("prune")
 def prune_replies(
     common: Common,
-    older_than: Annotated[float | None, option("Replies older than DAYS.", min=0)] = None,
-    model: Annotated[str | None, option("Only this model's.")] = None,
-    keep_mib: Annotated[float | None, option("The oldest, until so many MiB are left.", min=0)] = None,
-    everything: Annotated[bool, option("All of them.", "--all")] = False,
+    older_than: Annotated[float | None, option("Delete replies older than DAYS.", min=0)] = None,
+    model: Annotated[str | None, option("Delete only this model's replies.")] = None,
+    keep_mib: Annotated[float | None, option("Delete the oldest replies until this many MiB are left.", min=0)] = None,
+    everything: Annotated[bool, option("Delete all replies.", "--all")] = False,
 ) -> None:
-    """Delete replies; runs that need them again will ask again."""
+    """Delete cached replies; runs that need them call the model again."""
     if not everything and older_than is None and keep_mib is None and model is None:
         raise UserError(
             "nothing was named", code="nothing-named", where="store replies prune", try_this="--older-than, --model, --keep-mib or --all"

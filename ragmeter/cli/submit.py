@@ -1,4 +1,4 @@
-"""`ragmeter submit`: predictions made elsewhere: a template to begin with, checked, scored, stored, verified, bundled."""
+"""`ragmeter submit`: predictions made elsewhere: a template to begin with, checked, scored, stored, reviewed, verified, bundled."""
 
 from __future__ import annotations
 
@@ -22,25 +22,27 @@ if TYPE_CHECKING:
     from results.submission.card import Card
     from results.submission.storing import Stored, Verification
 
-app = App(default="add", help="Predictions made elsewhere: template, check, add, verify, bundle.")
+app = App(default="add", help="Predictions made elsewhere: template, check, add, accept, hold, reject, withdraw, verify, bundle.")
 
 Predictions = Annotated[str, argument("Predictions (.jsonl, - for standard input) or a bundle (.zip).", metavar="FILE")]
-CardOption = Annotated[Path | None, option("The submission's card (YAML).", "--card")]
+CardOption = Annotated[Path | None, option("Card of the submission (YAML).", "--card")]
 FormatOption = Annotated[
-    str, option("Of the predictions: jsonl, or an official evaluator's layout.", "--format", completes=completion.offer_words(*PREDICTIONS))
+    str,
+    option(
+        "Format of the predictions: jsonl, or an official evaluator's layout.", "--format", completes=completion.offer_words(*PREDICTIONS)
+    ),
 ]
 MethodOption = Annotated[
-    str | None, option("In place of a card: what made the predictions.", "--method", metavar="NAME[@VERSION]", completes=completion.methods)
+    str | None, option("Name of the method, in place of a card.", "--method", metavar="NAME[@VERSION]", completes=completion.methods)
 ]
 BenchmarkOption = Annotated[
-    str | None,
-    option("The benchmark; with --card in place of the card's.", "--benchmark", metavar="REFERENCE", completes=completion.references),
+    str | None, option("Benchmark, in place of the card's.", "--benchmark", metavar="REFERENCE", completes=completion.references)
 ]
-Strict = Annotated[bool, option("Refuse what the official script tolerates, such as missing questions.", "--strict")]
+Strict = Annotated[bool, option("Reject what the official script tolerates, such as missing questions.", "--strict")]
 KnownBoards = Annotated[bool, option("Only for a board that the store has, as a server takes it.", "--known-boards")]
-PathSetting = Annotated[
-    list[str] | None, option("The authors' data file, where it is not found in RAGMETER_DATA.", "--set", metavar="path=FILE")
-]
+Hold = Annotated[bool, option("Keep it off the boards until `ragmeter submit accept RUN`.", "--hold")]
+Reason = Annotated[str, option("Why, in one line that visitors read.", "--reason")]
+PathSetting = Annotated[list[str] | None, option("Data file of the authors (default: search RAGMETER_DATA).", "--set", metavar="path=FILE")]
 STEPS = (
     ("ragmeter submit template REFERENCE -o FOLDER", "writes a card, the questions and an empty predictions file: fill in both"),
     ("ragmeter submit check FOLDER/predictions.jsonl --card FOLDER/card.yaml", "says what is wrong with them, and what they would score"),
@@ -51,7 +53,7 @@ STEPS = (
 @app.command()
 def add(
     common: Common,
-    file: Annotated[str | None, argument("As of `check` (default: list what was submitted, and how to begin)")] = None,
+    file: Annotated[str | None, argument("Files as for `check` (default: list submissions and the first steps)")] = None,
     card: CardOption = None,
     format: FormatOption = JSONL,
     method: MethodOption = None,
@@ -59,28 +61,29 @@ def add(
     setting: options.SettingOption = None,
     strict: Strict = False,
     known_boards: KnownBoards = False,
+    hold: Hold = False,
     settings: PathSetting = None,
 ) -> int:
-    """Check predictions made elsewhere, score them here, and store them as `submitted`."""
-    from results.store import queries
+    """Check and score external predictions, and store them as `submitted`."""
+    from results.submission import review
 
     if file is not None:
-        return _submit(file, _card(card, method, benchmark, setting), format, strict, known_boards, settings, common, keep=True)
+        its_card = _card(card, method, benchmark, setting)
+        return _submit(file, its_card, format, strict, known_boards, settings, common, keep=True, hold=hold)
     if card is not None or method is not None:
         raise UserError(
             "no predictions were given", code="no-predictions", where="FILE", try_this="ragmeter submit PREDICTIONS.jsonl --card card.yaml"
         )
-    store = common.store
-    rows = {row.run: row for row in (queries.runs(store) if store.database.exists else []) if row.origin != "run"}.values()
-    keys = ("run", "method", "dataset", "setting", "seed", "origin")
-    value = {
-        "submissions": [{key: getattr(row, key) for key in keys} | {"updated_at": row.updated_at.isoformat()} for row in rows],
-        "steps": [command for command, _ in STEPS],
-    }
+    sent = review.submissions(common.store)
+    value = {"submissions": [item.to_json() for item in sent], "steps": [command for command, _ in STEPS]}
 
     def show() -> None:
-        lines = [(row.short, row.method, row.dataset, row.setting, row.origin, f"{row.updated_at:%Y-%m-%d %H:%M}") for row in rows]
-        listing(("run", "method", "dataset", "setting", "origin", "since (UTC)"), lines, empty="nothing has been submitted here yet")
+        lines = [
+            (item.run.short, item.run.method, item.run.dataset, item.run.setting, item.status, item.reason, f"{item.decided_at:%Y-%m-%d}")
+            for item in sent
+        ]
+        heads = ("run", "method", "dataset", "setting", "status", "reason", "since (UTC)")
+        listing(heads, lines, empty="nothing has been submitted here yet")
         for number, (command, what) in enumerate(STEPS, 1):
             out.print(Text(f"{number}. {command}", style="bold") + Text(f"\n   {what}", style="not bold"), soft_wrap=True)
 
@@ -101,7 +104,7 @@ def check(
     known_boards: KnownBoards = False,
     settings: PathSetting = None,
 ) -> int:
-    """Check predictions and say what they would score; nothing is stored."""
+    """Check predictions and show their scores without storing them."""
     return _submit(file, _card(card, method, benchmark, setting), format, strict, known_boards, settings, common, keep=False)
 
 
@@ -115,7 +118,7 @@ def _card(file: Path | None, method: str | None, benchmark: str | None, setting:
         return on_benchmark(read_card(file), benchmark, setting)
     if file is not None:
         raise UserError(
-            "the card says method and setting",
+            "the card sets method and setting",
             code="card-and-options",
             where="--card",
             try_this="leave the options out, or the card; --benchmark applies a card to another benchmark",
@@ -141,6 +144,7 @@ def _submit(
     common: Common,
     *,
     keep: bool,
+    hold: bool = False,
 ) -> int:
     from ragmeter.cli.config_options import given_options
     from ragmeter.runner.provenance import environment
@@ -153,7 +157,7 @@ def _submit(
     path = supplied.pop("path", None)
     if supplied:
         raise UserError(
-            "the card says which options the data have",
+            "the card sets options of the data",
             code="card-and-data-options",
             where=f"--set {next(iter(supplied))}",
             try_this="--set path=FILE",
@@ -166,7 +170,7 @@ def _submit(
     if report.ok and keep:
         made_from = (Path(file).suffix.lstrip(".") or "stream") if format == JSONL else {"trec": "TREC run"}.get(format, format)
         stored = storing.store_report(
-            store, report, checked.target, checked.metrics, environment=environment(), provenance={"submitted_as": made_from}
+            store, report, checked.target, checked.metrics, environment=environment(), provenance={"submitted_as": made_from}, hold=hold
         )
     value: dict[str, Any] = {
         "report": report.to_json(),
@@ -194,13 +198,16 @@ def _show(checked: Checked, stored: Stored | None, worth: Mapping[str, Estimate]
     for note in checked.notes:
         out.print(Text(note), soft_wrap=True)
     if stored is not None:
-        what = {"stored": "stored as submitted", "known": "submitted before, nothing changed"}[stored.outcome]
+        row = queries.find_run(common.store, stored.run)
+        what = {"stored": f"stored as {row.origin}", "known": f"submitted before, nothing changed: {row.origin}"}[stored.outcome]
         out.print(Text(f"{what}: run {shortened(stored.run)}"), soft_wrap=True)
+        if row.origin in queries.HIDDEN:
+            out.print(Text(f"no board shows it until: ragmeter submit accept {row.short}"), soft_wrap=True)
+            return
     if common.quiet or not (stored or worth):
         return
     out.print()
     if stored is not None:
-        row = queries.find_run(common.store, stored.run)
         alike = storing.beside(queries.runs(common.store), row.dataset_fingerprint, row.setting, row.seed)
         show_board(board(common.store, alike), out)
     else:
@@ -222,9 +229,9 @@ def template(
     seed: options.SeedOption = 0,
     config: options.ConfigOption = None,
     settings: options.SetOption = None,
-    passages: Annotated[bool, option("Write the passages and what each question may use, too.", "--passages")] = False,
+    passages: Annotated[bool, option("Write the passages and the candidates of each question too.", "--passages")] = False,
 ) -> None:
-    """Write a card with comments, the questions (ids and texts) and an empty predictions file."""
+    """Write a commented card, the questions (ids and texts) and an empty predictions file."""
     from benchmarks import registry
     from benchmarks.settings import Setting
     from ragmeter.cli.config_options import given_options
@@ -255,13 +262,46 @@ def template(
 
 
 @app.command()
+def accept(run: options.RunArgument, common: Common, reason: Reason = "") -> None:
+    """Show a submission on the boards."""
+    _decide("accept", run, reason, common)
+
+
+@app.command()
+def hold(run: options.RunArgument, common: Common, reason: Reason = "") -> None:
+    """Take a submission off the boards until it is accepted; needs --reason."""
+    _decide("hold", run, reason, common)
+
+
+@app.command()
+def reject(run: options.RunArgument, common: Common, reason: Reason = "") -> None:
+    """Refuse a submission: no board shows it, visitors read the reason; needs --reason."""
+    _decide("reject", run, reason, common)
+
+
+@app.command()
+def withdraw(run: options.RunArgument, common: Common, reason: Reason = "") -> None:
+    """Take a submission off the boards because its sender asks for it; needs --reason."""
+    _decide("withdraw", run, reason, common)
+
+
+def _decide(action: str, run: str, reason: str, common: Common) -> None:
+    from results.store import checkpoints
+    from results.submission import review
+
+    done = review.decide(common.store, checkpoints.find_run(common.store, run), action, reason)
+    why = f" ({done.reason})" if done.reason else ""
+    common.emit(done.to_json(), lambda: out.print(Text(f"{done.run.method} is {done.status}{why}: run {done.run.short}"), soft_wrap=True))
+
+
+@app.command()
 def bundle(
     run: options.RunArgument,
-    output: Annotated[Path, option("The .zip to write.", "--output", "-o")],
+    output: Annotated[Path, option(".zip file to write.", "--output", "-o")],
     common: Common,
     card: CardOption = None,
 ) -> None:
-    """Put a stored run into one file that `ragmeter submit` takes elsewhere; without a card it has one of what the run knows."""
+    """Write a stored run as one file for `ragmeter submit` elsewhere; without --card, create a card from the run."""
     from ragmeter.runner.submissions import read_card, require_same
     from results.store import checkpoints, queries
     from results.submission import bundle as bundles
@@ -293,10 +333,10 @@ def bundle(
 def verify(
     run: options.RunArgument,
     common: Common,
-    against: Annotated[str | None, option("Our RUN (default: the one of its method)", completes=completion.runs)] = None,
-    tolerance: Annotated[str, option("Largest difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",
+    against: Annotated[str | None, option("Our run to compare with (default: the one of the method)", completes=completion.runs)] = None,
+    tolerance: Annotated[str, option("Maximum difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",
 ) -> int:
-    """Compare a submission with a run made here, and mark it as verified where they agree; exit code 1 where not."""
+    """Compare a submission with our own run and mark it as verified if they agree; exit with 1 if not."""
     from results.store import checkpoints
     from results.submission import storing
     from results.submission.storing import card_of

@@ -26,27 +26,23 @@ app.add_typer(checkpoints_app, name="checkpoints")
 @app.command()
 def run(
     common: Common,
-    name: Annotated[str | None, argument("What to train (default: list what can be trained)", completion.trainings)] = None,
-    data: Annotated[
-        list[str] | None, option("Training data, e.g. worlds/long:train; may be repeated.", completes=completion.references)
-    ] = None,
+    name: Annotated[str | None, argument("Training to run (default: list trainings)", completion.trainings)] = None,
+    data: Annotated[list[str] | None, option("Training data, e.g. worlds/long:train; repeatable.", completes=completion.references)] = None,
     graph: Annotated[
-        list[str] | None, option("A graph to pretrain on, e.g. webqsp:train+validation; may be repeated.", completes=completion.references)
+        list[str] | None, option("Graph to pretrain on, e.g. webqsp:train+validation; repeatable.", completes=completion.references)
     ] = None,
-    base: Annotated[str | None, option("Model to begin from: a folder or hub id.")] = None,
-    preset: Annotated[str | None, option("Named options: paper, released …", completes=completion.presets)] = None,
+    base: Annotated[str | None, option("Base model: a folder or hub id.")] = None,
+    preset: Annotated[str | None, option("Preset: paper, released …", completes=completion.presets)] = None,
     config: ConfigOption = None,
     settings: SetOption = None,
     stage: Annotated[str | None, option("Stop after this stage.", completes=completion.stages)] = None,
-    output: Annotated[Path | None, option("Folder of the checkpoints (default: checkpoints/ in the store)", "--output", "-o")] = None,
+    output: Annotated[Path | None, option("Folder for the checkpoints (default: checkpoints/ in the store)", "--output", "-o")] = None,
     device: DeviceOption = None,
     processes: ProcessesOption = None,
-    prepare: Annotated[bool, option("Make data, replies and rows ahead, in this process; train nothing.", "--prepare")] = False,
-    dry_run: Annotated[
-        bool, option("Say what it would take, and end with 2 where something is missing; train nothing.", "--dry-run")
-    ] = False,
+    prepare: Annotated[bool, option("Prepare data, replies and rows in this process without training.", "--prepare")] = False,
+    dry_run: Annotated[bool, option("Estimate the cost without training; exit with 2 if a prerequisite is missing.", "--dry-run")] = False,
 ) -> int:
-    """Train an approach and add each stage's checkpoint to the store; interrupted, the same command continues."""
+    """Train an approach and add each stage's checkpoint to the store; resumes if interrupted."""
     from methods.registry import require_extra
     from methods.training import TRAININGS
     from ragmeter.cli.config_options import given_options
@@ -131,7 +127,7 @@ def _show_prepared(prepared: Prepared | None, common: Common) -> int:
 
 
 def list_trainings(
-    common: Common, name: Annotated[str | None, argument("Show the options of this one.", completion.trainings)] = None
+    common: Common, name: Annotated[str | None, argument("Training whose options to show.", completion.trainings)] = None
 ) -> None:
     """List what can be trained, or the options of one training."""
     from methods.training import TRAININGS
@@ -154,7 +150,7 @@ def record_questions(
     ],
     into: Annotated[Path, option("Folder of the weights that were trained on them.")],
 ) -> None:
-    """Record hashes of what weights were trained on, in addition to those that are there; boards and gate use them."""
+    """Record hashes of the data that weights were trained on; boards and gates use them."""
     from benchmarks import leakage
     from benchmarks.core.fingerprint import CHECKPOINT_CARD
     from benchmarks.read_questions import Recorder, read_record, recording, write_record
@@ -191,7 +187,7 @@ _EXAMPLES = {
     "graph": "--graph REF, such as webqsp:train",
     "base": "--base FOLDER, or a model's id on the hub",
 }
-"""How options that are flags of their own are given."""
+"""Examples for options that have flags of their own."""
 
 
 def _configured(entry: TrainingEntry, settings: dict[str, Any], config: Path | None) -> TrainingConfig:
@@ -223,7 +219,7 @@ def _configured(entry: TrainingEntry, settings: dict[str, Any], config: Path | N
 
 @checkpoints_app.command("list")
 def list_checkpoints(common: Common) -> None:
-    """List the store's checkpoints, and folders in it that could be added."""
+    """List the checkpoints of the store, and folders in it that could be added."""
     from results.store import checkpoints
     from results.store.checkpoints import CARD
 
@@ -261,7 +257,7 @@ def list_checkpoints(common: Common) -> None:
 
 
 @checkpoints_app.command("add")
-def add_checkpoint(folder: Annotated[Path, argument("A folder with a ragmeter.json.")], common: Common) -> None:
+def add_checkpoint(folder: Annotated[Path, argument("Folder with a ragmeter.json.")], common: Common) -> None:
     """Check a checkpoint folder and add it to the store."""
     from results.store import checkpoints
 
@@ -280,13 +276,13 @@ def add_checkpoint(folder: Annotated[Path, argument("A folder with a ragmeter.js
 
 @checkpoints_app.command("shrink")
 def shrink_checkpoint(
-    folder: Annotated[Path, argument("A trained encoder's folder, with a ragmeter.json.")],
+    folder: Annotated[Path, argument("Folder of a trained encoder, with a ragmeter.json.")],
     common: Common,
     output: Annotated[Path, option("Folder to write.", "--output", "-o")],
-    base: Annotated[str | None, option("Model that it began from (default: what its card says).")] = None,
-    rank: Annotated[int, option("Of what each matrix is changed by.", min=1)] = 4,
+    base: Annotated[str | None, option("Base model (default: the one in the card).")] = None,
+    rank: Annotated[int, option("Rank of the difference that is stored per matrix.", min=1)] = 4,
 ) -> None:
-    """Write a trained encoder as its difference to the base: a hundredth of its size, used like the whole one."""
+    """Write a trained encoder as the difference from its base: a hundredth of the size, used like the full model."""
     from benchmarks.read_questions import read_record, write_record
     from methods.models.delta import shrink
     from results.store import checkpoints
@@ -296,7 +292,7 @@ def shrink_checkpoint(
     began = base or str(known.config.get("base") or "")
     if not began:
         raise UserError(
-            "the card does not say what it began from", code="card-without-origin", where=str(known.path / CARD), try_this="--base NAME"
+            "the card does not name the base model", code="card-without-origin", where=str(known.path / CARD), try_this="--base NAME"
         )
     shrunk = shrink(known.path, output, began, rank)
     if (hashes := read_record(known.path)) is not None:
@@ -307,19 +303,19 @@ def shrink_checkpoint(
 
 @checkpoints_app.command("convert")
 def convert_checkpoint(
-    source: Annotated[str, argument("A published checkpoint of a compressor: a hub id or folder.")],
-    name: Annotated[str, option("Name of the folder that it becomes, in the store.", "--as")],
+    source: Annotated[str, argument("Published checkpoint of a compressor: a hub id or folder.")],
+    name: Annotated[str, option("Name of the resulting folder in the store.", "--as")],
     common: Common,
-    base: Annotated[str | None, option("Model below it (default: the one that it names).")] = None,
+    base: Annotated[str | None, option("Base model (default: the one that the checkpoint names).")] = None,
     revision: Annotated[str | None, option("Revision of a hub id.")] = None,
-    subfolder: Annotated[str | None, option("Folder in it that holds the checkpoint.")] = None,
+    subfolder: Annotated[str | None, option("Subfolder of the checkpoint.")] = None,
     settings: SetOption = None,
     output: Annotated[
-        Path | None, option("Folder of the checkpoint (default: checkpoints/converted/NAME in the store)", "--output", "-o")
+        Path | None, option("Folder for the checkpoint (default: checkpoints/converted/NAME in the store)", "--output", "-o")
     ] = None,
     device: DeviceOption = None,
 ) -> None:
-    """Write a compressor's published checkpoint as one of ours: AutoCompressor, xRAG, COCOM, PCC, PISCO, OSCAR, CLaRa."""
+    """Convert a published compressor checkpoint: AutoCompressor, xRAG, COCOM, PCC, PISCO, OSCAR, CLaRa."""
     from methods.registry import require_extra
     from methods.training.importing import convert
     from methods.training.released import released
@@ -349,10 +345,10 @@ def convert_checkpoint(
 def check_checkpoints(
     common: Common,
     checkpoint: Annotated[
-        str | None, argument("A folder, tag, hash prefix or folder name (default: all in the store)", completion.checkpoints)
+        str | None, argument("Folder, tag, hash prefix or folder name (default: all in the store)", completion.checkpoints)
     ] = None,
 ) -> int:
-    """Check that checkpoint folders still hold what they were trained to hold."""
+    """Verify that checkpoint folders are unchanged since training."""
     from results.store import checkpoints
     from results.store.checkpoints import CARD
 

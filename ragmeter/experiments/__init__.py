@@ -18,8 +18,9 @@ def descriptions() -> dict[str, str]:
     """Return what each of them is about, in its own words; none of them is validated."""
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return {name: yaml.load(text, loader).get("description", "") for name, text in shipped().items()}
+    from benchmarks.core.yaml import LOADER
+
+    return {name: yaml.load(text, LOADER).get("description", "") for name, text in shipped().items()}
 
 
 def shipped_files() -> Iterator[tuple[str, Any]]:

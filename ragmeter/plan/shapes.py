@@ -1,4 +1,4 @@
-"""What a benchmark is like, for a plan: counted if it is here, else stated and typical; nothing is fetched.
+"""Describe a benchmark for a plan: counted if it is on this machine, else typical values marked as such; nothing is downloaded.
 
 Both give questions with passages (one made of filler of typical lengths), so that prompts are counted the same way. Of
 generated data (worlds) only a few questions are made.
@@ -33,7 +33,7 @@ Origin = Literal["counted", "sampled", "stated", "unknown"]
 
 @dataclass(frozen=True)
 class Shape:
-    """What a benchmark is like in a setting.
+    """Number and lengths of a benchmark's questions and passages in a setting.
 
     Attributes:
         questions: Number of questions; None if unknown.
@@ -132,11 +132,11 @@ def stated_questions(reference: DataReference) -> int | None:
 
 
 NEARLY_ALL = 0.9
-"""A file that holds so large a share of what is stated is no sample: versions of data differ by a few records."""
+"""A file that holds so large a share of what is stated is not a sample: versions of data differ by a few records."""
 
 
 def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchmark, held: int) -> int | None:
-    """Return how many records the whole has of which a local file holds `held`; None if that is no sample."""
+    """Return how many records the whole has of which a local file holds `held`; None if that is not a sample."""
     if getattr(config, "first", None) is not None or getattr(config, "documents", None) is not None:
         return None
     source, value = base_of(reference, config) or (reference, config)
@@ -168,7 +168,7 @@ def _shape_of(reference: DataReference, config: DatasetConfig, setting: Setting 
     if absent:
         return stated(reference, config, setting, limit, absent)
     if not full and getattr(config, "corpus", None) is not None:
-        # Building millions of passages is no part of a plan.
+        # Building millions of passages is not part of a plan.
         return stated(reference, config, setting, limit, ())
     try:
         with patch.dict(os.environ, {OFFLINE_VARIABLES[0]: "1"}):  # loaders may not ask the network

@@ -1,4 +1,4 @@
-"""How long processes that train together wait for each other within a step, by the plan."""
+"""Compute from the plan how long processes of a training wait for each other within a step."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
 
@@ -20,7 +20,6 @@ from methods.spending import NO_LIMITS, LimitReached, Limits, spending
 from ragmeter.experiment import Experiment, place_of_data
 from ragmeter.runner import judging
 from ragmeter.runner.executors import Executor, Local
-from ragmeter.runner.executors.cluster import Shares, connected
 from ragmeter.runner.executors.devices import every_device
 from ragmeter.runner.loop import Interrupted, Outcome, execute, going_on, stoppable
 from ragmeter.runner.preflight import preflight, to_train
@@ -32,12 +31,16 @@ from ragmeter.show.console import err
 from ragmeter.trainings import TrainingPlan
 from results.boards.changes import since_last
 from results.store import queries
+from results.store.queries import RunRow
 from results.store.store import Store, left_behind
+
+if TYPE_CHECKING:
+    from ragmeter.runner.executors.cluster import Shares
 
 
 @dataclass(frozen=True)
 class How:
-    """How an experiment is to be carried through.
+    """Options for running an experiment.
 
     Attributes:
         limit: Only so many questions of every benchmark, where the experiment does not ask for fewer.
@@ -116,6 +119,8 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
 def opened(how: How) -> AbstractContextManager[Executor]:
     """Return a block's executor: a cluster, all GPUs of this machine, or this process."""
     if how.cluster is not None:
+        from ragmeter.runner.executors.cluster import connected
+
         return connected(how.cluster)
     return every_device() if how.every_device and how.device is None else nullcontext(Local())
 
@@ -178,7 +183,7 @@ def _resume(experiment: Experiment, store: Store, how: How) -> str:
 
 
 def estimates(results: list[TaskState]) -> dict[str, Estimate]:
-    """By method and dataset, what a task's model calls would take; only tasks that ask an endpoint."""
+    """Return the estimated model calls per method and dataset, for tasks that use an endpoint."""
     every = {f"{state.task.method.name} on {state.task.run.dataset}": estimate(state) for state in results}
     return {name: wanted for name, wanted in every.items() if wanted is not None}
 
@@ -275,11 +280,16 @@ def _announce(experiment: Experiment, results: list[TaskState], store: Store) ->
         err.print(Text(f"{name}: about {wanted}"))
 
 
+def _own_runs(store: Store, experiment: Experiment) -> list[RunRow]:
+    """Return the experiment's runs; what others submitted is only judged when asked for (`ragmeter judge run`)."""
+    return [row for row in queries.runs(store, experiment.name) if row.origin == queries.OURS]
+
+
 def unread_judgings(experiment: Experiment, store: Store) -> list[str]:
     """Return which judgings of an experiment lack too many verdicts, in a line each."""
     if not experiment.judges:
         return []
-    work = judging.judgings(experiment.judges, queries.runs(store, experiment.name), experiment.reference)
+    work = judging.judgings(experiment.judges, _own_runs(store, experiment), experiment.reference)
     return judging.incomplete(store, work)
 
 
@@ -287,6 +297,6 @@ def _judge(experiment: Experiment, store: Store, services: Services, retry: bool
     """Let the experiment's judges judge what was answered."""
     if not experiment.judges:
         return
-    work = judging.judgings(experiment.judges, queries.runs(store, experiment.name), experiment.reference)
+    work = judging.judgings(experiment.judges, _own_runs(store, experiment), experiment.reference)
     with JudgingProgress(len(work), quiet=quiet) as progress, stoppable():
         judging.execute(work, store, services, progress, retry_unscored=retry)

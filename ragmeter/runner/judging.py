@@ -41,7 +41,7 @@ _Judged = tuple[Any, list[JudgeCall]]
 
 
 class Progress(Protocol):
-    """What judging reports to whoever shows it."""
+    """Interface for displaying the progress of judging."""
 
     def begin(self, name: str, total: int, done: int) -> None: ...
     def advance(self, questions: int) -> None: ...
@@ -61,7 +61,7 @@ class Judging:
 
     @property
     def name(self) -> str:
-        """For progress displays."""
+        """Return the name for progress displays."""
         return f"{self.judge.entry.id}: {' and '.join(run.method for run in self.runs)} on {self.runs[0].dataset}"
 
     @property
@@ -254,11 +254,11 @@ def _no_reply(calls: Sequence[JudgeCall]) -> str | None:
 
 
 RETRY = "the same command with --retry-failed (ragmeter run) or --retry-unscored (ragmeter judge run)"
-"""How a judging is resumed that lacks verdicts."""
+"""Remedy for missing verdicts."""
 
 
 READABLE = "see the reasons with `ragmeter judge card JUDGE`; a model that follows the form, or a larger max_tokens"
-"""What helps if replies cannot be read."""
+"""Remedy for replies that cannot be parsed."""
 
 
 def incomplete(store: Store, work: Sequence[Judging]) -> list[str]:
@@ -362,7 +362,7 @@ def _judged(store: Store, old: str, judge: Judge) -> list[tuple[str, ...]]:
 
 
 Replies = Callable[[Sequence[str]], Mapping[str, str]]
-"""From keys of calls to the cached raw replies."""
+"""Function from keys of calls to cached raw replies."""
 
 
 class _Reader:

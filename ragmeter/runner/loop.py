@@ -7,6 +7,7 @@ its query alone, the numbers end up the same.
 from __future__ import annotations
 
 import importlib
+import math
 import shlex
 import threading
 import time
@@ -22,7 +23,7 @@ from judges.metric import Metric, QuestionGraphs, Scores
 from judges.metric import parse as parse_metric
 from judges.score import score
 from methods.api import FAILED, Control, Indexed, Prediction, Services, raised
-from methods.flow import Cancelled, interrupt
+from methods.flow import NOTICE_S, Cancelled, interrupt
 from methods.models.limits import execution
 from methods.retrieval.ranking import reporting
 from methods.spending import current
@@ -51,7 +52,7 @@ class Interrupted(Exception):
     """
 
     exit_code = 130
-    """As shells have it of a command that Ctrl-C ended."""
+    """Exit code of shells for a command that Ctrl-C ended."""
 
     def __init__(self, how: str = "`ragmeter run --resume` continues") -> None:
         super().__init__(f"interrupted; everything finished is kept: {how}")
@@ -67,17 +68,17 @@ def stoppable(how: str = "`ragmeter run --resume` continues") -> Iterator[None]:
 
 
 class Progress(Protocol):
-    """What the run loop reports to whoever shows it."""
+    """Interface for displaying the progress of a run."""
 
     def begin(self, task: Task, done: int) -> None: ...
     def stage(self, task: Task, name: str) -> None: ...
-    def advance(self, task: Task, questions: int) -> None: ...
+    def advance(self, task: Task, questions: int, *, failed: int = 0, dollars: float = 0.0) -> None: ...
     def end(self, task: Task, status: str, message: str | None) -> None: ...
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a task ended.
+    """Outcome of a task.
 
     Attributes:
         task: Which.
@@ -202,7 +203,8 @@ class _Running:
 
     def end(self) -> None:
         """Wait for what goes on in its thread."""
-        self._ended.wait()
+        while not self._ended.wait(NOTICE_S):
+            pass
 
     def result(self) -> Outcome:
         """Return how it ended; waits for that, and raises what it raised."""
@@ -232,7 +234,7 @@ def _dead(entry: _Running) -> frozenset[str]:
 
 
 HEAVY = {"models": ("torch", "transformers")}
-"""By extra, packages that take seconds to import."""
+"""Packages that take seconds to import, per extra."""
 
 
 def import_heavy(states: Sequence[TaskState]) -> None:
@@ -433,7 +435,8 @@ def _asked(
                 raise _broken(task, f"answered {prediction.question_id!r}, which was not asked or answered already")
             recorder.add((question, replace(prediction, question_id=question.id)))
             watch.see(prediction)
-            progress.advance(task, 1)
+            spent = prediction.usage.cost_usd
+            progress.advance(task, 1, failed=int(FAILED in prediction.notes), dollars=spent if math.isfinite(spent) else 0.0)
             if streak.stops(failed := prediction.notes.get(FAILED), question.document_id):
                 # What is under way is cancelled, and nothing more is sent.
                 getattr(predictions, "close", lambda: None)()

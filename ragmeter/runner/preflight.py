@@ -1,4 +1,4 @@
-"""What must be there before an experiment can run: packages, keys, weights, options, devices and disk.
+"""Check the prerequisites of an experiment: packages, keys, weights, options, devices and disk.
 
 A run stops at the first thing that is missing; a plan lists all of them (`ragmeter/plan`).
 """

@@ -1,4 +1,4 @@
-"""Where a number comes from: code, packages, hardware, data, models and metrics. Secrets never.
+"""Record the provenance of a number: code, packages, hardware, data, models and metrics. Secrets are never recorded.
 
 The method with its options, weights and prompts (by their hashes) is the run's description, which its fingerprint is a
 hash of; here is what may change without changing the fingerprint, and what one wants to read in a sentence.
@@ -32,7 +32,7 @@ from ragmeter.runner.sizes import models_of
 _ELSEWHERE = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
 _MOST_BYTES = 2**20
 _SECONDS = 10
-"""How long git may take; a state that takes longer is recorded as unknown."""
+"""Seconds that git may take; after that the state is recorded as unknown."""
 PACKAGES = (
     "ragmeter",
     "numpy",

@@ -1,4 +1,4 @@
-"""What is finished is on disk within about a second, whatever else goes on."""
+"""Write finished results to disk within about a second."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 FLUSH_S = 1.0
-"""What is finished waits at most this long (plus one write) before it is on disk."""
+"""Seconds that finished results may wait in memory (plus one write)."""
 
 
 class Recorder(Generic[T]):

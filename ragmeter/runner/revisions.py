@@ -1,4 +1,4 @@
-"""Which deployments a command meets: every probe is called once, and its text takes the probe's place.
+"""Identify the deployments that a command calls: every probe is called once and replaced by its text.
 
 This happens before fingerprints are computed, so that descriptions, ids of judges and keys of cached replies hold the text.
 A row's revision also covers each endpoint that the row asks and that states none itself.
@@ -31,7 +31,7 @@ from results.store import queries
 from results.store.store import Store
 
 _AUTOMATIC = "created "
-"""How the keys of endpoints begin that state no revision."""
+"""Prefix of the keys of endpoints that report no revision."""
 
 
 def begin(experiment: Experiment, store: Store, *, talk: bool = True, entering: bool = True) -> Callable[[], Experiment]:
@@ -88,7 +88,7 @@ def with_revisions(experiment: Experiment, revisions: Mapping[str, str], where: 
     """State revisions of rows; all seeds of a trained method are one row, and so are all repeats.
 
     Raises:
-        UserError: There is no such row, or a text is no revision.
+        UserError: There is no such row, or a text is not a revision.
     """
     names = {name for plan in experiment.methods for name in (plan.name, first_name(plan.name), base_name(plan.name))}
     texts = {row: stated(text, where) for row, text in revisions.items()}

@@ -1,4 +1,4 @@
-"""From what a command line says of a rewriter and its validators to the rewriter."""
+"""Build a rewriter with its validators from command-line options."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ KINDS = ("llm", "rule")
 VALIDATE = "--validate"
 ENTITIES = "entities"
 MEASURES = {"style": "informal", "content": "kept"}
-"""What a judge must measure to validate a style or a content."""
+"""Measure that a judge must have to validate style or content."""
 ROLES = (*MEASURES, ENTITIES)
 _SHARES = ("content_loss", "opener", "closer")
 """Options of the rule-based rewriter."""

@@ -23,7 +23,7 @@ from results.store.store import Store
 PROCESS, LEARNED = 4e9, 16
 """Bytes that a training takes besides its models, and bytes per parameter: weight, gradient and two means of AdamW."""
 Train = Callable[[str, str, Mapping[str, Any], Path, str | None], None]
-"""From the module that registers a training, its id, its options, the store and the device."""
+"""Function that trains: arguments are the module that registers the training, its id, its options, the store and the device."""
 
 
 def memory(device: str | None) -> float:

@@ -1,4 +1,4 @@
-"""How large a model is, without its weights: from its files, a published table, or its name; else unknown."""
+"""Determine the size of a model without loading its weights: from its files, a published table, or its name; else unknown."""
 
 from __future__ import annotations
 

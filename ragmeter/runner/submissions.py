@@ -18,6 +18,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.registry import DataReference, DatasetConfig
 from benchmarks.schema import Query
 from benchmarks.settings import Setting
+from benchmarks.sources import absences
 from judges.metric import Metric
 from judges.metric import parse as parse_metric
 from methods.api import FAILED, Ranking, Services
@@ -32,8 +33,9 @@ from results.store.queries import RunRow
 from results.store.store import Store
 from results.submission import NOT_IN_FILE, Report, bundle
 from results.submission.card import Card, dataset_options, parse_card
+from results.submission.from_store import Known, known_board, stored_target
 from results.submission.leakage import stored_training, training_loader
-from results.submission.storing import NOT_STATED, board_metrics, other_runs, require_board, require_known
+from results.submission.storing import NOT_STATED, board_metrics, other_runs
 from results.submission.validate import Target, validate
 
 STANDARD_INPUT = "-"
@@ -58,7 +60,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Checker:
-    """What submissions are checked by.
+    """Settings for checking submissions.
 
     Attributes:
         store: Keeps the index of a setting's retriever.
@@ -72,21 +74,46 @@ class Checker:
     data_path: str | None = None
     strict: bool = False
 
-    def target(self, card: Card) -> Target:
-        """The card's benchmark in the card's setting.
+    def target(self, card: Card, *, from_store: bool = True) -> Target:
+        """The card's benchmark in the card's setting: loaded if its data are here, else rebuilt from the store.
+
+        Args:
+            card: Validated.
+            from_store: Whether what a store holds of the benchmark is enough.
 
         Raises:
-            UserError: The data are not here, the setting is impossible for them, or the store has no such board.
+            UserError: The data are neither here nor in the store, the setting is impossible for them, or the store has no such board.
         """
-        if self.known_boards:
-            require_known(self.store, card)
+        board = self._board(card) if from_store else None
+        if board is not None and (self.known_boards and card.config):
+            # An untrusted card does not decide what is generated.
+            return stored_target(self.store, board, card.setting)
         options = dataset_options(card)
         if self.data_path is not None:
             options = options.model_copy(update={"path": self.data_path})
-        target = target_of(card.benchmark, options, card.limit, card.setting, card.seed, self.store)
-        if self.known_boards:
-            require_board(self.store, card, target.loaded.fingerprint)
+        elif board is not None and any(absences(registry.resolve(card.benchmark)[0], options)):
+            return stored_target(self.store, board, card.setting)
+        try:
+            target = target_of(card.benchmark, options, card.limit, card.setting, card.seed, self.store)
+        except UserError:
+            # What is wrong with the files of a server is not for visitors.
+            if not self.known_boards or board is None:
+                raise
+            return stored_target(self.store, board, card.setting)
+        if self.known_boards and board is not None and target.fingerprint != board.fingerprint:
+            return stored_target(self.store, board, card.setting)
         return target
+
+    def _board(self, card: Card) -> Known | None:
+        """Return the store's board that a card means; None if there is none and data files are read as well."""
+        if not self.known_boards and not self.store.database.exists:
+            return None
+        try:
+            return known_board(self.store, card)
+        except UserError:
+            if self.known_boards:
+                raise
+            return None
 
     def check(self, predictions: str, card: Card | Path | None, format: str = JSONL) -> Checked:
         """Check predictions with their card, or a bundle, which brings its own.
@@ -97,15 +124,15 @@ class Checker:
             format: Of the predictions; one of `FORMATS`.
 
         Raises:
-            UserError: Something cannot be read, is no submission, or is about other data.
+            UserError: Something cannot be read, is not a submission, or is about other data.
         """
         layout = FORMATS[format]
         if predictions.lower().endswith(bundle.SUFFIX) and format == JSONL:
             if card is not None:
-                raise UserError("a bundle brings its own card", code="card-besides-bundle", where="--card", try_this="leave --card out")
+                raise UserError("a bundle contains its own card", code="card-besides-bundle", where="--card", try_this="leave --card out")
             return self._bundle(Path(predictions))
         if card is None:
-            what = "predictions need a card that says what they are"
+            what = "predictions need a card"
             remedy = "ragmeter submit template REFERENCE -o FOLDER writes one to fill in; or --method NAME --benchmark REFERENCE"
             raise UserError(what, code="refused-submission", where="--card", try_this=remedy)
         if isinstance(card, Path):
@@ -113,25 +140,27 @@ class Checker:
         if "answer" not in layout.says and not card.retrieval_only:
             card = card.model_copy(update={"retrieval_only": True})
         with _opened(predictions) as source:
-            target = self.target(card)
+            # Layouts of official scripts name questions and passages in ways that only the data files know.
+            target = self.target(card, from_store=format == JSONL)
             return self._validated(card, source, target, predictions, layout)
 
     def _bundle(self, path: Path) -> Checked:
         with bundle.open_bundle(path) as opened:
             target = self.target(opened.card)
-            if target.loaded.fingerprint != opened.manifest.dataset_fingerprint:
+            manifest = opened.manifest
+            if manifest is not None and target.fingerprint != manifest.dataset_fingerprint:
                 raise UserError(
-                    f"the bundle is about other data: it says {opened.manifest.dataset_fingerprint}, "
-                    f"{target.loaded.reference} here is {target.loaded.fingerprint}",
+                    f"the bundle is about other data: it names {manifest.dataset_fingerprint}, "
+                    f"{target.loaded.reference} here is {target.fingerprint}",
                     code="bundle-data-mismatch",
                     where=f"{path}/{bundle.MANIFEST}",
                     try_this="use the release of the data (and of ragmeter) that it was made with",
                 )
             with opened.predictions() as source:
                 checked = self._validated(opened.card, source, target, f"{path}/{bundle.PREDICTIONS}")
-            if checked.report.ok:
+            if checked.report.ok and manifest is not None:
                 means = checked.report.means
-                common = [metric for metric in opened.manifest.metrics if metric in means]
+                common = [metric for metric in manifest.metrics if metric in means]
                 same = f"scored again here: {len(common)} metrics as the bundle states them"
                 checked.notes.extend(opened.differences(means) or [same])
             return checked
@@ -139,7 +168,7 @@ class Checker:
     def _metrics(self, card: Card, target: Target) -> list[Metric]:
         """The dataset's metrics, and those of the boards that the submission joins; judges' measures are scored by `judge run`."""
         metrics = {str(metric): metric for metric in default_metrics(target.loaded)}
-        for name in board_metrics(self.store, card, target.loaded.fingerprint):
+        for name in board_metrics(self.store, card, target.fingerprint):
             with suppress(UserError):  # a judge's measure, or a metric of another version
                 metric = parse_metric(name)
                 # Untrusted input does not decide that a server loads a model.
@@ -152,7 +181,7 @@ class Checker:
         # A card that is untrusted may name a thousand datasets: what is not stored is not loaded for it.
         training = stored_training(self.store) if self.known_boards else training_loader()
         read = layout.reader(target.loaded)
-        runs = other_runs(self.store, card, target.loaded.fingerprint)
+        runs = other_runs(self.store, card, target.fingerprint)
         report = validate(
             card,
             source,
@@ -192,7 +221,7 @@ def short_card(method: str, reference: str, setting: str | None) -> Card:
     try:
         return Card.model_validate({"method": part, "benchmark": str(resolved), "setting": str(chosen), "training_data": unknown})
     except ValidationError:
-        what = f"{method!r} is no name of a method"
+        what = f"{method!r} is not a name of a method"
         raise UserError(
             what, code="refused-submission", where="--method", try_this="NAME or NAME@VERSION, of letters, digits and . _ + -"
         ) from None
@@ -239,7 +268,7 @@ def read_card(path: Path) -> Card:
     """The card in a file.
 
     Raises:
-        UserError: It cannot be read, or is no card.
+        UserError: It cannot be read, or is not a card.
     """
     try:
         with open(path, "rb") as source:

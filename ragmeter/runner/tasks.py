@@ -1,4 +1,4 @@
-"""From an experiment to tasks and their executions: what there is to do, and what of it is done already.
+"""Derive tasks from an experiment and find out which of them are done.
 
 A finished run never changes. An experiment keeps the executions that it shows; a task that is new to it shares the
 newest finished one. `--fresh` begins another next to them, and `--retry-failed` another with the answers that did
@@ -22,7 +22,6 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark
-from judges.llm.ask import has_gold
 from judges.metric import Metric, QuestionGraphs, require_language
 from judges.metric import parse as parse_metric
 from judges.score import can_score
@@ -51,7 +50,7 @@ class Loaded:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of questions and corpus before the setting, which is part of the run on its own."""
+        """Return the fingerprint of questions and corpus before the setting, which is a separate part of the run."""
         return self.benchmark.fingerprint
 
     @cached_property
@@ -262,6 +261,8 @@ def require_scoring(experiment: Experiment, loaded: Loaded) -> None:
     benchmark, graphs = loaded.benchmark, QuestionGraphs.of(loaded.benchmark)
     if any(can_score(metric, benchmark.questions, graphs) for metric in loaded.metrics):
         return
+    from judges.llm.ask import has_gold
+
     gold = any(map(has_gold, benchmark.questions))
     if any(gold or "gold" not in plan.judge.entry.needs for plan in experiment.judges):
         return

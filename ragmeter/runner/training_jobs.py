@@ -32,9 +32,9 @@ from results.store.store import Store
 STEP_S = 1800.0
 """A process of a group waits for the others for at least so many seconds."""
 TimeoutOf = Callable[[TrainingPlan, Store], float]
-"""From a training to the seconds that its processes should wait for each other within a step."""
+"""Function from a training to the seconds that its processes wait for each other within a step."""
 MEASURE = "accuracy"
-"""What a judge must measure to say of an answer whether it is right."""
+"""Measure that a judge must have to decide whether an answer is correct."""
 
 
 def judge_for(config: TrainingConfig, cache: Path | None, device: str | None) -> Judge | None:

@@ -1,4 +1,4 @@
-"""How the scripted LLM answers the prompts of graph RAG systems: what a world says, found in what the prompt shows.
+"""Answer the prompts of graph RAG systems as the scripted LLM, from a world's facts in the prompt.
 
 Facts are stated in the sentences of worlds. Of a question it knows the facts that prove it, and says of a text only what the
 text holds.

@@ -1,4 +1,4 @@
-"""How the scripted LLM answers ragas' prompts: it takes texts apart and judges claims by what it knows of worlds.
+"""Answer ragas' prompts as the scripted LLM: split texts into claims and judge them by the facts of worlds.
 
 Each item of a bare answer is turned into a statement about the question. That statement follows from passages if the
 item is accepted as an answer and the passages prove the question's facts. A sentence follows from a text that holds
@@ -19,7 +19,7 @@ from ragmeter.scripted.prompt_patterns import Request, Truth, handler
 TAKE_APART_ANSWER = "Given a question and an answer, analyze the complexity of each sentence in the answer."
 TAKE_APART_TEXT = "Decompose and break down each of the input sentences into one or more standalone statements."
 JUDGE = "Your task is to judge the faithfulness of a series of statements based on a given context."
-"""How ragas' prompts begin."""
+"""First words of ragas' prompts."""
 
 _INPUT = re.compile(r".*\nNow perform the same with the following input\ninput: (?P<input>\{.*\})\nOutput: ", re.DOTALL)
 _STATEMENT = 'The answer to "{question}" is "{answer}".'

@@ -1,4 +1,4 @@
-"""How the scripted LLM answers the prompts of judges: match, the pairwise two, style and content.
+"""Answer the prompts of judges as the scripted LLM: match, both pairwise judges, style and content.
 
 It judges by what the world says, not by the gold that it is shown; for questions it does not know, by that gold.
 """

@@ -1,4 +1,4 @@
-"""How the scripted LLM answers the prompts of knowledge graphs: extraction, names in a text, augmented queries.
+"""Answer the prompts of knowledge graphs as the scripted LLM: extraction, names in a text, augmented queries.
 
 It extracts what the world says, not what the text's words say: it finds the place of a chunk in the texts of its
 worlds, and tells the facts of the sentences that stand there whole, every entity by its full name.
@@ -24,7 +24,7 @@ STRENGTH = 8.0
 
 
 class _Place(NamedTuple):
-    """Where a sentence stands in a text without white space, and what it states."""
+    """Position of a sentence in a text without white space, with its facts."""
 
     start: int
     end: int

@@ -1,4 +1,4 @@
-"""How the scripted LLM answers the prompts of end-to-end systems.
+"""Answer the prompts of end-to-end systems as the scripted LLM.
 
 A question is a chain of hops: the steps that its gold names, or one for each thing that it compares. From memory the script
 knows four answers of ten, so that a system that never looks is mostly wrong; what passages prove it says as they have it.

@@ -18,12 +18,12 @@ from methods.prompts import Prompt, Shipped
 UNKNOWN = "unknown"
 """The reply if the answer is not known."""
 Shown = Mapping[str, str]
-"""What a prompt was filled with, by placeholder."""
+"""Values of a prompt's placeholders."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of the script."""
+    """Request to the scripted LLM."""
 
     messages: Messages
 
@@ -34,7 +34,7 @@ class Request:
 
 
 class Truth(Protocol):
-    """What handlers know: see `WorldTruth`."""
+    """Facts that handlers use: see `WorldTruth`."""
 
     @property
     def benchmarks(self) -> tuple[Benchmark, ...]: ...

@@ -1,4 +1,4 @@
-"""How the scripted LLM answers prompts that ask for something to search with: HyDE's and RQ-RAG's.
+"""Answer prompts that request search queries as the scripted LLM: HyDE's and RQ-RAG's.
 
 A passage that answers a question says what the world knows of it, fact by fact; a question is taken apart into the
 steps that its gold names, each with what the earlier ones answered put in.

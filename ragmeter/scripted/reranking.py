@@ -1,4 +1,4 @@
-"""How the scripted LLM answers the prompts of rerankers: passages with a fact of the question's proof go before others."""
+"""Answer the prompts of rerankers as the scripted LLM: passages with a fact of the question's proof come first."""
 
 from __future__ import annotations
 

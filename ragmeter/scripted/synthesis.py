@@ -1,4 +1,4 @@
-"""How the scripted LLM answers the prompts of CLaRa's synthesis: from the facts of the document's sentences.
+"""Answer the prompts of CLaRa's synthesis as the scripted LLM, from the facts of the document's sentences.
 
 At first it leaves out a third of what could be asked, so that the coverage loop has something to find.
 """

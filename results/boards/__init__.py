@@ -1,1 +1,1 @@
-"""What a board shows: ranked systems, differences, tables and their notes."""
+"""Compute boards: ranked systems, differences, tables and their notes."""

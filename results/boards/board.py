@@ -152,7 +152,7 @@ _SLACK = 1e-9
 
 
 def wrongly_ranked(controls: Mapping[str, float], methods: Mapping[str, float]) -> list[str]:
-    """What a metric ranks wrongly, in sentences; empty where it ranks every control rightly.
+    """Return sentences on the controls that a metric ranks wrongly; empty if it ranks every control correctly.
 
     Args:
         controls: Values by id of the control; more is better.
@@ -171,7 +171,7 @@ def wrongly_ranked(controls: Mapping[str, float], methods: Mapping[str, float]) 
 
 
 def checked(controls: Collection[str]) -> str:
-    """What `wrongly_ranked` looked at and found in order, as one sentence.
+    """Return one sentence on the controls that `wrongly_ranked` checked without a finding.
 
     Args:
         controls: Ids of those that have a value.
@@ -366,6 +366,7 @@ class Board:
         health: What is unusual about its runs (`results.boards.health`).
         primary: The metric and the comparison that the experiment declares; None if it declares none.
         seeds: All seeds of its runs.
+        lower_is_better: Metrics of which less is better.
     """
 
     dataset: str
@@ -381,6 +382,7 @@ class Board:
     health: tuple[HealthLine, ...] = ()
     primary: Primary | None = None
     seeds: tuple[int, ...] = ()
+    lower_is_better: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
         """The board as a JSON object; values are fractions, None stands for "no value"."""
@@ -396,6 +398,7 @@ class Board:
             "reference": self.reference,
             "primary": None if self.primary is None else asdict(self.primary),
             "metrics": list(self.metrics),
+            "lower_is_better": sorted(self.lower_is_better),
             "flags": {metric: list(wrong) for metric, wrong in self.flags.items()},
             "health": [line.to_json() for line in self.health],
             "rows": [_row_json(row) for row in self.rows],
@@ -582,6 +585,7 @@ def board(
         _flags(rows, shown, known),
         unusual,
         seeds=all_seeds,
+        lower_is_better=frozenset(metric for metric in shown if not known.get(metric, {}).get("higher_is_better", True)),
     )
 
 
@@ -718,6 +722,8 @@ def _row_json(row: Row) -> dict[str, Any]:
         "path": row.run.path,
         "method": row.run.method,
         "kind": row.run.kind,
+        "origin": row.run.origin,
+        "gate": row.run.gate or None,
         "status": row.run.status,
         "done": row.run.done,
         "failed": row.run.failed,

@@ -86,7 +86,7 @@ class BudgetCurve:
 
 
 def spent(row: Row, axis: Axis, questions: int) -> float:
-    """What a run takes per question; NaN where nothing was measured.
+    """Return what a run costs per question; NaN if it was not measured.
 
     Args:
         row: The run.

@@ -1,4 +1,4 @@
-"""What changed since the run that an experiment's row showed before: code, options, weights, revision, data.
+"""List changes since the run that an experiment's row showed before: code, options, weights, revision, data.
 
 A row of an experiment is a method's name on one dataset, in one setting, with one seed. If it gets another fingerprint,
 its questions are asked again, and these lines say why.
@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from benchmarks.core.code import shortened
 from benchmarks.core.errors import counted
-from results.boards.compare import differing
 from results.store import queries
 from results.store.doubts import unknown_code
 from results.store.queries import RunRow
@@ -25,7 +24,7 @@ _ROLES = {"rerankers": "reranker"}
 
 
 class Made(Protocol):
-    """How a run was made: a stored run, or one that is about to start."""
+    """Description of a run, either stored or about to start."""
 
     @property
     def run(self) -> str: ...
@@ -134,7 +133,7 @@ def _code(before: Made, now: Made) -> Iterator[tuple[str, str]]:
     old, new = before.provenance.get("code", {}), now.provenance.get("code", {})
     for name, code in new.items():
         if name.startswith("metric ") or code["identity"] != "code" or name not in old or old[name]["hash"] == code["hash"]:
-            continue  # metrics are no part of a run; a part that is new, or versioned by hand, is described as such
+            continue  # metrics are not part of a run; a part that is new, or versioned by hand, is described as such
         yield f"`{name.partition(' ')[2]}` changed", "" if code.get("unknown") else files_changed(old[name]["files"], code["files"])
 
 
@@ -182,6 +181,8 @@ def _part(row: str, role: str, old: Mapping[str, Any] | None, new: Mapping[str, 
     who = f"`{new['id']}`" if new["id"] == row else f"{role} `{new['id']}` of `{row}`"
     if old.get("version") != new.get("version"):
         yield f"the version of {who} changed", _to(old.get("version"), new.get("version"))
+    from results.boards.compare import differing
+
     options = [f"{item.key} {_to(item.first, item.second)}" for item in differing(old.get("config") or {}, new.get("config") or {})]
     if options:
         more = f" and {len(options) - _LISTED} more" if len(options) > _LISTED else ""

@@ -1,4 +1,4 @@
-"""What differs between two runs: in how they were made, and in what they score.
+"""Compare two runs: their configurations and their scores.
 
 Settings are compared whatever the runs are; numbers only over the same questions, paired question by question.
 """
@@ -251,7 +251,7 @@ class Number:
     scale: float = 100.0
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object; a difference is higher on questions where the second run is."""
+        """Return a JSON object; a positive difference means that the second run is higher."""
         result = None
         if self.difference is not None:
             named = {"wins": "higher", "ties": "equal", "losses": "lower"}
@@ -267,7 +267,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What it takes to show a difference on one metric, by a pilot's own variances.
+    """Sample size that shows a difference on one metric, estimated from a pilot's variances.
 
     Attributes:
         metric: The id.
@@ -303,7 +303,7 @@ class Planned:
         return self.questions_of(self.clusters)
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return a JSON object."""
         return {name: getattr(self, name) for name in ("metric", "effect", "power", "kind", "clusters", "questions", "seeds")} | {
             "pilot": plain(asdict(self.pilot)),
             "others": [asdict(item) | {"questions": self.questions_of(item.clusters)} for item in self.others],
@@ -313,7 +313,7 @@ class Planned:
 def planned(
     store: Store, first: RunRow, second: RunRow, metrics: Sequence[str], effect: float, *, power: float = POWER, over_seeds: bool = False
 ) -> list[Planned]:
-    """How many clusters it takes to show a difference between two methods, from a pilot run of each.
+    """Estimate how many clusters show a difference between two methods, from a pilot run of each.
 
     Args:
         store: Where to read.
@@ -374,7 +374,7 @@ class Apart:
         return ("first", self.first_value, self.first), ("second", self.second_value, self.second)
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return a JSON object."""
         answers = {
             side: {"value": value, "answer": row.answer, "failed": row.failed, "evidence": [item.id for item in row.evidence]}
             for side, value, row in self.sides
@@ -417,7 +417,7 @@ class Diff:
     primary: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object; values are fractions, None stands for "no value"."""
+        """Return a JSON object with values as fractions; None means "no value"."""
         settings = [
             {
                 "key": setting.key,
@@ -524,7 +524,7 @@ def settings_of(first: RunRow, second: RunRow) -> list[Setting]:
 
 
 def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Setting]:
-    """Where two JSON objects differ, by nested key, in the first one's order."""
+    """Return the differences between two JSON objects by nested key, in the first one's order."""
     return list(_differing(first, second, ""))
 
 
@@ -567,7 +567,7 @@ def _differing(first: Any, second: Any, key: str) -> Iterator[Setting]:
 
 
 def _nested(first: list[Any], second: list[Any]) -> bool:
-    """Whether lists hold objects, which are compared place by place; plain lists are shown whole."""
+    """Return whether lists hold objects, which are compared element by element; plain lists are shown whole."""
     return any(isinstance(item, Mapping | list) for item in (*first, *second))
 
 

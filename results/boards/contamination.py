@@ -1,4 +1,4 @@
-"""What two runs that are compared have read before: their questions, by name or by content."""
+"""Find test questions that the compared runs have read before, by name or by content."""
 
 from __future__ import annotations
 

@@ -357,7 +357,9 @@ _SKELETON = "regexp_replace(regexp_replace(lower({}), '\\b(a|an|the)\\b', ' ', '
 _MAY_BE_FORM = f"""(strlen(p.answer) <> length(p.answer) OR strlen(array_to_string(q.golds, '')) <> length(array_to_string(q.golds, ''))
     OR regexp_matches(p.answer, '[&%]|percent|per cent|^\\W*(yes|no)\\b', 'i')
     OR list_contains(list_transform(q.golds, lambda g: {_SKELETON.format("g")}), {_SKELETON.format("p.answer")}))"""
-"""What an answer that differs only in form has: characters beyond ASCII, a sign with a word, a verdict, or a gold's letters."""
+"""SQL condition for answers that may differ only in form: non-ASCII characters, a sign with a word, a verdict, or a gold
+answer's letters.
+"""
 
 
 def form(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
@@ -431,7 +433,7 @@ def verdicts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     missing: dict[str, Counter[str]] = {}
     for judge, reason, count in judged:
         totals[judge] += count
-        # An answer that claims nothing has nothing to read: its score says so.
+        # An answer without claims has no claim to check; its score shows it.
         if reason is not None and reason not in NOTHING_CLAIMED:
             missing.setdefault(judge, Counter())[kind_of(reason)] += count
     for judge, kinds in sorted(missing.items()):

@@ -139,7 +139,7 @@ class Overall:
     generalizes: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object; values are fractions."""
+        """Return a JSON object with values as fractions."""
         pooled = None if self.pooled is None else asdict(self.pooled)
         known = {"pooled": pooled, "by_task": dict(self.by_task), "generalizes": self.generalizes}
         return {"method": self.row.name, "borda": self.borda, **known}
@@ -209,7 +209,7 @@ class Matrix:
 
     def _mean(self, row: System) -> Mean | None:
         line = self.line(row)
-        if len(line) < 2 or len({_kind(column) for column in self.columns}) > 1:
+        if len(line) < 2 or len({kind_of(column) for column in self.columns}) > 1:
             return None
         results = [cell for cell in line if cell is not None and (not cell.apart or row.control) and cell.n]
         if len(results) < len(line):
@@ -232,8 +232,8 @@ class Matrix:
         return [row.runs[column.key] for column in self.columns if column.key in row.runs]
 
 
-def _kind(column: Column) -> str:
-    """What a metric is without its parameters: values of two kinds have no mean."""
+def kind_of(column: Column) -> str:
+    """Return a metric's name without parameters; values of different names are never averaged."""
     return (column.metric or "").partition("(")[0].partition("#")[0]
 
 
@@ -334,12 +334,12 @@ def _overall(
         return ()
     values = np.array([[cells[row.key, column.key].value for row in whole] for column in columns])
     counts = borda(values, higher_is_better=[column.higher_is_better for column in columns])
-    alike = len({_kind(column) for column in columns}) == 1
+    alike = len({kind_of(column) for column in columns}) == 1
     tasks = dict.fromkeys(column.task for column in columns) if alike else {}
     means = {task: values[[column.task == task for column in columns]].mean(axis=0) for task in tasks} if len(tasks) > 1 else {}
     base = next((row for row in whole if row.name == reference), None)
     others = [row for row in whole if row is not base]
-    strata = [] if base is None or not alike else [_stratum(results[column.key], column, others, base, kin) for column in columns]
+    strata = [] if base is None or not alike else [stratum(results[column.key], column, others, base, kin) for column in columns]
     differences = dict(zip((row.key for row in others), pooled(strata), strict=True)) if strata else {}
     lines = [
         Overall(
@@ -359,7 +359,7 @@ def _holds_for(pairs: Sequence[Paired | None]) -> str:
     return "; ".join(dict.fromkeys(item.generalizes for item in pairs if item is not None))
 
 
-def _stratum(figures: Figures, column: Column, others: Sequence[System], base: System, kin: Mapping[str, int]) -> Stratum:
+def stratum(figures: Figures, column: Column, others: Sequence[System], base: System, kin: Mapping[str, int]) -> Stratum:
     """Return all methods and the base on one benchmark."""
     ours, theirs = ([figures.sides[figures.runs[row.runs[column.key].run]] for row in group] for group in (others, [base] * len(others)))
     metric = range_of_metric(figures.definition)
@@ -367,7 +367,7 @@ def _stratum(figures: Figures, column: Column, others: Sequence[System], base: S
 
 
 def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str, int]:
-    """Which columns share questions, directly or by way of others: a number for each such group."""
+    """Return a group number per column; columns that share questions, directly or through others, form a group."""
     groups: list[tuple[set[str], list[str]]] = []
     for column in columns:
         query, keys = set(results[column.key].question_ids) if column.key in results else set(), [column.key]
@@ -383,7 +383,7 @@ def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str,
 
 
 def _able(cells: Mapping[Key, Cell], row: System, column: Column) -> bool:
-    """Whether a row has a value in a column that may be compared."""
+    """Return whether a row has a comparable value in a column."""
     cell = cells.get((row.key, column.key))
     return cell is not None and not cell.apart
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from benchmarks.core.yaml import LOADER
 from results.boards.names import base_name
 from results.store.queries import ExperimentRow, RunRow
 
@@ -18,7 +19,7 @@ EACH = 5
 
 @dataclass(frozen=True, slots=True)
 class Primary:
-    """What an experiment is about.
+    """Primary metric and benchmark of an experiment.
 
     Attributes:
         metric: As the experiment names it.
@@ -52,7 +53,7 @@ def primary_of(experiment: ExperimentRow) -> Primary | None:
 def laid(source: str, profile: str | None) -> Mapping[str, Any]:
     """Return the keys of an experiment's file, its profile laid over them; it was validated before it was stored."""
     try:
-        value = yaml.safe_load(source)
+        value = yaml.load(source, LOADER)
     except yaml.YAMLError:
         return {}
     return value | ((value.get("profiles") or {}).get(profile) or {}) if isinstance(value, dict) else {}

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.registry import DataReference
 from benchmarks.settings import Setting
-from benchmarks.styles.rules import FORMAL
+from benchmarks.styles import FORMAL
 from results.boards import tables
 from results.boards.board import Board
 from results.statistics.core import Estimate
@@ -99,12 +99,12 @@ class Figure:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What no two figures share."""
+        """Return the key that is unique per figure."""
         return (self.paper, self.table, self.method, self.dataset, self.setting, self.metric)
 
     @property
     def source(self) -> str:
-        """Where to find it, for people."""
+        """Return the figure's source for readers."""
         return f"{self.paper}, {'table ' if self.table.isdecimal() else ''}{self.table}"
 
     @cached_property
@@ -114,7 +114,7 @@ class Figure:
 
     @property
     def misprint(self) -> str | None:
-        """What is wrong in the paper about this figure, where we know of something."""
+        """Return the known error of the paper in this figure, or None."""
         return self.note.partition("misprint: ")[2] or None
 
     @property
@@ -158,7 +158,7 @@ def read(source: Path | Traversable) -> list[Figure]:
         if f"{figure.paper}.csv" != source.name:
             raise UserError(f"a figure of {figure.paper!r}", code="figure-of-other-paper", where=where, try_this=f"{figure.paper}.csv")
         if figure.key in lines:
-            raise UserError("this figure stands here twice", code="duplicate-figure", where=f"{where} and line {lines[figure.key]}")
+            raise UserError("this figure is listed twice", code="duplicate-figure", where=f"{where} and line {lines[figure.key]}")
         lines[figure.key] = rows.line_num
         results.append(figure)
     return results
@@ -284,7 +284,9 @@ def _conditions_of(setting: str) -> dict[str, str]:
 
 
 def same(published: str, ours: str | None) -> bool:
-    """Whether a value is the published one: as numbers where both are, else in any case; None is never the same."""
+    """Return whether a value equals the published one: numerically if both are numbers, else ignoring case; None equals
+    nothing.
+    """
     if ours is None:
         return False
     if _NUMBER.fullmatch(published) and _NUMBER.fullmatch(ours):
@@ -347,7 +349,7 @@ class Comparison:
         return self if self.status == "other setting" else replace(self, status="undecided")
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object; values are fractions."""
+        """Return a JSON object with values as fractions."""
         return {
             "paper": self.figure.paper,
             "table": self.figure.table,
@@ -521,7 +523,7 @@ def on_board(board: Board, *, stated: Mapping[str, str] | None = None) -> dict[t
 
 
 def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """What a dataset reference, a retrieval setting and a run's description say of the keys of `KEYS`.
+    """Return the values of `KEYS` that a dataset reference, a retrieval setting and a run's description determine.
 
     What none of them says is left out, and counts as different where a paper states it.
     """
@@ -558,7 +560,7 @@ def _named(name: str, description: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _styles_of(dataset: str) -> dict[str, str]:
-    """Of mixed styles: which stands beside the formal, and the share that stays formal, if any does."""
+    """Return the style that is mixed with the formal one, and the share that stays formal, if any."""
     options = dict(part.split("=", 1) for part in variant_of(dataset)[1:])
     shares = {style: float(share) for style, share in options.items() if style not in ("by", "seed", "draw")}
     others = {style: share for style, share in shares.items() if style != FORMAL}
@@ -594,7 +596,7 @@ def _parameters(metric: str) -> dict[str, str]:
 
 
 def _is(identity: str, method: str | Mapping[str, Any]) -> bool:
-    """Whether one of our methods is the one that a figure's id names."""
+    """Return whether one of our methods is the method that a figure's id names."""
     match = IDENTITY.fullmatch(identity)
     assert match  # `_check` saw to it
     options = options_of(match["options"] or "")
@@ -641,7 +643,7 @@ class Compared:
 
     @property
     def cells(self) -> list[str]:
-        """What a table shows below `HEADS`; the published value digit by digit as printed where it is in percent."""
+        """Return the cells below `HEADS`; a published percentage has the printed digits."""
         result, figure, ours = self.comparison, self.comparison.figure, self.comparison.ours
         printed = figure.value if figure.unit == "percent" or figure.fraction is None else f"{100 * figure.fraction:.1f}"
         return [
@@ -666,7 +668,7 @@ class Compared:
         ]  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object; values are fractions."""
+        """Return a JSON object with values as fractions."""
         ours = self.comparison.ours
         return {
             "dataset": self.board.dataset,
@@ -689,7 +691,7 @@ def compare_boards(boards: Iterable[Board]) -> list[Compared]:
 
 
 def closest(rows: Iterable[Compared]) -> list[Compared]:
-    """For each of our values and each paper the figure whose setting is the closest."""
+    """Return, per value of ours and per paper, the figure with the closest setting."""
     first: dict[tuple[Any, ...], Compared] = {}
     for row in rows:
         board = row.board

@@ -1,4 +1,4 @@
-"""Which runs count together as one side of a comparison: the repeats of a method, and its training seeds if wanted."""
+"""Group runs that count as one side of a comparison: the repeats of a method and, if requested, its training seeds."""
 
 from __future__ import annotations
 

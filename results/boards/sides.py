@@ -1,4 +1,4 @@
-"""What the difference of two rows needs to know of each: draws by training, values that are not known, people's labels."""
+"""Collect what the difference of two rows needs: training seeds, unknown values, human labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from results.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What is known of runs' answers beside their scores.
+    """Facts about runs' answers other than their scores.
 
     Attributes:
         failed: By run, ids of the questions that failed; of runs whose failures a user accepted as wrong, none.

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash, fingerprint
-from benchmarks.styles.mix import STYLED, Survival, survival
+from benchmarks.styles import STYLED
+from benchmarks.styles.mix import Survival, survival
 from results.boards.board import folded_columns, folded_runs
 from results.boards.names import is_called
 from results.boards.tables import plain
@@ -63,7 +64,7 @@ def sides(runs: Sequence[RunRow]) -> dict[str, list[Side]]:
 
 
 def survivals(store: Store, fingerprint: str) -> dict[str, Survival] | None:
-    """By question id what the rewriting left of the answer; None where the store does not know."""
+    """Return, by question id, how much of the answer survived rewriting; None if the store does not know."""
     with store.database.reading() as connection:
         rows = connection.execute("SELECT question, record FROM questions WHERE dataset_fingerprint = ?", [fingerprint]).fetchall()
     met = {question: survival(json.loads(record).get(STYLED) or {}) for question, record in rows if record}
@@ -120,7 +121,7 @@ class CurveTable:
     curves: tuple[Curve, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object; values are fractions, None stands for "no value"."""
+        """Return a JSON object with values as fractions; None means "no value"."""
         methods = [
             {
                 "method": curve.method,
@@ -276,7 +277,7 @@ class Gap:
     beyond_p: float = math.nan
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object; the parts are None where they are not known."""
+        """Return a JSON object; the parts are None if they are unknown."""
         result = self.result
         parts: dict[str, Estimate | Difference]
         parts = {"answers_kept": self.answers_kept, "content_lost": result.content_lost, "from_content": result.from_content}
@@ -313,7 +314,7 @@ class GapTable:
         scale: What values are multiplied by where they are shown.
         rows: In the experiment's order.
         reference: The method that gaps are compared with; None where it was not asked in both styles.
-        average: By the name of a style, the mean gap over the methods that are no controls.
+        average: By the name of a style, the mean gap over the methods that are not controls.
     """
 
     base: str
@@ -335,7 +336,7 @@ class GapTable:
         return {name: float(np.mean(values)) for name, values in results.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object; values are fractions, None stands for "no value"."""
+        """Return a JSON object with values as fractions; None means "no value"."""
         methods = [
             {"method": row.method, "kind": row.kind, "formal": asdict(row.formal), "styles": [gap.to_json() for gap in row.gaps]}
             for row in self.rows
@@ -506,11 +507,11 @@ class _Scored:
 
 
 MEASURES = ("tau", "shift", "relative_shift", "signed_shift")
-"""What is measured of a question, as the reranker package `methods.sark` names it."""
+"""Measures per question, with the names of the reranker package `methods.sark`."""
 
 
 def sensitivity_estimates(measures: Mapping[str, Floats], candidates: Sequence[Iterable[str]]) -> dict[str, Estimate]:
-    """By measure, the mean over questions.
+    """Return the mean over questions per measure.
 
     Args:
         measures: Values of what is in `MEASURES`, shape (questions,) each.

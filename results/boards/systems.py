@@ -219,7 +219,7 @@ def _figures(
     members = [column.members(run) for run in column.runs]
     shape = (sum(map(len, members)), len(questions))
     cells = np.ravel_multi_index((rows["member"].astype(np.int64), rows["position"].astype(np.int64)), shape)
-    # What lacks a row, or holds a NaN, is no score.
+    # What lacks a row, or holds a NaN, is not a score.
     there = _count(cells, shape) == 1
     values = np.where(there, _count(cells, shape, rows["value"]), np.nan)
     lacking = there & (_count(cells, shape, rows["unscored"].astype(np.float64)) > 0)
@@ -282,8 +282,8 @@ class System:
         name: As the experiment or the submission has it; where others have it too, with what tells them apart.
         runs: By the column's key.
         readers: What answers, by its model's name.
-        parameters: Of all models together; None where nothing says so.
-        open_weights: Of what ran here: whether the weights were on the machine; None where nothing says so.
+        parameters: Total over all models; None if unknown.
+        open_weights: Whether the weights of local models were on this machine; None if unknown.
         first, last: When its runs were last written to.
         training: Data that it, or a part of it, was trained on, by its cards and checkpoints; empty where these name
             none.

@@ -316,9 +316,9 @@ def _in_clusters(reason: str, board: Board) -> str:
     return reason.replace("clusters", f"{board.sampled.kind}s")
 
 
-def could_have_shown(board: Board) -> list[str]:
-    """Return the smallest detectable difference from the reference, by the board's first metric that has any."""
-    for metric, head in labels(board.metrics).items():
+def could_have_shown(board: Board, main: str | None = None) -> list[str]:
+    """Return the smallest detectable difference from the reference, by the main metric or the first that has any."""
+    for metric, head in sorted(labels(board.metrics).items(), key=lambda item: item[0] != main):
         cells = [row.cells[metric] for row in board.rows if metric in row.cells]
         known = [
             cell.scale * cell.difference.detectable
@@ -429,7 +429,7 @@ def _csv_cell(value: Any) -> Any:
 
 
 def tidy(board: Board) -> Iterable[list[Any]]:
-    """One line for each run and metric, in the order of `CSV_COLUMNS`; values as stored, None is no value."""
+    """One line for each run and metric, in the order of `CSV_COLUMNS`; values as stored, None is not a value."""
     shared = [board.dataset, board.dataset_fingerprint, board.setting, board.seed, board.questions]
     below = "\n".join(board_notes(board))
     for row in board.rows:

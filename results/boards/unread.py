@@ -30,7 +30,7 @@ MAX_UNSCORED = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a value could be if the missing verdicts were known.
+    """Bounds of a value whose verdicts are partly missing.
 
     Attributes:
         unread: Questions that the judge gave no value.
@@ -64,7 +64,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What is missing of a judge's values of one run.
+    """Missing verdicts of a judge on one run.
 
     Attributes:
         unread: Questions without a verdict; an answer that was judged and claims nothing is not among them.

@@ -36,7 +36,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class ReadBefore:
-    """What a row's trainings read of a benchmark.
+    """Questions of a benchmark that a row's trainings read.
 
     Attributes:
         touched: The questions, and who read them.

@@ -30,7 +30,7 @@ from results.submission import NO_ANSWER, Findings, shown
 from results.submission.rows import Bad, PredictionRow, RowReader, check_value, lines, prediction_of, wrong
 
 Make = Callable[[Record], Mapping[str, Any] | None]
-"""From a record to the row that it says, None if the script ignores it."""
+"""Function from a record to a row; None if the official script ignores the record."""
 
 
 def _rows(records: Iterable[Record], make: Make, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
@@ -355,7 +355,7 @@ def _paragraphs(question: Question, value: Any, line: int, findings: Findings) -
     """Return the passages that numbers of paragraphs mean, as the script reads them: `set(map(int, …))`.
 
     Raises:
-        Bad: One is no number, or the question has no paragraphs of its own.
+        Bad: One is not a number, or the question has no paragraphs of its own.
     """
     paragraphs = numbered_paragraphs(question)
     if paragraphs is None:

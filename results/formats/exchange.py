@@ -72,7 +72,7 @@ _RENAMED_COLUMNS = {"runs": {"unit": "cluster"}, "datasets": {"unit": "cluster"}
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge imported: runs that were new, runs that were completed, questions of both, and what became of scores."""
+    """Outcome of a merge: new runs, completed runs, their questions, and scores."""
 
     new_runs: int
     completed_runs: int
@@ -126,7 +126,7 @@ def export(store: Store, folder: Path, runs: Sequence[str] | None = None, *, has
 
 
 def _chosen(connection: duckdb.DuckDBPyConnection, runs: Sequence[str] | None) -> dict[str, str]:
-    """By table, the condition of the rows that go out."""
+    """Return, by table, the condition of the exported rows."""
     tables = [row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY 1").fetchall()]
     tables.remove("ragmeter_schema")
     if runs is None:
@@ -354,7 +354,7 @@ def _separate(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What went: runs, data sets that no run is about any more, passages that nothing names, and bytes of artifacts.
+    """Removed items: runs, datasets without a run, passages without a reference, and bytes of artifacts.
 
     People's labels stay; `resting` is how many are about answers that are gone now.
     """

@@ -1,6 +1,6 @@
 """Hashes of what an export says of each run: a run that was changed after the export is refused.
 
-A hash shows damage and careless edits. It is no signature: whoever edits an export can compute its hashes again, so
+A hash shows damage and careless edits. It is not a signature: anybody who edits an export can recompute its hashes, so
 imported scores are computed again as well (`results.formats.rescoring`).
 """
 
@@ -16,7 +16,7 @@ from benchmarks.core.errors import UserError, counted
 from results.store.store import shortened
 
 _NOT_HASHED = ("summaries", "experiments", "experiment_runs", "tags", "anchors", "imports")
-"""Sums of other rows, and what a store says about runs that is no part of them."""
+"""Sums of other rows, and what a store says about runs that is not part of them."""
 
 
 def content_hashes(folder: Path, tables: Sequence[str]) -> dict[str, str]:

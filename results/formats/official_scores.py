@@ -1,4 +1,4 @@
-"""What the official scripts print for a file of predictions, in their own names, order and rounding.
+"""Compute the output of the official scripts for a file of predictions, with their names, order and rounding.
 
 Our metrics leave a question out if its gold cannot be scored; the scripts count every question. Values per question
 (`…_table`) are NaN only if the script leaves the question out as well.
@@ -25,7 +25,7 @@ from results.submission import NOT_IN_FILE
 Table = Mapping[str, Scores]
 """Values per question by the script's name of them. Shape (questions,), NaN if the script leaves a question out."""
 Printed = Callable[[Benchmark, Sequence[Prediction]], Mapping[str, float | None]]
-"""From the benchmark and one prediction per question to what the script prints; None if it prints NaN."""
+"""Function from the benchmark and one prediction per question to the script's output; None for NaN."""
 EMPTY_LIST = "rog_empty_list"
 """Note of a prediction that was an empty list: RoG's F1 does not look at it, its accuracy does."""
 _PARTS = ("em", "f1", "prec", "recall")

@@ -206,4 +206,4 @@ FORMATS: Mapping[str, Format] = {
         "promptfoo's results, {vars, response: {output}} each", _SHOWN, _reader(promptfoo, _results), ranked_by_contexts=True
     ),
 }
-"""By name, the formats that predictions may come in."""
+"""Formats of predictions, by name."""

@@ -21,7 +21,7 @@ from results.submission import shown
 from results.submission.rows import Bad, RowReader, jsonl_rows, wrong
 
 SAYABLE = frozenset(("answer", "ranking", "texts", "graph", "pages", "support", "triples", "answerable", "group", *RECORD))
-"""What metrics need of a prediction; a format says some of it."""
+"""Fields of a prediction that metrics may need; a format provides some of them."""
 RANKING = frozenset(("ranking", "texts", "graph", "pages"))
 
 
@@ -141,4 +141,4 @@ FORMATS: Mapping[str, Format] = {
     "dpr-reader": Format("DPR's reader results, [{question, predictions}]", _ANSWER, dpr_reader),
     "trec": Format("qid Q0 docid rank score tag: rankings without answers", RANKING, run_rows),
 }
-"""By name, the formats that predictions may come in."""
+"""Formats of predictions, by name."""

@@ -1,6 +1,6 @@
 """Read prediction files record by record, each with its line: JSON Lines, and files that are one JSON value.
 
-What is no record becomes a finding. A format (`results.formats.evaluators`, `results.formats.predictions`) makes rows of records.
+What is not a record becomes a finding. A format (`results.formats.evaluators`, `results.formats.predictions`) makes rows of records.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from results.submission.rows import DECODER, Bad, PredictionRow, RowReader, chec
 Record = tuple[int, Any]
 """A line and the JSON value that begins there."""
 Make = Callable[[Any], Mapping[str, Any] | None]
-"""From a record to a row of a submission; None for a record that is not about a question."""
+"""Function from a record to a row of a submission; None for a record that is not about a question."""
 Unwrap = Callable[[Any], list[Any] | None]
-"""From a file's one JSON object to the records in it, None if it is a record itself."""
+"""Function from a file's single JSON object to its records; None if the object is a record itself."""
 _LENIENT = json.JSONDecoder(strict=False)
 """Tools write NaN, and some write a key twice; only known fields are read."""
 
@@ -175,7 +175,7 @@ def whole(read: Callable[[Document, Findings, Limits], Iterator[PredictionRow]])
     def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
         document = Document(source, findings, limits)
         try:
-            # An empty file, and what is no text, is a finding already.
+            # An empty file, and what is not text, is a finding already.
             if document.text:
                 yield from read(document, findings, limits)
         except At as end:
@@ -188,7 +188,7 @@ def field_of(record: Any, name: str, kind: Any, wanted: str) -> Any:
     """Return a field of a record.
 
     Raises:
-        Bad: The record is no object, lacks the field, or has another type there.
+        Bad: The record is not an object, lacks the field, or has another type there.
     """
     if not isinstance(record, dict):
         raise wrong("a row", "an object", record)

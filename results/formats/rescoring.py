@@ -28,7 +28,7 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Rescored:
-    """What became of imported scores.
+    """Outcome of rescoring imported scores.
 
     Attributes:
         rescored: How many (run, metric) have scores that were computed here.

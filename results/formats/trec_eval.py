@@ -39,9 +39,9 @@ RECALLS = tuple(tenth / 10 for tenth in range(11))
 COUNTS = ("num_ret", "num_rel", "num_rel_ret")
 """Measures that are summed, over questions with results; all others are averaged."""
 PERSISTENCE = 0.9
-"""Of rank-biased precision in trec_eval 10."""
+"""Persistence of rank-biased precision in trec_eval 10."""
 _SMALLEST = 1e-5
-"""What gm_map counts for an average precision below it."""
+"""Floor of an average precision in gm_map."""
 
 Floats = NDArray[np.float64]
 Grades = Mapping[str, int]
@@ -49,7 +49,7 @@ Grades = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What trec_eval says of a run.
+    """Measures that trec_eval prints for a run.
 
     Attributes:
         version: Of trec_eval.

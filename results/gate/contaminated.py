@@ -24,7 +24,7 @@ from results.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Contamination:
-    """Which questions of a benchmark the training of a run read.
+    """Questions of a benchmark that the training of a run read.
 
     Attributes:
         role: `baseline` or `candidate`.

@@ -1,11 +1,11 @@
-"""What a gate remembers: anchors, decisions since an anchor, and attempts of one candidate.
+"""Store what a gate remembers: anchors, decisions since an anchor, and attempts of one candidate.
 
 A baseline that moves at every push hides many small losses, so a baseline can have an anchor: a run that stays the same
 until `ragmeter gate --set-anchor`. Every decision is also made against the anchor, and the n-th decision about it spends
 the part of the error probability that `results.statistics.spending` gives it.
 
 An attempt is one set of answers of one candidate, identified by its description (code, options, weights, revision), to one
-set of questions. To decide again on the same answers is no new attempt. A candidate that has passed against a baseline
+set of questions. To decide again on the same answers is not a new attempt. A candidate that has passed against a baseline
 keeps the level at which it did: the probability that it ever passes wrongly is spent once.
 
 All this is in the table `gates` and in `anchors`. A copy of the store knows only the decisions that were written to it.
@@ -44,7 +44,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What stored decisions say about the next one on one metric.
+    """Earlier decisions that affect the next one on one metric.
 
     Attributes:
         attempt: Which attempt of the candidate this is, from 1; of one that has passed, the attempt at which it did.

@@ -30,14 +30,14 @@ from results.store.queries import RunRow
 from results.store.store import Store
 
 IN_ITS_EYES = "in this judge's eyes"
-"""What marks hold for until people labeled enough pairs."""
+"""Qualifier of significance marks until people have labeled enough pairs."""
 STRENGTHS_FROM = 3
 """Methods from which on strengths say more than win rates do."""
 _AS_ONE = {ONE: Verdict.WIN, OTHER: Verdict.LOSS, TIE: Verdict.TIE, NONE: Verdict.NONE, None: Verdict.UNSCORED}
 _AS_OTHER = {**_AS_ONE, ONE: Verdict.LOSS, OTHER: Verdict.WIN}
 _SCORES = np.array([0.0, 0.5, 1.0, math.nan, math.nan])
 _STATES = np.array([0.0, 0.5, 1.0, 0.5, math.nan])
-"""What a question counts by its verdict, as people's labels count."""
+"""Value of a question by its verdict, on the scale of human labels."""
 _SHARES = {ONE: 1.0, OTHER: 0.0, TIE: 0.5, NONE: 0.5}
 
 
@@ -69,7 +69,7 @@ class Pairing:
 
     @property
     def corrected_by_people(self) -> bool:
-        """Whether marks hold for people, because they labeled enough; else they hold in this judge's eyes."""
+        """Return whether marks hold for people, because enough pairs are labeled; otherwise they hold only for this judge."""
         return self.people is not None and not math.isnan(self.people.corrected.low)
 
     @property
@@ -104,7 +104,7 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class BattleBoard:
-    """What one pair judge says of the methods of one board.
+    """Verdicts of one pair judge on the methods of one board.
 
     Attributes:
         judge: Its id.
@@ -298,7 +298,7 @@ def _board(
 
 
 Humans = Mapping[tuple[str, str, str], float]
-"""By question and both runs, the share of the win that people give the first one."""
+"""Share of the win that people give the first method, by question and both runs."""
 
 
 def _people(store: Store, criterion: str, names: Mapping[str, str]) -> Humans:
@@ -374,7 +374,7 @@ def _strengths(
 
 
 _METHOD = ""
-"""Stands for the id of what is no control."""
+"""Stands for the id of what is not a control."""
 _LEVELS = {BEST: 2, _METHOD: 1, NO_ANSWER: 0, **dict.fromkeys(WORTHLESS, 0)}
 
 

@@ -1,4 +1,4 @@
-"""How far a judge can be trusted: failures, repetitions, orders, length, price, speed; agreement with others.
+"""Measure how reliable a judge is: failures, repetitions, order, length, price, speed, and agreement with others.
 
 Everything is computed from what the store holds; no call is made.
 """
@@ -45,7 +45,7 @@ _SCORES = np.array([0.0, 0.5, 1.0, math.nan, math.nan])
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What judging took and how much of it came to nothing.
+    """Calls of a judge, and how many were lost.
 
     Attributes:
         calls: Made of a model; cases that needed no opinion are not among them.
@@ -81,7 +81,7 @@ class Corrected:
 
 @dataclass(frozen=True, slots=True)
 class JudgeCard:
-    """What is known of a judge.
+    """Measured properties of a judge.
 
     Attributes:
         card: As registered: id, model, prompts, options.
@@ -193,7 +193,7 @@ def _pair_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappin
 
 
 def _point_values(store: Store, judge: str, runs: Sequence[str], names: Sequence[str]) -> dict[str, dict[Item, float]]:
-    """By measure, the value of every item that has one."""
+    """Return, by measure, the value of every item that has one."""
     results: dict[str, dict[Item, float]] = {name: {} for name in names}
     for run in runs:
         for question, scores in judgments.scores(store, run, judge).items():
@@ -207,7 +207,7 @@ def _point_values(store: Store, judge: str, runs: Sequence[str], names: Sequence
 def _point_repetitions(
     calls: Mapping[str, Mapping[str, Sequence[JudgeCall]]], cluster_of: Mapping[str, str]
 ) -> dict[str, RepetitionVariance]:
-    """By part of the judge, how far replies to the same prompt differ; parts that were asked once are left out."""
+    """Return, by part of the judge, how much replies to the same prompt differ; parts without repetitions are omitted."""
     responses: dict[str, list[tuple[Item, str | None]]] = {}
     repeated = set()
     for run, of_run in calls.items():

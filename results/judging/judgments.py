@@ -179,7 +179,7 @@ def undone(part: str, verdict: str | None) -> str | None:
     if verdict in (None, TIE, NONE):
         return verdict
     if verdict not in (FIRST, SECOND):
-        raise ValueError(f"{verdict!r} is no verdict")
+        raise ValueError(f"{verdict!r} is not a verdict")
     return ONE if (verdict == FIRST) == (part == AS_GIVEN) else OTHER
 
 
@@ -246,7 +246,7 @@ def unread_battles(store: Store, match: Match, judge: Judge) -> tuple[int, int]:
 
 
 def matches(store: Store, judge: str | None = None) -> list[tuple[str, Match]]:
-    """Which pairs of runs were compared, by which judge."""
+    """Return the compared pairs of runs, with the judge."""
     rows = store.database.rows(
         """SELECT DISTINCT judge, dataset_fingerprint, setting, one, other FROM battles
                WHERE ? IS NULL OR judge = ? ORDER BY ALL""",
@@ -262,7 +262,7 @@ def judges(store: Store) -> dict[str, dict[str, Any]]:
 
 
 def find_judge(store: Store, name: str) -> dict[str, Any]:
-    """The card of the judge in the store that a name means: its id, or a beginning of it that is no other's.
+    """The card of the judge in the store that a name means: its id, or a beginning of it that is not another's.
 
     Raises:
         UserError: None is meant, or several are.
@@ -422,7 +422,7 @@ def conversations(store: Store, keys: Iterable[str]) -> dict[str, Conversation]:
         with closing(sqlite3.connect(address, uri=True)) as connection:
             rows = connection.execute(f"SELECT key, request, reply FROM replies WHERE key IN ({marks})", wanted).fetchall()
     except sqlite3.Error:
-        # A file that is no cache of replies, or is being moved: nothing is kept that could be shown.
+        # A file that is not a cache of replies, or is being moved: nothing is kept that could be shown.
         return {}
     return {key: result for key, request, reply in rows if (result := _conversation(request, reply)) is not None}
 

@@ -72,7 +72,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What came in: labels that were new or changed, rows without a label, and the labels known before.
+    """Outcome of an import: new or changed labels, rows without a label, and labels known before.
 
     `resting` of the labels are about answers that the runs do not give any more.
     """
@@ -222,7 +222,7 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
             raise UserError(f"the runs have no question {question[:80]!r}", code="run-without-question", where=position)
         if not criterion:
             raise UserError(
-                "this row does not say by what it is labeled",
+                "this row does not name its labeler",
                 code="row-without-labeler",
                 where=position,
                 try_this="fill the column `criterion`, as `ragmeter judge labels export` did",

@@ -21,12 +21,12 @@ from results.statistics.intervals import estimates
 
 Codes = NDArray[np.int64]
 TieRule = Literal["half", "ignore", "loss", "win"]
-"""What a tied question counts in `with_ties`: half a win, nothing at all, a loss, a win."""
+"""Value of a tied question in `with_ties`: half a win, excluded, a loss, or a win."""
 _TIE_VALUE: dict[TieRule, float] = {"half": 0.5, "ignore": math.nan, "loss": 0.0, "win": 1.0}
 
 
 class Verdict(IntEnum):
-    """What a judge said about the method named first.
+    """Verdict of a judge on the first-named method.
 
     `NONE` is a verdict: both answers were disqualified. `UNSCORED` is none: the judge failed.
     """
@@ -45,7 +45,7 @@ _ABSENT = -1
 
 @dataclass(frozen=True, slots=True)
 class OrderFlips:
-    """How often the two presentation orders contradict each other.
+    """Rate at which the two presentation orders contradict each other.
 
     Attributes:
         flips: (question, repetition)s whose two orders name different winners.
@@ -80,7 +80,7 @@ class RepetitionSpread:
 
 @dataclass(frozen=True, slots=True)
 class WinRate:
-    """How often the first method beats the second. All counts are of questions.
+    """Win rate of the first method over the second. All counts are of questions.
 
     Attributes:
         wins, ties, losses: Questions with a score above, at and below ½.
@@ -315,7 +315,7 @@ def _decided(states: NDArray[np.int8], failure: float = math.nan) -> Floats:
 
 
 def _with_ties(states: NDArray[np.int8], ties: TieRule, failure: float = math.nan) -> Floats:
-    """What each question with a verdict counts; NaN for the others."""
+    """Return the value of each question with a verdict; NaN for the others."""
     value = {Verdict.WIN: 1.0, Verdict.TIE: _TIE_VALUE[ties], Verdict.LOSS: 0.0, Verdict.NONE: 0.0}
     return _valued(states, value | {Verdict.UNSCORED: failure})
 

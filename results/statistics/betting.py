@@ -22,7 +22,7 @@ _BETS = (0.98, 0.55, 0.3)
 """Each gambler's largest possible loss by one cluster, as a part of the capital. Any bets are valid; large ones are narrower for few
 clusters. With ten equal clusters, where no interval can be narrower than ±31 points of 100, these leave ±37."""
 _STAKES = (0.4, 0.3, 0.3)
-"""Of the capital, each gambler's at the beginning."""
+"""Share of the capital that each gambler has at the beginning."""
 
 
 @dataclass(frozen=True, slots=True)

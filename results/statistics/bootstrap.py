@@ -1,4 +1,4 @@
-"""Resampling of what is no mean (agreement, strengths): independent clusters drawn again, and the interval of the results.
+"""Resampling of what is not a mean (agreement, strengths): independent clusters drawn again, and the interval of the results.
 
 Whatever can be computed from sums over questions can be computed from resampled sums: how often each cluster was drawn,
 shape (resamples, clusters), times one row of sums per cluster, without going back to the rows behind the sums. Means have a
@@ -19,7 +19,7 @@ from results.statistics.core import Clusters, Estimate, Floats, Resampling, Supp
 _BLOCK = 32
 """Resamples drawn at a time: few enough to stay in the processor's cache."""
 _KEPT = 2**23
-"""Weights that are kept for whoever asks next: a page computes column after column over the same questions. At most two
+"""Cache of weights: a page computes column after column over the same questions. At most two
 bytes each, four sets of them."""
 _UNDEFINED = 0.01
 """Share of resamples without a value beyond which that is said."""
@@ -28,7 +28,7 @@ FEWEST = 30
 
 
 def bootstrap_weights(clusters: int, seed: int, resamples: int) -> Iterator[Floats]:
-    """How often each cluster is drawn, with replacement, in blocks of shape (≤ 32, clusters)."""
+    """Yield the number of times that each cluster is drawn with replacement, in blocks of shape (≤ 32, clusters)."""
     if clusters * resamples > _KEPT:
         yield from _drawn(clusters, seed, resamples)
         return

@@ -114,7 +114,7 @@ _FARTHEST = 700.0
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """What the battles of a cell have in common; cells of the same two methods lie together.
+    """Properties that the battles of a cell share; cells of the same two methods are adjacent.
 
     Attributes:
         methods: Number of methods.
@@ -284,7 +284,7 @@ def _derivatives(
 
 
 def mutual(cells: Cells, battles: Floats, wins: Floats) -> NDArray[np.bool_]:
-    """Which methods have beaten each other, directly or by way of others, shape (fits, methods, methods).
+    """Return which methods have beaten each other, directly or through others. Shape (fits, methods, methods).
 
     Finite strengths without a prior exist exactly among methods that reach each other in both directions.
 
@@ -313,7 +313,7 @@ ELO_PER_LOGIT = 400 / math.log(10)
 
 @dataclass(frozen=True, slots=True)
 class Strength:
-    """How strong a method is, in log-odds: a difference of 1 between two wins 73 % of their battles.
+    """Strength of a method in log-odds: a difference of 1 means winning 73 % of the battles.
 
     Attributes:
         logit: Strength and interval, 0 is the mean of the methods it can be compared with; NaN without a battle.

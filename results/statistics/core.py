@@ -1,4 +1,4 @@
-"""What every statistic here speaks: an estimate, a paired difference, and the independent clusters behind them."""
+"""Define the common terms of the statistics: estimate, paired difference, and independent clusters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Resampling:
-    """How statistics that are no means are resampled, cluster by cluster.
+    """Settings for resampling statistics that are not means, by cluster.
 
     Attributes:
         seed: Of the draws.
@@ -88,7 +88,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """What stands behind an interval that is resampled: questions and the independent clusters that they are in."""
+    """Sample behind a resampled interval: questions and their independent clusters."""
 
     n: int
     clusters: int
@@ -102,7 +102,7 @@ def rows_of(values: ArrayLike) -> Floats:
 def cluster_positions(
     clusters: Clusters, questions: int, kept: NDArray[np.bool_] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which independent cluster each question belongs to, shape (questions,), and how many questions each cluster holds.
+    """Return the independent cluster of each question, shape (questions,), and the number of questions per cluster.
 
     Args:
         clusters: One label per question, None for questions that stand alone.

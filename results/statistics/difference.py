@@ -49,7 +49,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Side:
-    """What one method scored.
+    """Scores of one method.
 
     Attributes:
         scores: Shape (draws, questions), or (questions,) for a single draw; NaN is unscorable or not read. A question
@@ -201,7 +201,7 @@ class AtBothEnds:
 
 
 Differences = Tested | AtBothEnds
-"""What `compared` gives: if a value is open, tests hold at both of its ends."""
+"""Result of `compared`; if a value is unknown, tests must hold at both ends of its range."""
 
 
 def range_of(*values: Floats) -> Range:
@@ -410,7 +410,7 @@ def _judge_error(side: Side) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Trainings:
-    """What trainings add to the variance of a mean over questions.
+    """Variance that training seeds add to a mean over questions.
 
     Attributes:
         spread: Variance of the mean of the trainings' means, as they lie apart; 0 for fewer than two trainings.

@@ -23,7 +23,7 @@ from results.statistics.intervals import estimate
 
 Weights = Literal["linear", "quadratic"]
 Level = Literal["nominal", "ordinal", "interval"]
-"""What a difference between two ratings means: any is one; by how many ratings lie between; by its square."""
+"""Distance between two ratings: 1 for any difference; the number of ratings between them; its square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def _categories(table: Floats) -> Floats:
 
 
 def _counts(table: Floats, categories: Floats) -> Floats:
-    """How many raters gave each item each category, shape (items, categories)."""
+    """Count the raters that gave each item each category. Shape (items, categories)."""
     items, size = table.shape[1], len(categories)
     rated = ~np.isnan(table)
     cell = np.nonzero(rated)[1] * size + np.searchsorted(categories, table[rated])
@@ -195,14 +195,16 @@ def _coincidences(counts: Floats) -> Floats:
 
 
 def _alpha_nominal(sums: Floats) -> Floats:
-    """With o the coincidences of categories and n their marginals: 1 - (n.. - 1) (n.. - Σ o_cc) / (n..² - Σ n_c²)."""
+    """Return alpha = 1 - (n.. - 1) (n.. - Σ o_cc) / (n..² - Σ n_c²), with o the coincidences of categories and n their
+    marginals.
+    """
     matrix, marginal, n = _marginals(sums)
     observed = n - np.einsum("bii->b", matrix)
     return _corrected((n - 1) * observed, n**2 - (marginal**2).sum(axis=1))
 
 
 def _alpha_ordinal(sums: Floats) -> Floats:
-    """As for the nominal, each pair weighted by the square of the distance between the mid-ranks of its ratings.
+    """Return alpha with each pair weighted by the squared distance between the mid-ranks of its ratings.
 
     Krippendorff's sum of the marginals from c to k, less half of both ends, is the difference of their mid-ranks.
     """
@@ -244,7 +246,7 @@ def _alpha_interval(sums: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class RepetitionVariance:
-    """What a judge says when asked the same again.
+    """Variance of a judge's verdicts over repetitions.
 
     Attributes:
         differing: Share of the pairs of verdicts on one item that differ, mean over items with at least two.
@@ -261,7 +263,7 @@ class RepetitionVariance:
 
 @dataclass(frozen=True, slots=True)
 class LengthPreference:
-    """Whether a judge prefers the longer answer.
+    """Preference of a judge for longer answers.
 
     Attributes:
         longer_wins: Share of the decided battles between answers of different length that the longer one won. The
@@ -284,7 +286,7 @@ class LengthPreference:
 def repetition_variance(
     item: ArrayLike, verdict: ArrayLike, *, values: ArrayLike | None = None, clusters: Clusters = None, level: float = LEVEL
 ) -> RepetitionVariance:
-    """How far a judge's verdicts on the same item (same answers, same order) differ from each other.
+    """Measure how much a judge's verdicts on the same item (same answers, same order) differ.
 
     Args:
         item: Shape (verdicts,), codes from 0 of what was judged.
@@ -408,7 +410,7 @@ def length_preference(
     clusters: Clusters = None,
     how: Resampling = Resampling(resamples=ROUNDS),  # noqa: B008 (frozen)
 ) -> LengthPreference:
-    """How often the longer answer wins, and how much length adds between methods of given strengths.
+    """Measure how often the longer answer wins, and the effect of length between methods of given strengths.
 
     Args:
         first, second, question, score, lengths, shown_first: As in `bradley_terry`, one row per battle.

@@ -7,14 +7,14 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def pareto_front(quality: ArrayLike, costs: ArrayLike) -> NDArray[np.bool_]:
-    """Which methods are not dominated: none other is at least as good and at least as cheap, and better in one.
+    """Return which methods are not dominated: no other one is at least as good and as cheap, and strictly better on one.
 
     Args:
         quality: Shape (methods,), more is better.
         costs: Shape (methods,) or (methods, columns): tokens, seconds, money; less is better.
 
     Returns:
-        Shape (methods,). Equal methods share the front; whoever has a gap (NaN) is not on it and dominates nobody.
+        Shape (methods,). Equal methods share the front; a method with a gap (NaN) is not on it and dominates nothing.
 
     Raises:
         ValueError: The two are of different numbers of methods.

@@ -14,7 +14,7 @@ from results.statistics.tested import FEWEST_CLUSTERS, Tested
 
 
 class Standing(StrEnum):
-    """How a method stands to the best one, which is the method with the highest value."""
+    """Relation of a method to the best one, which is the method with the highest value."""
 
     BEST = "best"
     NO_DIFFERENCE = "no significant difference from the best"
@@ -79,7 +79,7 @@ def bands(
     # Not a number where two share no question: then neither is ahead.
     behind = np.round(value, 12) < 0
     worse_than = (corrected <= 1 - level) & behind
-    # Worse in every cluster, though there are too few to prove it: that is no tie.
+    # Worse in every cluster, though there are too few to prove it: that is not a tie.
     able = (clusters >= FEWEST_CLUSTERS) & ~np.isnan(p) & ~((better == 0) & (worse >= clusters))
     first = np.asarray(~behind.any(axis=1))
     return [

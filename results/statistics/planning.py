@@ -20,14 +20,14 @@ from results.statistics.tested import POWER, Seeds, Tested
 
 REPEATS = (1, 3, 10)
 SEEDS = (3, 5, 10)
-"""What is planned for, besides as many as the pilot has."""
+"""Numbers of training seeds that are planned for, besides the pilot's own number."""
 MOST_SEEDS = 100
 """Trainings beyond which nobody asks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """What shows a difference together.
+    """Sample that shows a difference.
 
     Attributes:
         seeds: Trainings of each side that was trained several times; None: no side was.

@@ -28,7 +28,7 @@ from results.statistics.sums import NAMES, Sums, row_sums
 from results.statistics.tested import Mask, Seeds, Tested
 
 Interval = Callable[[Floats], tuple[Floats, Floats]]
-"""From the level of each row to its lower and upper bounds."""
+"""Function from the level of each row to its lower and upper bounds."""
 _STEPS = 30
 _SMALLEST = -18.0
 """Natural logarithm of the smallest p-value that is computed where half intervals add up; smaller ones are this one."""

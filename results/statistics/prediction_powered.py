@@ -76,7 +76,7 @@ def prediction_powered_mean(
         level: Coverage of the intervals.
 
     Raises:
-        ValueError: Shapes differ, the weight is no number, or fewer than two items (or clusters) have a label.
+        ValueError: Shapes differ, the weight is not a number, or fewer than two items (or clusters) have a label.
 
     Source: Angelopoulos et al. (2023), "Prediction-powered inference", Science 382; Angelopoulos, Duchi & Zrnic
         (2023), "PPI++" (tuned weight). Student's t with the labeled clusters less one (less two where the
@@ -101,7 +101,7 @@ def prediction_powered_mean(
     tuned = weight is None
     if weight is None:
         weight = pulls.best_weight if labeled > 2 else 0.0
-    # What was chosen by the labels costs them a degree of freedom; not to listen at all is no choice of theirs.
+    # What was chosen by the labels costs them a degree of freedom; not to listen at all is not a choice of theirs.
     fitted = int(tuned and weight > 0)
     value = mean = float(y[known].mean())
     if not alone:
@@ -163,7 +163,7 @@ def rectified(judged: ArrayLike, labels: ArrayLike, items: ArrayLike) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Pulls:
-    """How far each independent cluster pulls the two parts of the estimate, each of shape (clusters,).
+    """Influence of each independent cluster on the two parts of the estimate, each of shape (clusters,).
 
     Attributes:
         label: On the mean of the labels.
@@ -182,7 +182,7 @@ class _Pulls:
         return min(1.0, max(0.0, float(self.label @ self.judge) / square)) if square else 0.0
 
     def standard_error(self, weight: float, fitted: int) -> float:
-        """Of the estimate with that weight, `fitted` 1 where the same labels have chosen it.
+        """Return the standard error of the estimate with that weight; `fitted` is 1 if the same labels determined the weight.
 
         Without clusters its square is var(Y - lambda f) / n + lambda² var(f) / N, both with Bessel's correction.
         """

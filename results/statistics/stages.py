@@ -1,4 +1,4 @@
-"""Which stage of a pipeline loses what the pipeline does not get, by swapping stages for an oracle."""
+"""Attribute a pipeline's losses to its stages by replacing stages with an oracle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from results.statistics.intervals import differences, estimate, estimates
 
 @dataclass(frozen=True, slots=True)
 class StageLosses:
-    """Where a pipeline loses what it does not get, by swapping its stages for an oracle one after another.
+    """Losses of a pipeline by stage, from replacing its stages with an oracle one after another.
 
     The stages telescope: retrieval + reranking + compression + reading = ceiling - normal. A stage can be negative
     where the swap does harm.

@@ -1,4 +1,4 @@
-"""How much a system loses when documents are rewritten in another style."""
+"""Measure how much a system loses if documents are rewritten in another style."""
 
 from __future__ import annotations
 

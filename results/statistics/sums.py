@@ -110,7 +110,7 @@ class Sums:
         return np.clip(np.nan_to_num(many, nan=0.0), self.clusters, np.maximum(self.n, self.clusters))
 
     def scaled(self, factor: float) -> Sums:
-        """As if there were so many times as many clusters, of the same kinds."""
+        """Return the sums for `factor` times as many clusters of the same kinds."""
         return replace(self, **{name: getattr(self, name) * factor for name in NAMES if name != "largest"})
 
 

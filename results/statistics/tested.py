@@ -37,9 +37,9 @@ FEWEST_EFFECTIVE = 8.0
 MOST_SKEW = 0.3
 """Skewness over the root of the clusters beyond which Student's t is not trusted for scores without bounds."""
 MOST_BENT = 1.5
-"""How many times wider Hall's correction makes one side at most; without a limit, strong skewness leaves it no end."""
+"""Maximum factor by which Hall's correction widens one side; without it, strong skewness would give an infinite interval."""
 APART = 1e-9
-"""How far from 0 an interval ends at least if the test rejects; tables still show it."""
+"""Minimum distance between 0 and the near end of the interval of a rejecting test; visible at the precision of tables."""
 MANY = 20
 """Clusters on the losing side from which on their share is known well enough."""
 Mask = NDArray[np.bool_]
@@ -47,7 +47,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Seeds:
-    """What trainings add to the variance of a difference: see `difference.Trainings`.
+    """Variance that trainings add to a difference: see `difference.Trainings`.
 
     Attributes:
         spread, freedom: Shape (2, ...), of the candidate's and of the reference's trainings.
@@ -442,7 +442,7 @@ def reach(power: float = POWER, level: float = LEVEL, clusters: float = np.inf) 
         clusters: Equally large clusters, whose number less one are the degrees of freedom of Student's t.
 
     Raises:
-        ValueError: One of the two is no probability.
+        ValueError: One of the two is not a probability.
 
     Source: Cohen (1988), chapter 2; Miller (2024), "Adding error bars to evals", section 5.
     """

@@ -1,1 +1,1 @@
-"""Where runs are stored: the database, writing and reading it, and what is known about each run."""
+"""Store runs: the database, reading and writing it, and facts derived from stored runs."""

@@ -1,8 +1,8 @@
-"""What a person's label is bound to and worth: the question and the answer, or two, that they read.
+"""Define what human labels refer to (a question and one answer, or two) and their values.
 
 A label counts for its item as long as the runs say just that. If they say something else, or are gone, it rests: it is
 kept, and counts again as soon as a run of the same fingerprint gives the same answer. A label does not pass to other runs
-that give the same answer: those of their answers that were given before too are no random sample of them.
+that give the same answer: those of their answers that were given before too are not a random sample of them.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ VALUES = {"match": 1.0, "partial": 0.0, "mismatch": 0.0, "yes": 1.0, "no": 0.0, 
 
 
 def worth(label: str) -> float:
-    """What a label of a single answer is worth, 0 to 1.
+    """Return the value of a label of a single answer, 0 to 1.
 
     Raises:
-        ValueError: It is no label.
+        ValueError: It is not a label.
     """
     if label in VALUES:
         return VALUES[label]

@@ -21,9 +21,8 @@ from typing import Any
 from benchmarks.core.errors import UserError, nearest, unknown_name
 from benchmarks.core.fingerprint import CHECKPOINT_CARD as CARD
 from benchmarks.core.fingerprint import READ_QUESTIONS, folder_sha256
-from benchmarks.datasets.styled import StyledConfig
 from benchmarks.registry import DataReference
-from benchmarks.styles.mix import STYLED
+from benchmarks.styles import STYLED
 from results.store import queries
 from results.store.database import now
 from results.store.queries import RunRow
@@ -72,7 +71,7 @@ class Checkpoint:
         return self.path.name
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return the card as a JSON object."""
         own = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "read"}
         return own | {"name": self.name, "path": str(self.path), "added_at": self.added_at.isoformat() if self.added_at else None}
 
@@ -122,7 +121,7 @@ def describe(
 
 
 def read(folder: Path | str) -> Checkpoint:
-    """What a checkpoint folder says of itself, unchecked; `verify` checks it.
+    """Return the card of a checkpoint folder without checking it; `verify` checks it.
 
     Raises:
         UserError: There is no readable card.
@@ -132,7 +131,7 @@ def read(folder: Path | str) -> Checkpoint:
         card = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise UserError(
-            f"this folder holds no {CARD}, so it is no checkpoint",
+            f"this folder holds no {CARD}, so it is not a checkpoint",
             code="folder-not-checkpoint",
             where=str(path.parent),
             try_this="name the folder that training wrote; results.store.checkpoints.describe writes a card for others",
@@ -289,12 +288,12 @@ def runs_with(store: Store, checkpoint: Checkpoint) -> list[RunRow]:
 
 
 def made_with(run: RunRow, sha256: str) -> bool:
-    """Whether a checkpoint is among the weights of a run's parts, or among those that a part is made of itself."""
+    """Return whether a checkpoint is among the weights of a run's parts, or among those that a part was trained from."""
     return sha256 in run.provenance.get("checkpoints", ()) or uses(run.description, sha256)
 
 
 def uses(description: Any, sha256: str) -> bool:
-    """Whether a run's description names a checkpoint's hash among the weights of its parts."""
+    """Return whether a run's description names a checkpoint's hash among the weights of its parts."""
     if isinstance(description, Mapping):
         weights = description.get("weights")
         if isinstance(weights, str) and sha256 in weights:
@@ -486,7 +485,7 @@ def _tagged(store: Store, name: Tag) -> RunRow | Checkpoint:
         if results:
             return results[0]
     else:
-        row = next((run for run in queries.runs(store) if run.run == name.run), None)
+        row = next((run for run in queries.runs(store, hidden=True) if run.run == name.run), None)
         if row is not None:
             return row
     gone = f"checkpoint {name.checkpoint}" if name.checkpoint else f"run {name.run}"
@@ -502,7 +501,7 @@ def _benchmark(run: RunRow) -> tuple[str, str, int]:
 
 
 def _names(store: Store, text: str) -> list[str]:
-    """What may have been meant: hashes where the text is nearly one, otherwise names, which tell people more."""
+    """Return suggestions for a name: similar hashes if the text resembles one, else names of checkpoints."""
     runs, trained = queries.runs(store), checkpoints(store)
     hashes = [*(run.run for run in runs), *(item.sha256 for item in trained)]
     if re.fullmatch("[0-9a-f]{4,}", text) and nearest(text, hashes):
@@ -522,7 +521,7 @@ def _ambiguous(text: str, runs: Sequence[RunRow], results: Sequence[Checkpoint])
 
 
 Cards = Mapping[str, Mapping[str, Any]]
-"""Of methods and their parts, by id."""
+"""Cards of methods and their parts, by id."""
 Checkpoints = Mapping[str, Checkpoint]
 """Registered ones, by their hash."""
 _NAMED = ("data", "graph")
@@ -550,7 +549,7 @@ def parts(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def trained_on(run: RunRow, cards: Cards, known: Checkpoints) -> dict[str, str]:
-    """References of the data that a run's parts were trained on, and by which checkpoint; empty where a card says so.
+    """References of the data that a run's parts were trained on, and by which checkpoint; empty if a card declares none.
 
     Args:
         run: The run.
@@ -620,7 +619,7 @@ def _recorded(part: Mapping[str, Any], named: Sequence[str], known: Checkpoints)
 
 
 def declared(run: RunRow, cards: Cards, known: Checkpoints) -> bool:
-    """Whether the training data of all of a run's parts are known, as far as parts were trained at all.
+    """Return whether the training data of all trained parts of a run are known.
 
     Args:
         run: The run. A submission's card could have declared what there is to declare.
@@ -689,6 +688,8 @@ def _named(text: Any, options: Mapping[str, Any]) -> str | None:
         return None if reference is None else str(reference)
     value = options.get(STYLED)
     base = value.get("base") if isinstance(value, Mapping) else None
+    from benchmarks.datasets.styled import StyledConfig
+
     return f"{reference}({base or StyledConfig.model_fields['base'].default})"
 
 
@@ -719,7 +720,7 @@ def _named_hashes(run: RunRow, known: Checkpoints | None = None) -> list[str]:
 
 
 def _described(part: Mapping[str, Any], cards: Cards, known: Checkpoints) -> bool:
-    """Whether a part was not trained, or it is known on what."""
+    """Return whether a part was not trained, or its training data are known."""
     if cards.get(part["id"], {}).get("training_data"):
         return True
     if not part.get("weights") and not _names_a_model(part.get("config")):
@@ -733,7 +734,7 @@ def _hashes(part: Mapping[str, Any]) -> list[str]:
 
 
 def _names_a_model(options: Any) -> bool:
-    """Whether options name a model or an endpoint, at any depth."""
+    """Return whether options name a model or an endpoint, at any depth."""
     if isinstance(options, Mapping):
         return any(options.get(name) for name in ("model", "base_url")) or any(map(_names_a_model, options.values()))
     return isinstance(options, list) and any(map(_names_a_model, options))

@@ -3,7 +3,7 @@
 DuckDB lets one process write and nobody else read meanwhile, or many read. Opening the file takes longer than most
 questions to it, so a process keeps it open and gives it back after a moment without use, or between two transactions
 as soon as another process waits. Who waits holds the lock `store.queue` until it has its turn, and touches
-`store.wanted`, which whoever has the file open looks at. Locks end with their process, and a touch asks only once.
+`store.wanted`, which the process that has the file open checks. Locks end with their process, and a touch asks only once.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ FILE, WANTED = "store.duckdb", "store.wanted"
 SCHEMA = 10
 """The version of `schema.sql`."""
 PATIENCE_S = 60.0
-"""How long a connection waits for its turn before it gives up."""
+"""Seconds that a connection waits for the file before it raises an error."""
 IDLE_S = 0.5
-"""How long the file stays open without use; below the second between two writes of a run, for those who cannot ask."""
+"""Seconds without use after which the file is closed; less than the second between two writes of a run, for processes that
+cannot signal.
+"""
 LOOK_S = 0.02
-"""How often it is looked whether another process waits, while nobody uses the file."""
+"""Seconds between two checks whether another process is waiting, while the file is idle."""
 TENURE_S = 0.1
-"""How long a process that uses the file without pause keeps it while others wait: handing it over costs more than a write."""
+"""Minimum seconds that a busy process keeps the file while others wait; a handover costs more than a write."""
 _FAREWELL_S = 5.0
 """Longest wait at the end of the process for the threads that close."""
 
@@ -85,7 +87,7 @@ class Database:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a store.
+        """Return whether the store exists.
 
         Raises:
             UserError: A file is in the place of its folder.
@@ -223,7 +225,7 @@ class _Shared:
 
     @property
     def is_open(self) -> bool:
-        """Whether the file is held open now."""
+        """Return whether the file is open now."""
         return self._held is not None
 
     @contextmanager
@@ -286,7 +288,7 @@ class _Shared:
                 self._close()
 
     def end(self) -> None:
-        """At the end of the process, which a thread takes down that is inside DuckDB when Python ends it."""
+        """Close at exit: Python would abort a thread inside DuckDB."""
         self._ending.set()
         watcher = self._watcher
         if watcher is not None and watcher is not threading.current_thread():
@@ -327,7 +329,7 @@ class _Shared:
                 self._turn.notify_all()
 
     def _ready(self, read_only: bool) -> bool:
-        """Whether this thread can have its cursor; the file is opened where that is all that it takes."""
+        """Return whether this thread can get a cursor, opening the file if that is all it takes."""
         if self._forked is not None:
             raise RuntimeError("this process was forked while a thread used the store; start it by `spawn`")
         fits = self._held is not None and (read_only or not self._read_only)
@@ -446,20 +448,20 @@ class _Shared:
         self._lock.release()
 
     def _due(self) -> bool:
-        """Whether the file is to be closed as soon as no thread uses it."""
+        """Return whether the file must be closed as soon as no thread uses it."""
         if self._spoilt or self._identity() != self._file:
             return True
         return time.monotonic() - self._since > TENURE_S and self._last_request() != self._request
 
     def _identity(self) -> tuple[int, int] | None:
-        """Which file this is: another one may have been put in its place, by a restored backup for instance."""
+        """Return device and inode, which change if another file replaces this one, for example a restored backup."""
         with suppress(OSError):
             result = os.stat(self.path)
             return result.st_dev, result.st_ino
         return None
 
     def _last_request(self) -> int | None:
-        """When somebody who waits last said so."""
+        """Return the time of the last request of a waiting process."""
         with suppress(OSError):
             return os.stat(self._wanted).st_mtime_ns
         return None
@@ -553,7 +555,7 @@ def now() -> datetime:
 
 
 def _check_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
-    """Whether an open file has a schema; False for an empty one.
+    """Return whether an open file has a schema; False for an empty file.
 
     Raises:
         UserError: The file belongs to another program, or to another version of ragmeter.
@@ -605,13 +607,13 @@ def _ragmeter_version() -> str:
 
 
 def busy(error: duckdb.Error) -> bool:
-    """Whether somebody else has the file open."""
+    """Return whether another process has the file open."""
     text = str(error)
     return "Could not set lock" in text or "Conflicting lock" in text or "different configuration" in text
 
 
 def _damaged(text: str) -> bool:
-    """Whether DuckDB says of the store's own file, and not of one that is read into it, that it is not whole."""
+    """Return whether DuckDB reports that the store's own file, not an imported one, is damaged."""
     cut = "Could not read enough bytes" in text and (f'{FILE}"' in text or f"{FILE}.wal" in text)
     return cut or "Corrupt database file" in text or "Failure while replaying WAL" in text
 

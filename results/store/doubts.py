@@ -1,4 +1,6 @@
-"""What is not known of a run: its code, so that an equal description need not mean equal code, and scores of an import."""
+"""List what is unknown about a run: its code, so that equal descriptions may hide different code, and the origin of imported
+scores.
+"""
 
 from __future__ import annotations
 

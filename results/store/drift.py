@@ -11,7 +11,7 @@ from results.store.queries import RunRow
 from results.store.store import Store
 
 Stated = Mapping[str, Sequence[str]]
-"""By the requested model: the versions that served it, in words, each once."""
+"""Versions that served a model, in words and without repetition, per requested model."""
 
 
 def stated(store: Store, run: str) -> Stated:

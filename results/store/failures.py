@@ -1,6 +1,6 @@
 """Questions without an answer: of which kind their failure is, whether a run has too many, and what to do about them.
 
-A failure is no wrong answer. It still counts as one, so that dropping hard questions never raises a score; but a run of
+A failure is not a wrong answer. It still counts as one, so that dropping hard questions never raises a score; but a run of
 which many failed says how good its endpoint was that day, so it is `incomplete`: marked, not tested, not ranked.
 """
 
@@ -41,12 +41,12 @@ _KINDS: Mapping[str, tuple[str, str]] = {
     "raised": (r"^[A-Za-z_][\w.]*:( |$)", "mend the part that raises; `ragmeter method check` tries it"),
     "endpoint": (
         r"^HTTP \d|^Error code: \d|timed out|[Cc]onnect"
-        r"|^the reply (is (empty|no chat|not JSON|an HTML page)|holds no choice|cannot be used)|^the endpoint reports an error",
+        r"|^the reply (is (empty|no chat|not a chat|not JSON|an HTML page)|holds no choice|cannot be used)|^the endpoint reports an error",
         "see that the endpoint answers",
     ),
     OTHER: ("", "see the reasons: `ragmeter results show RUN QUESTION`"),
 }
-"""By kind, in the order in which they are tried: what its reasons look like, and what to do."""
+"""Kinds of failures in the order of matching: pattern of the reason, and remedy."""
 
 
 def kind_of(reason: str) -> str:
@@ -97,7 +97,7 @@ class Streak:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """How the questions of a run ended.
+    """Outcomes of a run's questions.
 
     Attributes:
         rows: Questions that have a row.
@@ -113,7 +113,7 @@ class Failures:
 
     @classmethod
     def of(cls, rows: int, reasons: Iterable[tuple[str, int]], code: int = 0, accepted: bool = False) -> Failures:
-        """From reasons as they were given, with how many; the most frequent cause comes first."""
+        """Count failures by reason, the most frequent cause first."""
         first: dict[tuple[str, str], str] = {}
         counts: Counter[tuple[str, str]] = Counter()
         for reason, count in reasons:
@@ -134,7 +134,7 @@ class Failures:
 
     @property
     def kinds(self) -> dict[str, int]:
-        """How many failed, by kind, the most frequent first."""
+        """Return the number of failures by kind, the most frequent first."""
         counts: Counter[str] = Counter()
         for reason, count in self.reasons:
             counts[kind_of(reason)] += count
@@ -146,7 +146,7 @@ class Failures:
         return without_secrets(self.reasons[0][0]) if self.reasons else ""
 
     def too_many(self, max_rate: float) -> bool:
-        """Whether a run with these failures says little of its method."""
+        """Return whether so many questions failed that the run's scores don't describe its method."""
         nothing = 0 < self.rows == self.failed
         return nothing or (self.rows >= FROM_QUESTIONS and self.failed > max_rate * self.rows)
 
@@ -155,7 +155,7 @@ class Failures:
         return f"{self.failed:,} failed ({', '.join(f'{kind} {count:,}' for kind, count in self.kinds.items())})"
 
     def error(self, what: str, command: str) -> Incomplete:
-        """What is said of an incomplete run.
+        """Return the error that reports an incomplete run.
 
         Args:
             what: Why it is.
@@ -170,7 +170,7 @@ class Failures:
 
 
 def failures(store: Store, runs: Sequence[str]) -> dict[str, Failures]:
-    """How the questions of runs ended; runs of which nothing is stored are not among them."""
+    """Return the outcomes of runs' questions; runs without stored questions are omitted."""
     rows = store.database.rows(
         "SELECT run, left(failed, ?) AS why, count(*), count(*) FILTER (cause = 'code'), bool_or(accepted_at IS NOT NULL) "
         "FROM predictions LEFT JOIN runs USING (run) WHERE list_contains(?, run) GROUP BY run, why ORDER BY ALL",

@@ -1,4 +1,4 @@
-"""Which process keeps the store's file, so that waiting for it is explained."""
+"""Record which process holds the store's file, so that a waiting process can name it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from results.store.redaction import without_secrets
 
 FILE = "store.owner.json"
 TELL_S = 2.0
-"""How long a process waits for the store in silence."""
+"""Seconds after which a process reports that it waits for the store."""
 _COMMAND_CHARACTERS = 120
 _HELD = re.compile(r"Conflicting lock is held in (.+?) \(PID (\d+)\)")
 

@@ -1,4 +1,4 @@
-"""What must hold between the scores of every stored run, and what was found not to."""
+"""Check relations that must hold between the scores of every stored run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_run(store: Store, run: str) -> list[str]:
 
 
 def violations(store: Store, runs: Sequence[str]) -> dict[str, list[str]]:
-    """What was found not to hold, by run; runs without a violation are left out."""
+    """Return the violated relations by run; runs without a violation are omitted."""
     rows = store.database.rows("SELECT run, what FROM violations WHERE list_contains(?, run) ORDER BY rowid", [list(runs)])
     results: dict[str, list[str]] = {}
     for run, what in rows:

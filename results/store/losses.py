@@ -1,4 +1,4 @@
-"""What the store should hold, recorded next to its file, so that a loss is noticed.
+"""Record the expected row counts next to the store's file, so that lost data are noticed.
 
 DuckDB keeps the last transactions in a write-ahead log, `store.duckdb.wal`. If that log is cut off, emptied or deleted,
 DuckDB opens the rest without an error. So each commit records the number of rows of each run in `store.counts.json`.

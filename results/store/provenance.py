@@ -90,7 +90,7 @@ def attribution(store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0,
 
 
 def _wanted(run: RunRow) -> dict[str, Setting]:
-    """By parameter of `stage_losses`, the setting in which the same pipeline must have run.
+    """Return, by parameter of `stage_losses`, the setting in which the same pipeline must have run.
 
     Raises:
         UserError: The run's setting has no candidates among which the evidence could be put.
@@ -181,10 +181,14 @@ def dataset_facts(store: Store) -> list[DatasetFacts]:
         ).fetchall()
         typed = connection.execute("SELECT dataset_fingerprint, type, count(*) FROM questions GROUP BY 1, 2 ORDER BY 3 DESC, 2").fetchall()
         requests = connection.execute(
-            "SELECT dataset_fingerprint, min(dataset), count(*), count(DISTINCT method) FROM runs GROUP BY 1"
+            """SELECT dataset_fingerprint, min(dataset), count(*), count(DISTINCT method) FROM runs
+               WHERE NOT list_contains(?, origin) GROUP BY 1""",
+            [list(queries.HIDDEN)],
         ).fetchall()
         sent = connection.execute(
-            "SELECT dataset_fingerprint, run, method, card FROM runs WHERE card IS NOT NULL ORDER BY method, run"
+            """SELECT dataset_fingerprint, run, method, card FROM runs
+               WHERE card IS NOT NULL AND NOT list_contains(?, origin) ORDER BY method, run""",
+            [list(queries.HIDDEN)],
         ).fetchall()
     counts = {row[0]: row[1:] for row in counted}
     use = {row[0]: row[1:] for row in requests}
@@ -249,7 +253,7 @@ def samples(store: Store, fingerprint: str, number: int = 5, start: int = 0) -> 
 
 
 CURVE = "curve.jsonl"
-"""What a training leaves in its checkpoint's folder: one JSON object a step."""
+"""Loss curve in a checkpoint's folder: one JSON object per step."""
 _MOST_BYTES = 32 * 2**20
 """No more of a curve is read."""
 
@@ -282,7 +286,8 @@ def cards(store: Store) -> dict[str, dict[str, Any]]:
 
 def method_ids(store: Store) -> list[str]:
     """Ids of the methods that have runs or registered checkpoints, in alphabetical order."""
-    rows = store.database.rows("SELECT method_id FROM runs UNION SELECT method FROM checkpoints ORDER BY 1")
+    query = "SELECT method_id FROM runs WHERE NOT list_contains(?, origin) UNION SELECT method FROM checkpoints ORDER BY 1"
+    rows = store.database.rows(query, [list(queries.HIDDEN)])
     return [row[0] for row in rows]
 
 
@@ -295,7 +300,7 @@ def runs_of(store: Store, method: str) -> list[RunRow]:
 
 
 def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> list[Result]:
-    """What runs scored and took, in their order.
+    """Return scores and costs of runs, in their order.
 
     Args:
         store: Where to read.
@@ -348,7 +353,7 @@ def _peaks(store: Store, runs: Sequence[str]) -> dict[str, int]:
 def curve(folder: Path) -> dict[str, list[tuple[float, float]]]:
     """The curves that a training left in a checkpoint's folder: by figure, (step, value).
 
-    Lines without a step, values that are no finite numbers, and a last line that was cut off are left out.
+    Lines without a step, values that are not finite numbers, and a last line that was cut off are left out.
 
     Args:
         folder: The checkpoint's, as registered.
@@ -376,7 +381,7 @@ def curve(folder: Path) -> dict[str, list[tuple[float, float]]]:
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int = 400) -> list[tuple[float, float]]:
-    """At most `most` points of a curve: means over equally long stretches, so that a spike moves its stretch only."""
+    """Reduce a curve to at most `most` points: means over stretches of equal length, so that a spike affects only its stretch."""
     if len(points) <= most:
         return list(points)
     parts = np.array_split(np.asarray(points, np.float64), most)

@@ -1,4 +1,4 @@
-"""What tables and pages ask of the store: runs, experiments, datasets, metrics, scores, costs, single questions.
+"""Query the store for tables and pages: runs, experiments, datasets, metrics, scores, costs, single questions.
 
 Each function opens the store for a moment and returns plain values.
 """
@@ -31,13 +31,14 @@ from results.store.variants import StyledRun
 
 _RUNNING = """
 WITH running AS (SELECT * FROM runs WHERE status = ?),
-     answered AS (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions
+     answered AS (SELECT run, count(*) AS done, count(failed) AS failed, sum(cost_usd) AS dollars
+                  FROM predictions LEFT JOIN usage USING (run, question)
                   WHERE run IN (SELECT run FROM running) GROUP BY run),
      named AS (SELECT run, first(experiment ORDER BY experiment) AS experiment,
                       first(method ORDER BY experiment) AS method
                FROM experiment_runs WHERE run IN (SELECT run FROM running) GROUP BY run)
 SELECT r.run, coalesce(n.experiment, '-'), coalesce(n.method, r.method), r.dataset, r.setting, r.seed, r.questions,
-       coalesce(a.done, 0), coalesce(a.failed, 0), r.started_at, r.updated_at
+       coalesce(a.done, 0), coalesce(a.failed, 0), r.started_at, r.updated_at, coalesce(a.dollars, 0)
 FROM running r LEFT JOIN answered a USING (run) LEFT JOIN named n USING (run) ORDER BY r.updated_at, r.run
 """
 _SAME_MOMENT = timedelta(seconds=1)
@@ -56,6 +57,7 @@ class Running:
         done, failed: Answered so far, and those among them that failed.
         started_at: When it was first started, UTC.
         resumed_at: When the present execution started, UTC; later than `started_at` where it was resumed.
+        dollars: What the answers so far cost; NaN if nobody knows what some call cost.
     """
 
     run: str
@@ -69,10 +71,11 @@ class Running:
     failed: int
     started_at: datetime
     resumed_at: datetime
+    dollars: float = 0.0
 
     @property
     def resumed(self) -> bool:
-        """Whether an earlier execution answered a part, so that `done` says nothing of the present one's speed."""
+        """Return whether an earlier execution answered a part, so that `done` does not give the present execution's speed."""
         return self.resumed_at - self.started_at > _SAME_MOMENT
 
 
@@ -88,7 +91,7 @@ def running(store: Store) -> list[Running]:
 
 
 NO_EXPERIMENT = "-"
-"""In place of an experiment's name, for runs that no experiment shows."""
+"""Name in place of an experiment, for runs that no experiment shows."""
 OURS = "run"
 """Origin of runs made here; all others are submissions, confirmed or not."""
 AS_STATED = "as its sender states"
@@ -127,7 +130,7 @@ class RunRow:
         run: The id: the task's fingerprint, for later executions with a token.
         path: `experiment/method/dataset/setting/seed`; the experiment is "-" for a run of none.
         done, failed: Questions answered, and those among them that failed.
-        origin: `run`, `submitted` or `verified`.
+        origin: `run`; of submissions that boards show `submitted` or `verified`, of others one of `HIDDEN`.
         description, provenance, environment, card: As stored.
         metrics: Ids of the metrics that the experiment shows: its file's, then those that people added
             (`results.boards.board`); None for all that were scored.
@@ -136,6 +139,7 @@ class RunRow:
         replies: Which cached replies it may use (`Services.replies`).
         accepted_at: When its failed questions were accepted as wrong answers (UTC); None: they were not.
         not_rescored: Metrics whose scores came from another store and could not be computed here.
+        gate: Outcome of the newest gate that it was the candidate of; empty without one.
     """
 
     run: str
@@ -165,6 +169,7 @@ class RunRow:
     replies: str = ""
     accepted_at: datetime | None = None
     not_rescored: tuple[str, ...] = ()
+    gate: str = ""
 
     @property
     def fingerprint(self) -> str:
@@ -186,16 +191,19 @@ class RunRow:
         return f"{self.experiment}/{self.method}/{self.dataset}/{self.setting}/{self.seed}"
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object, without the documents that say how it was made."""
+        """Return a JSON object without the documents that describe the configuration."""
         names = ("run", "path", "experiment", "method", "kind", "dataset", "dataset_fingerprint", "setting", "seed")
-        counts = ("execution", "questions", "done", "failed", "status", "error", "origin")
+        counts = ("execution", "questions", "done", "failed", "status", "error", "origin", "gate")
         times = {name: getattr(self, name).isoformat() for name in ("started_at", "updated_at")}
         return {name: getattr(self, name) for name in (*names, *counts)} | times
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentRow:
-    """A stored experiment; `source` is the YAML text it was run from, `finished` how many of its runs have ended well."""
+    """A stored experiment; `source` is the YAML text it was run from, `finished` how many of its runs have ended well.
+
+    `answered` are the questions of these, each counted once per method and benchmark.
+    """
 
     name: str
     source: str
@@ -206,11 +214,12 @@ class ExperimentRow:
     updated_at: datetime
     runs: int
     finished: int
+    answered: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run's answers cost on average; NaN where the sender of a submission does not say.
+    """Mean cost per answer; NaN if the sender of a submission does not report it.
 
     Attributes:
         seconds: Mean of a question's own seconds, all stages but waiting for a slot.
@@ -237,13 +246,13 @@ class Cost:
 
     @property
     def delivered(self) -> float:
-        """What a reader is handed per question: prompt tokens, and memory tokens in place of text."""
+        """Return the tokens that a reader receives per question: prompt tokens, and memory tokens in place of text."""
         return self.prompt_tokens + self.memory_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class IndexCost:
-    """What preparing for a run's questions took, in all; no part of `Cost`.
+    """Total cost of preparing a run's corpus; not part of `Cost`.
 
     Attributes:
         seconds: Of building indexes, or of opening those that were there.
@@ -261,56 +270,73 @@ class IndexCost:
 
     @property
     def tokens(self) -> int:
-        """Of all kinds."""
+        """Return the tokens of all kinds."""
         return self.prompt_tokens + self.completion_tokens + self.memory_tokens
 
     def in_words(self) -> str:
-        """On one line, with what was not needed left out."""
+        """Describe the cost in one line, omitting zero items."""
         calls = f"{self.model_calls:,} model calls, {self.tokens:,} tokens, US$ {self.cost_usd:.2f}" if self.model_calls else ""
         if self.reused:
             return f"{self.seconds:.2f} s to open what an earlier run had made" + (f" with {calls}" if calls else "")
         return ", ".join(filter(None, (f"{self.seconds:.2f} s", calls)))
 
 
+HIDDEN = ("held", "rejected", "withdrawn")
+"""Origins of submissions that wait for approval or were taken off: no board shows them."""
+_MEMBERS = f"""(SELECT experiment, position, run, method, metrics, cluster FROM experiment_runs UNION ALL
+SELECT m.experiment, max(m.position) + 1, s.run, NULL, first(m.metrics ORDER BY m.position), first(m.cluster ORDER BY m.position)
+FROM runs s JOIN runs o USING (dataset_fingerprint, setting, seed) JOIN experiment_runs m ON m.run = o.run
+WHERE s.origin NOT IN ('{OURS}', {", ".join(f"'{name}'" for name in HIDDEN)})
+  AND s.run NOT IN (SELECT run FROM experiment_runs) GROUP BY m.experiment, s.run)"""
+"""SQL: which runs an experiment shows: its own, and submissions on the same questions in its setting with its seed."""
 _RUNS = f"""
 SELECT r.run, coalesce(m.experiment, '-'), coalesce(m.method, r.method),
        r.method_id, r.kind, r.dataset, r.dataset_fingerprint, r.setting,
        r.seed, r.questions, coalesce(d.done, 0), coalesce(d.failed, 0), r.status, r.error, r.started_at, r.updated_at,
        r.origin, r.description, r.provenance, e.description, r.card, CASE WHEN m.metrics IS NOT NULL THEN
        list_concat(m.metrics, list_filter(a.metrics, lambda x: NOT list_contains(m.metrics, x))) END,
-       r.base, r.split, r.style, r.same_questions, x.execution, r.replies, r.accepted_at, i.metrics
-FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN experiment_runs m USING (run)
+       r.base, r.split, r.style, r.same_questions, x.execution, r.replies, r.accepted_at, i.metrics, g.outcome
+FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN {_MEMBERS} m USING (run)
 JOIN (SELECT run, row_number() OVER (PARTITION BY {FINGERPRINT} ORDER BY started_at, run) AS execution FROM runs) x USING (run)
 LEFT JOIN (SELECT experiment, dataset, setting, list(metric ORDER BY rowid) AS metrics FROM added_columns
            GROUP BY ALL) a ON a.experiment = m.experiment AND a.dataset = r.dataset AND a.setting = r.setting
 LEFT JOIN (SELECT run, list(metric ORDER BY metric) AS metrics FROM imports GROUP BY run) i USING (run)
 LEFT JOIN (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions GROUP BY run) d USING (run)
+LEFT JOIN (SELECT candidate AS run, arg_max(coalesce(details ->> 'gate', outcome), decided_at) AS outcome
+           FROM gates GROUP BY 1) g USING (run)
 """
 
 
-def runs(store: Store, experiment: str | None = None, *, method: str | None = None, dataset_fingerprint: str | None = None) -> list[RunRow]:
+def runs(
+    store: Store, experiment: str | None = None, *, method: str | None = None, dataset_fingerprint: str | None = None, hidden: bool = False
+) -> list[RunRow]:
     """Runs in the order of their experiment's table, experiments by name, runs of none last.
+
+    A submission belongs to every experiment with runs on the same questions, in the same setting, with the same seed.
 
     Args:
         store: Where to read.
         experiment, method, dataset_fingerprint: Only those of this experiment, method id, data; None for all.
+        hidden: Whether submissions that no board shows are among them (`HIDDEN`).
     """
     options = {"m.experiment": experiment, "r.method_id": method, "r.dataset_fingerprint": dataset_fingerprint}
     queries = {column: value for column, value in options.items() if value is not None}
-    where = f"WHERE {' AND '.join(f'{column} = ?' for column in queries)}" if queries else ""
+    conditions = [f"{column} = ?" for column in queries]
+    conditions += [] if hidden else ["NOT list_contains(?, r.origin)"]
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     order = " ORDER BY m.experiment NULLS LAST, m.position, r.started_at"
-    rows = store.database.rows(_RUNS + where + order, list(queries.values()))
+    rows = store.database.rows(_RUNS + where + order, [*queries.values(), *([] if hidden else [list(HIDDEN)])])
     return [_run_row(row) for row in rows]
 
 
 def has_runs(store: Store) -> bool:
-    """Whether anything has started here."""
+    """Return whether the store has any run."""
     with store.database.reading() as connection:
         return connection.execute("SELECT 1 FROM runs LIMIT 1").fetchone() is not None
 
 
 def _run_row(row: Sequence[Any]) -> RunRow:
-    *fields, description, provenance, environment, card, metrics, base, split, style, same, execution, replies, accepted, theirs = row
+    *fields, description, provenance, environment, card, metrics, base, split, style, same, execution, replies, accepted, theirs, gate = row
     texts: list[Any] = [_shareable(text) for text in (description, provenance, environment)]
     result = RunRow(
         *[
@@ -323,6 +349,7 @@ def _run_row(row: Sequence[Any]) -> RunRow:
             replies,
             accepted,
             tuple(theirs or ()),
+            gate or "",
         ]
     )
     # Services repeat keys in what they say of errors.
@@ -342,7 +369,9 @@ def experiments(store: Store) -> list[ExperimentRow]:
     """Stored experiments, newest first."""
     rows = store.database.rows("""SELECT name, source, path, profile, reference, question_limit, updated_at,
                (SELECT count(*) FROM experiment_runs m WHERE m.experiment = e.name),
-               (SELECT count(*) FROM experiment_runs m JOIN runs r USING (run) WHERE m.experiment = e.name AND r.status = 'finished')
+               (SELECT count(*) FROM experiment_runs m JOIN runs r USING (run) WHERE m.experiment = e.name AND r.status = 'finished'),
+               (SELECT CAST(coalesce(sum(r.questions), 0) AS BIGINT) FROM experiment_runs m JOIN runs r USING (run)
+                WHERE m.experiment = e.name AND r.status = 'finished')
                FROM experiments e ORDER BY updated_at DESC""")
     return [ExperimentRow(*row) for row in rows]
 
@@ -375,7 +404,7 @@ def find_run(store: Store, text: str) -> RunRow:
     Raises:
         UserError: The text means no run, or runs of several tasks.
     """
-    every = runs(store)
+    every = runs(store, hidden=True)
     named, _, number = text.partition("#")
     beginning, token = fingerprint_of(named), token_of(named)
     hashed = [row for row in every if row.fingerprint.startswith(beginning) and token_of(row.run).startswith(token) and len(beginning) >= 4]
@@ -476,7 +505,7 @@ def definitions(store: Store) -> dict[str, dict[str, Any]]:
 
 
 def scale_of(metric: str, known: Mapping[str, Mapping[str, Any]]) -> float:
-    """What a metric's values are multiplied by where they are shown: 100, or 1 for counts and the like.
+    """Return the factor for displaying a metric's values: 100, or 1 for counts and similar values.
 
     Args:
         metric: Its id.
@@ -525,7 +554,7 @@ def sampled_by_data(
         f"""SELECT DISTINCT dataset_fingerprint,
                    coalesce(CASE WHEN m.experiment IS NULL THEN r.cluster ELSE m.cluster END, d.cluster, '{QUESTION}')
             FROM runs r LEFT JOIN datasets d ON d.fingerprint = r.dataset_fingerprint
-            LEFT JOIN experiment_runs m ON m.run = r.run AND (len($2) = 0 OR list_contains($2, m.experiment))
+            LEFT JOIN {_MEMBERS} m ON m.run = r.run AND (len($2) = 0 OR list_contains($2, m.experiment))
             WHERE list_contains($1, r.run) ORDER BY ALL""",
         [every, list(experiments)],
     ).fetchall():
@@ -638,7 +667,7 @@ def spendings(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> list[tu
 
 
 def index_costs(store: Store, run_ids: Sequence[str]) -> dict[str, IndexCost]:
-    """What preparing for the questions took by run; without runs of which nothing is known, as of submissions."""
+    """Return the cost of preparing the corpus by run; runs without it, such as submissions, are omitted."""
     rows = store.database.rows(
         """SELECT run, sum(seconds), sum(prompt_tokens)::BIGINT, sum(completion_tokens)::BIGINT, sum(memory_tokens)::BIGINT,
                sum(model_calls)::BIGINT, sum(cost_usd), bool_and(reused) FROM indexing WHERE list_contains(?, run) GROUP BY run""",
@@ -686,7 +715,7 @@ class QuestionRow:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """What one run said about one question; `unscored` has the reasons of judges that gave no value.
+    """Answer of one run to one question; `unscored` has the reasons of judges that gave no value.
 
     `stages` are seconds of its own; `waited_s` is how long it waited for a slot. `calls_kept` is how many `calls` has.
     `record` has the contexts, statements, searches and confidence that the system returned.
@@ -743,7 +772,7 @@ def gold_sentences(question: QuestionRow, passage: str) -> set[int]:
 
 
 def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, depth: int = 20) -> list[AnswerRow]:
-    """What runs said about a question, with at most `depth` items of evidence each, in the order of `run_ids`."""
+    """Return answers to a question, with at most `depth` items of evidence each, in the order of `run_ids`."""
     wanted = list(run_ids)
     with store.database.reading() as connection:
         responses = connection.execute(
@@ -796,7 +825,7 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
 
 
 def fallbacks(store: Store, run: str) -> dict[str, dict[str, int]]:
-    """Of each system that notes them: steps of a run's questions that did not come off, by reason, and how questions `ended`."""
+    """Return failed steps of a run's questions by system and reason, and how its questions `ended`."""
     rows = store.database.rows("SELECT notes FROM predictions WHERE run = ?", [run])
     counts: dict[str, Counter[str]] = {}
     for system, note in (item for (text,) in rows for item in json.loads(text).items()):

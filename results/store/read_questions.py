@@ -1,4 +1,4 @@
-"""Which questions of a benchmark the training of a checkpoint read, by the record in the store (`benchmarks.read_questions`)."""
+"""Find questions of a benchmark that a checkpoint's training read, from the record in the store (`benchmarks.read_questions`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from results.store import queries
 from results.store.store import Store
 
 SHARE = 0.05
-"""From this share of questions on, a run is contaminated as a whole and not compared."""
+"""Share of questions from which a run counts as contaminated as a whole and is not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Touched:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What the training of a checkpoint read; compared with a benchmark's questions once per benchmark.
+    """Questions that a checkpoint's training read; compared with a benchmark's questions once per benchmark.
 
     Attributes:
         store: Holds it.

@@ -36,8 +36,8 @@ def sought(golds: Iterable[str]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=512)
 def positions(text: str, golds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
-    """Where a text holds one of these answers, by the rule of the metric has_answer; kept, because methods return the
-    same passages.
+    """Return the spans of a text that match one of these answers, by the rule of the metric has_answer. Results are cached,
+    because methods return the same passages.
 
     Args:
         text: What is looked through, all of it.

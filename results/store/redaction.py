@@ -73,12 +73,12 @@ def without_secrets(text: str) -> str:
 
 
 def names_secret(name: str) -> bool:
-    """Whether a field is named like one that holds a secret."""
+    """Return whether a field's name suggests a secret."""
     return _FIELD.fullmatch(name) is not None and _NO_FIELD.fullmatch(name) is None
 
 
 def variable_is_secret(name: str, value: str) -> bool:
-    """Whether an environment variable is named like a secret, or holds what has the form of one.
+    """Return whether an environment variable has the name of a secret or a value in the form of one.
 
     Stricter than `names_secret`: a process that misses a harmless variable loses little.
     """

@@ -1,4 +1,4 @@
-"""How old answers are: replies that came from the cache, and answers of deployments that nothing identifies."""
+"""Report how old answers are: replies from the cache, and answers of deployments that nothing identifies."""
 
 from __future__ import annotations
 

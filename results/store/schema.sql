@@ -32,7 +32,7 @@ CREATE TABLE runs (
     questions INTEGER NOT NULL,
     status VARCHAR NOT NULL,            -- running, finished, interrupted, failed, incomplete (too many questions failed)
     error VARCHAR, started_at TIMESTAMP NOT NULL, updated_at TIMESTAMP NOT NULL, provenance JSON NOT NULL,
-    origin VARCHAR DEFAULT 'run',       -- run, submitted, verified
+    origin VARCHAR DEFAULT 'run',       -- run; of submissions: submitted, verified, held, rejected, withdrawn
     card JSON,                          -- of a submission
     environment VARCHAR,                -- in `environments`
     base VARCHAR NOT NULL,              -- whose questions are asked: name[/subset], of mixed styles that of their base

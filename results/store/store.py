@@ -25,7 +25,7 @@ from benchmarks.clusters import Sampled
 from benchmarks.core.errors import Broke, counted
 from benchmarks.registry import CAVEATS, Benchmark
 from benchmarks.schema import SCORED, Passage, Question
-from benchmarks.styles.mix import STYLED
+from benchmarks.styles import STYLED
 from judges.metric import Metric, Scores
 from methods.api import CAUSE, CODE, FAILED, KEPT_CALLS, MODEL, Call, Evidence, Indexed, Prediction, Usage, kept, reason
 from methods.record import read_record
@@ -114,7 +114,7 @@ def insert_passages(connection: duckdb.DuckDBPyConnection, passages: Sequence[Pa
 
 AGGREGATED = """SELECT run, metric, count(*) AS scored, count(value) AS n, avg(value) AS mean,
     var_samp(value) AS variance, count(unscored) AS unscored FROM scores"""
-"""From scores to rows of `summaries`; wants a condition and a grouping."""
+"""SQL from scores to rows of `summaries`; needs a condition and a grouping."""
 
 
 def summarize(connection: duckdb.DuckDBPyConnection, run: str) -> None:
@@ -124,7 +124,7 @@ def summarize(connection: duckdb.DuckDBPyConnection, run: str) -> None:
 
 
 def record(question: Question) -> str:
-    """What of a question's gold has no column of its own, as JSON."""
+    """Return, as JSON, the parts of a question's gold that have no column."""
     value = {
         "aliases": {answer: list(others) for answer, others in question.aliases.items()},
         "answer_set": question.answer_set,
@@ -180,7 +180,7 @@ def shortened(run: str) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """What identifies and describes a run.
+    """Identity and description of a run.
 
     Attributes:
         run: Fingerprint of dataset, method, setting and seed, for later executions with a token (`execution_id`).
@@ -190,7 +190,8 @@ class Run:
         questions: How many the task has.
         provenance: Models, prompts, data revision and command of this run.
         environment: Packages, hardware and code; shared by the runs made with them.
-        origin: `run` (made here), `submitted`, or `verified` (submitted, and confirmed by a run made here).
+        origin: `run` (made here), `submitted`, `verified` (confirmed by a run made here), or, if no board shows the submission,
+            `held`, `rejected` or `withdrawn`.
         card: A submission's card.
         cluster: What was sampled, where an experiment states it (`put_benchmark` was given it); None: what the benchmark says.
         replies: Which cached replies it may use (`Services.replies`).
@@ -645,7 +646,7 @@ class Store:
         return [run for (run,) in rows]
 
     def scored(self, run: str) -> dict[str, int]:
-        """For each metric id, how many questions of a run have a row."""
+        """Return, by metric id, the number of questions of a run that have a row."""
         rows = self.database.rows("SELECT metric, count(*) FROM scores WHERE run = ? GROUP BY 1", [run], lenient=True)
         return dict(rows)
 
@@ -705,7 +706,7 @@ def _oldest(calls: Sequence[Call]) -> datetime | None:
 
 
 def left_behind(store: Store, name: str, source: str, path: str | None, runs: Collection[str]) -> str | None:
-    """What is to be stated before an experiment takes the place of the stored one of its name.
+    """Return a note on the stored experiment of the same name that will be replaced, or None.
 
     Args:
         store: As it is before.

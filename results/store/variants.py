@@ -13,20 +13,19 @@ from typing import Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.registry import DataReference, held
-from benchmarks.styles.mix import STYLED
-from benchmarks.styles.rules import FORMAL
+from benchmarks.styles import FORMAL, STYLED
 
 SAME_QUESTIONS = {"sark": "nq"}
 """Datasets of ours that hold questions of one that the papers name."""
 
 _OF = "restyled="
 _DRAWN = (_OF[:-1], "by", "seed", "draw")
-"""Keys of a variant that are no styles."""
+"""Keys of a variant that are not styles."""
 
 
 @dataclass(frozen=True, slots=True)
 class StyledRun:
-    """What a run's row says of its benchmark: whose questions it asks, and in which styles their candidates are.
+    """Base dataset of a run, and the styles of its candidates.
 
     Attributes:
         base: The dataset whose questions are asked, `name[/subset]:split`.
@@ -67,13 +66,13 @@ class StyledRun:
 
     @classmethod
     def of_row(cls, base: str, split: str | None, style: str, same_questions: Iterable[str]) -> StyledRun:
-        """From those columns."""
+        """Create the value from the columns of a run's row."""
         kept = json.loads(style)
         return cls(base, tuple(kept["shares"].items()), kept["drawn"], split, tuple(same_questions))
 
 
 def style_of_name(dataset: str) -> StyledRun:
-    """What is recorded of a dataset of this name when a run over it is; one that is no mix is formal.
+    """Return the base dataset and styles that a dataset's name implies; a name without a mix is formal.
 
     Source: `benchmarks.styles.mix`, which names its benchmarks
     `styled:SPLIT(BASE,STYLE=SHARE,…,restyled=…,by=…,seed=…)`.
@@ -119,10 +118,10 @@ def questions_of(dataset: str) -> DataReference:
 
 @lru_cache(maxsize=4096)  # boards ask for the same few pairs, once a run
 def covers(reference: str, dataset: str) -> bool:
-    """Whether training data hold the evaluated split, or questions of it; data without a split hold all of them.
+    """Return whether training data include the evaluated split, or questions of it; data without a split include every split.
 
     Args:
-        reference: Of the training data, or their name as a benchmark. Words that are no reference cover nothing.
+        reference: Of the training data, or their name as a benchmark. Words that are not a reference cover nothing.
         dataset: What is evaluated, likewise.
     """
     try:
@@ -154,7 +153,7 @@ def covers_run(reference: str, same_questions: tuple[str, ...], mixed: bool) -> 
 
 
 def overlap(item: str, other: str) -> bool:
-    """Whether two names of training data may mean the same questions, whichever of the two says more."""
+    """Return whether two names of training data may refer to the same questions, whichever is more specific."""
     return item == other or covers(item, other) or covers(other, item)
 
 

@@ -1,4 +1,4 @@
-"""A submission in one file: a zip of `card.yaml`, `predictions.jsonl` and `manifest.json`, nothing else.
+"""A submission in one file: a zip of `card.yaml`, `predictions.jsonl` and, from `ragmeter submit bundle`, `manifest.json`.
 
 A bundle is never unpacked to disk. Before a member is read, its archive must be small, hold just these names, once
 each, as ordinary deflated or stored files, and unpack to no more than the limits allow; while it is read, its bytes
@@ -65,10 +65,36 @@ def write_template(
     Raises:
         UserError: One of the files is there already, or the folder cannot be written.
     """
+    files = template_files(target, setting, seed=seed, limit=limit, config=config, passages=passages)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in files:
+            if (folder / name).exists():
+                raise UserError(
+                    "output file already exists", code="output-exists", where=str(folder / name), try_this="choose another --output"
+                )
+        for name, content in files.items():
+            with open(folder / name, "x", encoding="utf-8") as sink:
+                sink.writelines(content())
+    except OSError as error:
+        raise UserError(f"the folder cannot be written: {error.strerror}", code="unwritable-folder", where=str(folder)) from error
+    return [folder / name for name in files]
+
+
+def template_files(
+    target: Target,
+    setting: Setting,
+    *,
+    seed: int = 0,
+    limit: int | None = None,
+    config: dict[str, Any] | None = None,
+    passages: bool = False,
+) -> dict[str, Callable[[], Iterable[str]]]:
+    """Return the lines of a template's files by name; the arguments are those of `write_template`."""
     data: dict[str, Any] = {"benchmark": str(target.loaded.reference), "setting": str(setting), "seed": seed}
     data |= {"limit": limit} if limit is not None else {}
     data |= {"config": config} if config else {}
-    data["dataset_fingerprint"] = target.loaded.fingerprint
+    data["dataset_fingerprint"] = target.fingerprint
     questions = target.in_setting.questions
     queries = [question.query() for question in questions]
     template = importlib.resources.files("results.submission").joinpath("card_template.yaml").read_text("utf-8")
@@ -94,19 +120,7 @@ def write_template(
             )
             for query in queries
         )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in files:
-            if (folder / name).exists():
-                raise UserError(
-                    "output file already exists", code="output-exists", where=str(folder / name), try_this="choose another --output"
-                )
-        for name, content in files.items():
-            with open(folder / name, "x", encoding="utf-8") as sink:
-                sink.writelines(content())
-    except OSError as error:
-        raise UserError(f"the folder cannot be written: {error.strerror}", code="unwritable-folder", where=str(folder)) from error
-    return [folder / name for name in files]
+    return files
 
 
 def _line(value: dict[str, Any]) -> str:
@@ -115,6 +129,8 @@ def _line(value: dict[str, Any]) -> str:
 
 MANIFEST = "manifest.json"
 MEMBERS = (MANIFEST, CARD, PREDICTIONS)
+_OPTIONAL = (MANIFEST, QUESTIONS)
+"""What a filled-in template that somebody packed by hand lacks, or has besides."""
 SUFFIX = ".zip"
 _FIXED_DATE = (1980, 1, 1, 0, 0, 0)
 _SMALL = MIB
@@ -149,11 +165,11 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Bundle:
-    """An open bundle whose members have passed every check."""
+    """An open bundle whose members have passed every check; `manifest` is None if it was packed by hand."""
 
     name: str
     card: Card
-    manifest: Manifest
+    manifest: Manifest | None
     archive: zipfile.ZipFile
 
     @contextmanager
@@ -165,7 +181,7 @@ class Bundle:
     def differences(self, means: Mapping[str, float | None]) -> list[str]:
         """Return where our scores are not those that the bundle states."""
         results = []
-        for metric, stated in self.manifest.metrics.items():
+        for metric, stated in self.manifest.metrics.items() if self.manifest else ():
             ours = means.get(metric)
             if metric in means and (stated is None) != (ours is None):
                 results.append(f"{metric}: scored here {ours}, the bundle states {stated}")
@@ -253,11 +269,13 @@ def open_bundle(path: Path, limits: Limits = LIMITS) -> Iterator[Bundle]:
             _check_archive(source, where, limits)
             archive = stack.enter_context(zipfile.ZipFile(source))
             _check_members(archive, where, limits)
-            manifest = _manifest(_bounded(archive, MANIFEST, _MANIFEST_BYTES, where), where)
+            manifest = None
+            if MANIFEST in archive.namelist():
+                manifest = _manifest(_bounded(archive, MANIFEST, _MANIFEST_BYTES, where), where)
+                _check_hashes(archive, manifest, where, limits)
             raw = _bounded(archive, CARD, limits.card_bytes, where)
-            _check_hashes(archive, manifest, where, limits)
         card = parse_card(raw, f"{path}/{CARD}")
-        if (str(card.setting), card.seed) != (manifest.setting, manifest.seed):
+        if manifest is not None and (str(card.setting), card.seed) != (manifest.setting, manifest.seed):
             raise _broken("the card and the manifest differ in setting or seed", f"{where}/{MANIFEST}")
         yield Bundle(where, card, manifest, archive)
 
@@ -275,7 +293,12 @@ def _explained(where: str) -> Iterator[None]:
 
 
 def _broken(what: str, where: str) -> UserError:
-    return UserError(what, code="bad-bundle", where=where, try_this="make it with `ragmeter submit bundle RUN -o FILE.zip`")
+    return UserError(
+        what,
+        code="bad-bundle",
+        where=where,
+        try_this=f"put {CARD} and {PREDICTIONS} into a zip, or use `ragmeter submit bundle RUN -o FILE.zip`",
+    )
 
 
 def _check_archive(source: IO[bytes], where: str, limits: Limits) -> None:
@@ -302,7 +325,7 @@ def _check_members(archive: zipfile.ZipFile, where: str, limits: Limits) -> None
     names = [member.filename for member in archive.infolist()]
     for member in archive.infolist():
         name = shown(member.filename)
-        if member.filename not in MEMBERS:
+        if member.filename not in (*MEMBERS, *_OPTIONAL):
             raise _broken(f"a bundle holds {', '.join(MEMBERS)} and nothing else, not {name}", where)
         if names.count(member.filename) > 1:
             raise _broken(f"{name} is in the archive twice", where)
@@ -317,7 +340,7 @@ def _check_members(archive: zipfile.ZipFile, where: str, limits: Limits) -> None
             raise _broken(f"{name} unpacks to more than {limits.file_bytes // MIB} MiB", where)
         if member.file_size > max(_SMALL, limits.bundle_ratio * member.compress_size):
             raise _broken(f"{name} unpacks to over {limits.bundle_ratio} times its size: a zip bomb", where)
-    missing = [name for name in MEMBERS if name not in names]
+    missing = [name for name in MEMBERS if name not in (*names, *_OPTIONAL)]
     if missing:
         raise _broken(f"the bundle lacks {', '.join(missing)}", where)
 

@@ -183,7 +183,7 @@ class Card(FrozenModel):
     setting_text: str = Field(alias="setting", max_length=200)
     limit: int | None = Field(None, ge=1, description="only the first questions")
     config: dict[str, Any] = Field(default_factory=dict, description="the dataset's options, as in an experiment")
-    seed: int = Field(0, ge=0, lt=2**32, description="seed of the setting's draws")
+    seed: int = Field(0, ge=0, lt=2**32, description="random seed of the setting")
     dataset_fingerprint: str | None = Field(None, pattern=r"^[0-9a-f]{16}$", description="checked where given")
     retrieval_only: bool = Field(False, description="rankings without answers: answer metrics are left out")
     models: tuple[ModelPart, ...] = Field((), max_length=100)
@@ -277,7 +277,7 @@ def _check_config(card: Card, document: Located) -> None:
             "a card cannot name a file of the machine that checks it",
             code="card-names-local-file",
             where=document.where(("config", "path")),
-            try_this="remove `path`; whoever checks the submission has the data in RAGMETER_DATA",
+            try_this="remove `path`; the reviewer has the data in RAGMETER_DATA",
         )
     try:
         options = entry.config.model_validate(card.config)

@@ -287,7 +287,7 @@ def evidence_is_gold(rows: Sequence[Answered], findings: Findings, synthetic: bo
             f"{row.place}: {len(row.question.evidence)} items, all of them positives",
             line=row.line,
             severity="warning",
-            try_this=f"an oracle: say so in the card; else submit the ranking that the method made; a maintainer: {_ASK}",
+            try_this=f"an oracle: declare it in the card; else submit the ranking that the method made; a maintainer: {_ASK}",
         )
 
 

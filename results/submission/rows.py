@@ -265,7 +265,9 @@ def prediction_of(row: Any, limits: Limits) -> Prediction:
         Bad: It says none.
     """
     if not isinstance(row, dict):
-        raise Bad("not_object", "a line is not a JSON object", f"it is {_kind(row)}", '{"question_id": …, "answer": …}')
+        form = '{"question_id": …, "answer": …}'
+        hint = f"write one object a line instead of an array: {form}" if isinstance(row, list) else form
+        raise Bad("not_object", "a line is not a JSON object", f"it is {_kind(row)}", hint)
     for key in row:
         if key not in KEYS:
             raise _unknown_key(key, KEYS, "a row")
@@ -402,7 +404,8 @@ def wrong(name: str, wanted: str, value: Any) -> Bad:
     hint = None
     if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9.]+([eE][+-]?[0-9]+)?\s*", value[:40]):
         hint = "write the number without quotes"
-    detail = f"{shown(name)[1:-1]} must be {wanted.rstrip(',')}, not {_kind(value)} {shown(value, 40)}"
+    given = "null" if value is None else f"{_kind(value)} {shown(value, 40)}"
+    detail = f"{shown(name)[1:-1]} must be {wanted.rstrip(',')}, not {given}"
     return Bad("wrong_type", "a field has the wrong type", detail, hint)
 
 

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks import registry as datasets
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.registry import DataReference
@@ -29,64 +28,8 @@ from results.store.store import FINISHED, Run, Store
 from results.submission import Report
 from results.submission.card import Card
 from results.submission.plausible import SIGNS, LoadRuns, StoredRun
+from results.submission.review import HELD, RECORD, STATUS, SUBMITTED, VERIFIED, WAITING, decision
 from results.submission.validate import Target
-
-# What a server accepts from anyone: submissions for the boards that its store has, and for nothing else.
-# A card names what is loaded, generated and retrieved to check it; that is work which only the keeper of a machine
-# should be able to ask for.
-
-
-_LISTED = 5
-
-
-def require_known(store: Store, card: Card) -> None:
-    """Check that the store has runs over the card's benchmark in its setting, with its seed and the usual options.
-
-    Args:
-        store: With the boards.
-        card: Validated.
-
-    Raises:
-        UserError: It has none; says which boards there are.
-    """
-    if card.config:
-        raise UserError(
-            "options of a benchmark are not accepted here, where cards are untrusted input",
-            code="benchmark-options-refused",
-            where="card: config",
-            try_this="leave config out, or hand the files to who keeps this board: ragmeter submit",
-        )
-    reference, _ = datasets.resolve(card.benchmark)
-    references = {mark: item["reference"] for mark, item in queries.datasets(store).items()}
-    rows = queries.runs(store)
-    known = list(
-        dict.fromkeys((references[row.dataset_fingerprint], row.setting, row.seed) for row in rows if row.dataset_fingerprint in references)
-    )
-    if (str(reference), str(card.setting), card.seed) not in known:
-        responses = [f"{position}, setting {setting}, seed {seed}" for position, setting, seed in known]
-        more = f" and {len(responses) - _LISTED} more" if len(responses) > _LISTED else ""
-        raise UserError(
-            f"this store has no board for {reference}, setting {card.setting}, seed {card.seed}",
-            code="no-board-for-setting",
-            where="card: benchmark",
-            try_this=f"one of: {'; '.join(responses[:_LISTED])}{more}" if responses else "run something first: ragmeter demo",
-        )
-
-
-def require_board(store: Store, card: Card, dataset_fingerprint: str) -> None:
-    """Check that the store has runs over just these data; a limit makes other data of the same benchmark.
-
-    Raises:
-        UserError: It has none.
-    """
-    if beside(queries.runs(store), dataset_fingerprint, str(card.setting), card.seed):
-        return
-    raise UserError(
-        f"this store has no board over these questions of {card.benchmark} (fingerprint {dataset_fingerprint})",
-        code="no-board-for-questions",
-        where="card: limit",
-        try_this="the limit that the board's runs have",
-    )
 
 
 def beside(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed: int) -> list[RunRow]:
@@ -145,7 +88,7 @@ def preview(report: Report, target: Target) -> dict[str, Estimate]:
     """
     if not report.scores:
         return {}
-    results = estimates(np.stack(list(report.scores.values())), clusters=target.loaded.sampled().labels)
+    results = estimates(np.stack(list(report.scores.values())), clusters=target.sampled.labels)
     return dict(zip(report.scores, results, strict=True))
 
 
@@ -155,9 +98,6 @@ def to_json(results: dict[str, Estimate]) -> dict[str, Any]:
     return {metric: {name: plain(getattr(item, name)) for name in names} for metric, item in results.items()}
 
 
-SUBMITTED, VERIFIED = "submitted", "verified"
-RECORD = "submission"
-"""Key of the stored card under which stands what was found here: digests, contamination, warnings, verification."""
 _BATCH_ROWS = 500
 _BATCH_CHARS = 16 * MIB
 
@@ -189,6 +129,7 @@ def store_report(
     *,
     environment: Mapping[str, Any],
     provenance: Mapping[str, Any] | None = None,
+    hold: bool = False,
 ) -> Stored:
     """Write a validated submission.
 
@@ -199,6 +140,7 @@ def store_report(
         metrics: Those that were scored; their definitions are kept.
         environment: Of this machine, which scored it.
         provenance: What else is known of how it came here.
+        hold: Whether it waits for approval: no board shows it until then.
 
     Raises:
         UserError: The report has errors, or another submission of this method and version is there already.
@@ -221,7 +163,8 @@ def store_report(
     if known is not None:
         # An earlier attempt was cut off; what it left may be of other predictions.
         store.forget(run)
-    store.put_benchmark(target.loaded, report.dataset_fingerprint)
+    if target.stored is None:
+        store.put_benchmark(target.loaded, report.dataset_fingerprint)
     store.put_cards([], [metric for metric in metrics if str(metric) in report.scores])
     store.start(
         Run(
@@ -237,8 +180,8 @@ def store_report(
             report.questions,
             dict(provenance or {}),
             dict(environment),
-            SUBMITTED,
-            card.to_json() | {RECORD: _record(report)},
+            HELD if hold else SUBMITTED,
+            card.to_json() | {RECORD: _record(report) | ({"review": [decision(HELD, WAITING, "board")]} if hold else {})},
         )
     )
     for start, end in _batches(report.predictions):
@@ -258,7 +201,7 @@ def stored(store: Store, run: str) -> RunRow | None:
     """The stored run with this fingerprint."""
     if not store.database.exists:
         return None
-    return next((row for row in queries.runs(store) if row.run == run), None)
+    return next((row for row in queries.runs(store, hidden=True) if row.run == run), None)
 
 
 def _record(report: Report) -> dict[str, Any]:
@@ -386,7 +329,7 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
         UserError: The first is no submission, the second was not made here, they are not about the same data in the
             same setting, or have no metric in common.
     """
-    if submitted.origin not in (SUBMITTED, VERIFIED):
+    if submitted.origin not in STATUS:
         raise UserError(
             f"{submitted.path} is not a submission", code="not-submission", try_this="ragmeter list runs --json shows each run's origin"
         )
@@ -429,7 +372,7 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
 
 
 def promote(store: Store, submitted: RunRow, result: Verification) -> str:
-    """Record a comparison with a submission and make it `verified` where it agrees.
+    """Record a comparison with a submission and make it `verified` if it agrees and boards show it.
 
     One that disagrees takes nothing back from a submission that another run of ours has confirmed.
 
@@ -440,7 +383,8 @@ def promote(store: Store, submitted: RunRow, result: Verification) -> str:
         return VERIFIED
     card = dict(submitted.card or {})
     card[RECORD] = {**card.get(RECORD, {}), "verification": result.to_json()}
-    origin = VERIFIED if result.agrees else SUBMITTED
+    shown = submitted.origin in (SUBMITTED, VERIFIED)
+    origin = submitted.origin if not shown else VERIFIED if result.agrees else SUBMITTED
     with store.database.writing() as connection:
         connection.execute(
             "UPDATE runs SET origin = ?, card = ? WHERE run = ?", [origin, json.dumps(card, ensure_ascii=False), submitted.run]

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import BinaryIO
 
 import numpy as np
 
-from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.clusters import Sampled
+from benchmarks.core.fingerprint import LENGTH, content_hash, fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import Question, triple_id
+from benchmarks.schema import PAGES, Question, triple_id
 from benchmarks.settings import Setting
 from judges.metric import Metric, QuestionGraphs, Scores
 from judges.metric import parse as parse_metric
 from judges.score import check_invariants, score
-from methods.api import FAILED, SUPPORT, Prediction, support_claims
+from methods.api import ANSWERABLE, FAILED, SUPPORT, TRIPLES, Prediction, support_claims
 from results.contexts import Matcher, outside, reading
 from results.offered import LIMITS, Limits
 from results.submission import NO_ANSWER, NOT_IN_FILE, Findings, Report, shown
@@ -27,10 +29,24 @@ from results.submission.plausible import Answered, LoadRuns, check_plausible
 from results.submission.reply_checks import check_replies
 from results.submission.rows import PROMPT, PredictionRow, RowReader, jsonl_rows
 
+_CONTENT_ID = re.compile(rf"[pt][0-9a-f]{{{LENGTH}}}")
+"""The ids of passages and triples."""
 LADDER = ("mrr@1", "precision@1", "hit@1", "recall@1", "recall@5", "recall@20", "mrr@10", "ndcg@10")
 """Ranking metrics between which invariants hold; computed to check them, whatever is shown."""
-RANKING_NEEDS = frozenset(("ranking", "texts", "graph", "pages"))
+RANKED = frozenset(("ranking", "texts", "graph"))
+"""What a metric reads of ranked evidence."""
+RANKING_NEEDS = RANKED | {"pages"}
 """What a metric may need to be scored on rankings alone."""
+_HAS: Mapping[str, Callable[[Prediction], object]] = {
+    **dict.fromkeys(RANKED, lambda row: row.evidence),
+    "pages": lambda row: row.evidence or row.notes.get(PAGES),
+    **{name: lambda row, name=name: name in row.notes for name in (SUPPORT, TRIPLES, ANSWERABLE)},  # type: ignore[misc]
+    "contexts": lambda row: row.contexts is not None,
+    "statements": lambda row: row.statements,
+    "searches": lambda row: row.searches,
+    "confidence": lambda row: row.confidence is not None,
+}
+"""What metrics read that a submission may lack altogether, by the word in `needs`."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +54,26 @@ class Target:
     """What a submission is checked against.
 
     Attributes:
-        loaded: The benchmark as loaded (and limited); its fingerprint is the run's.
+        loaded: The benchmark as loaded (and limited).
         in_setting: The same in the card's setting: its questions carry the candidates.
+        stored: The fingerprint of the stored data that it was rebuilt from (`from_store`); None: it was loaded.
+        clusters: What was sampled, as the board has it; None: what the benchmark says.
     """
 
     loaded: Benchmark
     in_setting: Benchmark
+    stored: str | None = None
+    clusters: Sampled | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """The data's fingerprint, which is the run's."""
+        return self.stored or self.loaded.fingerprint
+
+    @property
+    def sampled(self) -> Sampled:
+        """Return which questions were sampled together."""
+        return self.clusters or self.loaded.sampled()
 
 
 def validate(
@@ -96,10 +126,11 @@ def validate(
         before = findings.errors
         checker.add(row)
         others += findings.errors - before
-    if ranked_by_contexts and not checker.shows_contexts:
-        metrics = [metric for metric in metrics if not RANKING_NEEDS.intersection(metric.entry.needs)]
+    ranked = any(RANKED.intersection(metric.entry.needs) for metric in metrics)
+    if not card.retrieval_only or (ranked_by_contexts and not checker.shows_contexts):
+        metrics = checker.scorable(metrics)
     refused = findings.errors - others - (findings.tolerated if strict else 0)
-    checker.finish(card, metrics, runs, partial, refused=refused if rows or not refused else most)
+    checker.finish(card, ranked and not ranked_by_contexts, runs, partial, refused=refused if rows or not refused else most)
     result = contamination(card, target.loaded, training, findings)
     predictions: tuple[Prediction, ...] = ()
     scores: dict[str, Scores] = {}
@@ -111,7 +142,7 @@ def validate(
         card,
         file,
         target.loaded.name,
-        target.loaded.fingerprint,
+        target.fingerprint,
         rows,
         len(target.in_setting.questions),
         findings.all(),
@@ -128,7 +159,7 @@ def digest(predictions: Sequence[Prediction]) -> str:
 
 
 def _check_data(card: Card, target: Target, findings: Findings) -> None:
-    wanted, result = card.dataset_fingerprint, target.loaded.fingerprint
+    wanted, result = card.dataset_fingerprint, target.fingerprint
     if wanted is not None and wanted != result:
         findings.listed("other_data", f"the card says {wanted}, {target.loaded.reference} here is {result}")
 
@@ -148,6 +179,8 @@ class _Checker:
         self._known = {name: q for q in self._questions for name in (q.id, q.query_id)}
         self._lines: dict[str, int] = {}
         self._kept: dict[str, Prediction] = {}
+        self._whole = target.stored is None
+        self.unchecked = 0
 
     @property
     def shows_contexts(self) -> bool:
@@ -177,7 +210,9 @@ class _Checker:
             if passage in shown_texts:
                 continue
             identifier = passage if index is None else f"sentence {index} of {passage}"
-            if passage not in self._corpus or (index is not None and not self._has_sentence(passage, index)):
+            if not self._whole and passage not in self._corpus and _CONTENT_ID.fullmatch(passage):
+                self.unchecked += 1
+            elif passage not in self._corpus or (index is not None and not self._has_sentence(passage, index)):
                 self._findings.listed("unknown_evidence", shown(identifier), line=line)
             elif allowed is not None and passage not in allowed:
                 self._findings.listed("not_a_candidate", shown(identifier), line=line, setting=self._setting)
@@ -212,7 +247,15 @@ class _Checker:
                 remedy = 'a question without answer is a row too: {"question_id": …, "answer": "", "notes": {"failed": "why"}}'
                 self._findings.add("missing", "a question has no row", detail, try_this=remedy)
 
-    def finish(self, card: Card, metrics: Sequence[Metric], runs: LoadRuns | None, partial: bool, refused: int) -> None:
+    def scorable(self, metrics: Sequence[Metric]) -> list[Metric]:
+        """Return the metrics that read only what some row has: a closed-book system has no recall, which is not one of 0."""
+        kept = self._kept.values()
+        lacking = {need for need, has in _HAS.items() if not any(map(has, kept))}
+        if not self._whole:
+            lacking |= {"graph"} | ({"texts"} if self.unchecked else set())
+        return [metric for metric in metrics if not lacking.intersection(metric.entry.needs)]
+
+    def finish(self, card: Card, ranked: bool, runs: LoadRuns | None, partial: bool, refused: int) -> None:
         """Add what can be said only when every row was seen."""
         self._missing(partial, refused)
         kept = list(self._kept.values())
@@ -223,7 +266,8 @@ class _Checker:
             self._findings.listed("answers_ignored")
         if kept and not card.retrieval_only and not any(item.answer for item in kept):
             self._findings.listed("no_answers")
-        ranked = any((RANKING_NEEDS - {"pages"}).intersection(metric.entry.needs) for metric in metrics)
+        if not self._whole:
+            self._findings.listed("not_checked", count=self.unchecked)
         if ranked and kept and not any(item.evidence for item in kept) and self._setting.name != "closed_book":
             self._findings.listed("no_evidence")
         answered = [

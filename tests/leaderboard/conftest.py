@@ -95,14 +95,10 @@ def window(browser: Any) -> Iterator[Any]:
     page.on("dialog", lambda dialog: (page.noted.append(f"dialog {dialog.message}"), dialog.dismiss()))
     context.on("page", lambda other: page.noted.append(f"window {other.url}"))
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.on("console", lambda response: page.complaints.append(response.text) if _complains(response) else None)
+    page.on("console", lambda response: page.complaints.append(response.text) if response.type == "error" else None)
+    page.on("response", lambda reply: page.complaints.append(f"{reply.status} {reply.url}") if reply.status == 404 else None)
     yield page
     context.close()
-
-
-def _complains(response: Any) -> bool:
-    """Whether a line of the console is an error; Streamlit looks for its own server under each page's address first."""
-    return response.type == "error" and "/_stcore/" not in response.location["url"]
 
 
 @pytest.fixture(scope="session")
@@ -268,8 +264,8 @@ def in_this_process(command: list[str], **options: Any) -> subprocess.CompletedP
 @pytest.fixture
 def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that takes submissions; the command that it hands them to runs here."""
-    from leaderboard import server
+    from leaderboard import intake
 
     command = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"]
-    monkeypatch.setenv(server.VARIABLE, json.dumps(command))
-    monkeypatch.setattr(server.subprocess, "run", in_this_process)
+    monkeypatch.setenv(intake.VARIABLE, json.dumps(command))
+    monkeypatch.setattr(intake.subprocess, "run", in_this_process)

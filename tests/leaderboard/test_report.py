@@ -27,6 +27,7 @@ from leaderboard.views.budget import pareto_chart
 from ragmeter.cli import main
 from results.boards.board import Board, boards
 from results.boards.budget import quality_budget
+from results.boards.verdict_of import verdicts
 from results.store import queries
 from results.store.store import Store
 
@@ -125,6 +126,7 @@ def test_what_is_embedded_is_the_board(html: str, filled: Path, synthetic: Modul
     store, document = Store(filled), json.loads(Elements(html).blocks["script application/json"])["board"]
     assert (document["format"], document["version"]) == ("ragmeter-board", 2)
     assert document["generated"] == "2026-01-02T03:04:05+00:00"
+    assert document["verdicts"] == [verdict.to_json() for verdict in verdicts(store, synthetic.EXPERIMENT)]
     assert document["boards"] == [json.loads(json.dumps(board.to_json())) for board in boards(store, synthetic.EXPERIMENT)]
     assert set(document["metrics"]) == set(document["boards"][0]["metrics"])
     assert document["metrics"][F1]["definition"] == queries.definitions(store)[F1]["definition"]

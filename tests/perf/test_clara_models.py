@@ -115,7 +115,7 @@ def test_on_an_accelerator_memory_is_decoded_faster_than_text(name: str) -> None
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     clara = random_clara(name, 16, "bfloat16", "cuda")
-    # One question at a time is bound by the kernels that are started, and the adapter's are not merged (docs/performance.md).
+    # One question at a time is bound by the kernels that are started, and the adapter's are not merged.
     work = Workload(queries=8, reply=32, batch=4)
     memory, text = measure(clara, work), measure_text(clara, work)
     assert memory.median_ms("prefill") < text.median_ms("prefill")

@@ -216,7 +216,7 @@ _LAYOUTS: Mapping[str, tuple[Callable[[Released], dict[str, Any]], Callable[[Rel
     "autocompressor": (_summary_options, lambda source, model: _found(source, {"embed_summary.weight": "parts.summary.weight"})),
     "pcc": (_encoder_options, _pcc),
 }
-"""Of each: what its configuration says of the options, and its tensors under our names."""
+"""Readers per layout: the options from its configuration, and its tensors under our names."""
 
 
 def _language_model(source: Released, folder: Path) -> None:

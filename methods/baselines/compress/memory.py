@@ -33,7 +33,7 @@ CHUNK = 256
 
 
 class SoftOptions(ModelMethodConfig):
-    """Which checkpoint, and in what precision."""
+    """Checkpoint and precision."""
 
     model: str = Field(description="folder of a checkpoint that `ragmeter train` or `train checkpoints convert` made")
     dtype: DType | None = Field(None, description="of the models' weights; null: as the checkpoint says")
@@ -56,7 +56,7 @@ class SoftCompressorConfig(SoftOptions):
 
 @dataclass(frozen=True, slots=True)
 class SoftMemory:
-    """What passes from a compressor to `memory_reader`: float32 [m, h] of each passage as ranked, and `SoftModel.hash`."""
+    """Output of a compressor, read by `memory_reader`: float32 [m, h] per passage in ranking order, and `SoftModel.hash`."""
 
     vectors: tuple[Tensor, ...]
     checkpoint: str
@@ -197,7 +197,7 @@ def known_system(model: str, lengths: Lengths) -> System | None:
 
 def unknown_system(model: str) -> Work:
     """The work of a part whose checkpoint nobody knows."""
-    return unknown(f"what {model} takes: it is no checkpoint that is here or trained by this experiment")
+    return unknown(f"what {model} takes: it is not a checkpoint that is here or trained by this experiment")
 
 
 def soft_work(config: SoftCompressorConfig, lengths: Lengths) -> Work:

@@ -31,7 +31,7 @@ from methods.training.soft_prompts import SMALL, decoder_of, drawn
 from methods.training.stages import write_json
 
 PLACE = "<|passage_memory|>"
-"""What stands for a passage's memory while a prompt is text."""
+"""Stands for a passage's memory while a prompt is text."""
 
 
 class SoftModel(nn.Module):

@@ -38,7 +38,7 @@ PROMPTS = {
     )
     for name in SYSTEMS
 }
-"""Of each system: its published prompt, and what a template in its place may hold."""
+"""Published prompt of each system, and the placeholders that a replacement template may use."""
 
 
 class MemoryReaderConfig(AskedOptions, SoftOptions):

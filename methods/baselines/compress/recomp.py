@@ -34,7 +34,7 @@ Scores = NDArray[np.float64]
 
 
 class CountingOptions(MethodConfig):
-    """How a budget's tokens are counted."""
+    """Options for counting a budget's tokens."""
 
     tokenizer: str | None = Field(None, description="folder of the reader's model, to count its tokens; null: characters / 4")
 
@@ -64,7 +64,7 @@ class SentenceCompressor(ABC):
 
     @abstractmethod
     def kept(self, scores: Scores) -> NDArray[np.bool_]:
-        """Which of all sentences stay, by their scores."""
+        """Return which of all sentences are kept, given their scores."""
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
         """Return the sentences kept from each ranking's passages: the best ones within the budget."""

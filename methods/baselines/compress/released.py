@@ -21,7 +21,7 @@ PRESETS = {
 
 
 class CompressorReleasedConfig(ReleasedConfig):
-    """Which of them."""
+    """Options that select the released checkpoint."""
 
     whole: ClassVar[frozenset[str]] = frozenset({"autocompressor", "oscar", "pcc"})
 

@@ -1,4 +1,4 @@
-"""What compressors learn from: questions with passages, passages to write out, and what a teacher says of them."""
+"""Define training rows of compressors: questions with passages, passages to reconstruct, and a teacher's answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MARKS = 16
 
 @dataclass(frozen=True, slots=True)
 class CompressionRow:
-    """What is taught of one reading.
+    """Training row of one reading.
 
     Attributes:
         kind: restore: the passage is written out; continue: what follows it is; answer: a question is answered.

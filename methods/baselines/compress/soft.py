@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CARD, WEIGHTS, LANGUAGE_MODEL, ENCODER = "memory.json", "weights.safetensors", "language_model", "encoder"
 LAYOUT = 1
-"""Of a checkpoint's folder; bump it when what it holds changes."""
+"""Layout version of a checkpoint's folder; increase it if the contents change."""
 SYSTEMS = ("autocompressor", "xrag", "cocom", "pcc", "pisco", "oscar")
 """Systems; each registers itself in the module of its name."""
 T = TypeVar("T")
@@ -72,12 +72,12 @@ class SoftConfig(LaterOptions):
 
     @property
     def published(self) -> bool:
-        """Whether passages are read as the authors' code reads them."""
+        """Return whether passages are formatted as in the authors' code."""
         return self.encoding == "published"
 
 
 class System(ABC):
-    """What sets a system apart; made of its options, without loading anything.
+    """Interface of one compressor, created from its options without loading weights.
 
     Attributes:
         name: Of the system, of its compressor and of its training.

@@ -50,7 +50,7 @@ LOSS = "validation_loss"
 
 
 class SoftStepOptions(StepOptions):
-    """How a stage of a compressor into vectors is optimized."""
+    """Optimization options of one stage of a compressor into vectors."""
 
     steps: int | None = Field(None, ge=1, description="of the optimizer at most, whatever the epochs; null: all")
     naming: float = Field(0.0, ge=0, description="ours: weight of a loss that has each vector name the tokens of its share of a passage")
@@ -81,7 +81,7 @@ class SoftTrainingConfig(HeldOutConfig):
         1, ge=1, description="ours: tuning asks so many questions at most of one reading: its own, and others that its passages answer"
     )
     out_of_vocabulary: float = Field(
-        0.0, ge=0, le=1, description="ours: share of the names of train worlds that is replaced by others, anew in each epoch"
+        0.0, ge=0, le=1, description="ours: share of the names of training worlds that are replaced by others, redrawn in each epoch"
     )
     divergence: float = Field(0.0, ge=0, description="weight of the divergence from the base that reads text; published for xRAG 2")
     teacher: str | None = Field(None, description="reranker whose scores a system that ranks learns: oscar with model.ranks; null: none")
@@ -242,7 +242,7 @@ class SoftTraining:
 
         Raises:
             UserError: The data may not be trained on or give no row, or the folders hold other work.
-            Broke: The loss is no number.
+            Broke: The loss is not a number.
         """
         config, system = self.config, self.config.system
         benchmarks = load_data(config.data, config.data_options)

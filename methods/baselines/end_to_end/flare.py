@@ -1,4 +1,4 @@
-"""FLARE: a sentence is drafted; where the model is unsure of a token, the draft is searched with and the sentence written anew.
+"""Implement FLARE: draft a sentence; if the model is unsure of a token, search with the draft and rewrite the sentence.
 
 Source: Jiang et al. 2023, Active Retrieval Augmented Generation (arXiv:2305.06983), FLARE direct with the settings of its code
 for 2WikiMultihopQA. An endpoint must continue token ids and return the log-probability of each token (`methods/served.py`).
@@ -31,7 +31,7 @@ ANSWER_IS = "answer is"
 class FlareConfig(ServedConfig, SearchingConfig, CausalConfig):
     """Options of FLARE."""
 
-    k: int = Field(2, ge=1, le=100, description="passages of a search, which take the place of those before")
+    k: int = Field(2, ge=1, le=100, description="passages per search, which take the place of those before")
     max_new_tokens: int = Field(64, ge=1, description="longest draft")
     sentences: int = Field(4, ge=1, description="of an answer at most (256 tokens)")
     unsure: float = Field(0.8, ge=0, le=1, description="a draft with a token no likelier than this is searched with")
@@ -114,7 +114,7 @@ def query_of(draft: Sequence[tuple[str, float]], unsure: float, left_out: float)
 
 @register_program(
     "flare",
-    summary="an answer sentence by sentence; where the model is unsure, it searches with the draft and writes anew",
+    summary="writes sentence by sentence; if the model is unsure, it searches with the draft and rewrites the sentence",
     version=2,
     config=FlareConfig,
     prompts=("flare",),

@@ -20,7 +20,7 @@ from methods.models.llm import LLM, defaults
 from methods.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, register_program, tagged
 
 EMPTY = "empty"
-"""What a batch without evidence is cited as."""
+"""Citation of a batch without evidence."""
 
 
 class GenGroundConfig(ProgramConfig):

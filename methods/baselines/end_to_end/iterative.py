@@ -51,7 +51,7 @@ class IrcotConfig(ProgramConfig):
     """Options of IRCoT."""
 
     llm: Annotated[LLM, defaults(max_tokens=200)] = Field(description="the model; paper: code-davinci-002, Flan-T5")
-    k: int = Field(4, ge=1, le=100, description="passages of a search (tuned among 2, 4, 6, 8)")
+    k: int = Field(4, ge=1, le=100, description="passages per search (tuned among 2, 4, 6, 8)")
     sentences: int = Field(10, ge=1, description="of a chain at most")
     pool: int = Field(15, ge=1, description="passages that are shown at most")
 

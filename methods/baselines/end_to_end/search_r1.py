@@ -29,7 +29,7 @@ _WORDS, _BREAK = re.compile(r"\s*\S+"), re.compile(r"\n{0,2}")
 
 
 class Tags(NamedTuple):
-    """What a model writes around a search, and what it is shown around the result."""
+    """Tags that the model writes around a search, and tags that enclose the result."""
 
     search: tuple[str, str]
     information: tuple[str, str]
@@ -55,7 +55,7 @@ class SearchR1Config(ProgramConfig):
         description="`published` (of Search-R1), `ours`, or a template file; null: published for weights of this machine and for endpoints "
         "with the name of a checkpoint; of R1-Searcher ours",
     )
-    k: int = Field(3, ge=1, le=100, description="passages of a search (R1-Searcher: 5)")
+    k: int = Field(3, ge=1, le=100, description="passages per search (R1-Searcher: 5)")
     turns: int = Field(4, ge=1, description="searches at most, before the last turn (R1-Searcher: 16)")
     words: int | None = Field(None, ge=1, description="words of information at most; null: as many as the model has room for")
 

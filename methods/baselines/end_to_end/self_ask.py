@@ -194,7 +194,7 @@ async def self_ask(q: Session) -> str:
 
 
 class Entailment:
-    """How far contexts entail answers: P(entailment | entailment or contradiction).
+    """Entailment of answers by contexts: P(entailment | entailment or contradiction).
 
     Args:
         model: Judges pairs; those of all questions that wait go through together.
@@ -204,7 +204,9 @@ class Entailment:
         self._judge: Batcher[tuple[str, str], float] = Batcher(lambda pairs: self._judged(model, pairs), device=model.device)
 
     async def least(self, contexts: Sequence[Passage], claims: Sequence[tuple[str, str]]) -> float:
-        """That of the least entailed among claims, each a question and its answer, by all contexts together; 1 for none."""
+        """Return the lowest entailment among claims, each a question with its answer, given all contexts together; 1 without
+        claims.
+        """
         premise = "\n".join(passage.full_text for passage in contexts)
         pairs = [(premise, f"{question} The answer is: {answer}") for question, answer in claims]
         return min(await together(*map(self._judge, pairs)), default=1.0)

@@ -41,14 +41,14 @@ UTILITY = tuple(f"[Utility:{number}]" for number in range(1, 6))
 OTHERS = ("[Continue to Use Evidence]", "<paragraph>", "</paragraph>")
 TAGS = (*RETRIEVAL, *RELEVANCE, *SUPPORT, *UTILITY, *OTHERS)
 WORTH = (-1.0, -0.5, 0.0, 0.5, 1.0)
-"""Of the five degrees of usefulness."""
+"""Values of the five degrees of usefulness."""
 
 
 class WeightsConfig(SearchingConfig):
-    """What both have in common."""
+    """Options that both variants share."""
 
     k: int = Field(10, ge=1, le=100, description="passages, each read by itself")
-    mode: Literal["adaptive", "always"] = Field("adaptive", description="look up where the model says so, or always")
+    mode: Literal["adaptive", "always"] = Field("adaptive", description="retrieve if the model requests it, or always")
     relevance: float = Field(1.0, ge=0, description="weight of relevance")
     support: float = Field(1.0, ge=0, description="weight of support")
     usefulness: float = Field(0.5, ge=0, description="weight of usefulness")
@@ -130,7 +130,7 @@ class TagModel:
             size, device = 4 * config.batch_size, self._model.device
             self._write: Batcher[str, Generation] = Batcher(self._model.generate, size, device=device, length=len)
             self._score: Batcher[list[Item], list[float]] = Batcher(self._scored, size, device=device)
-        # The released prompt is no conversation.
+        # The released prompt is not a conversation.
         self._model.tokenizer.chat_template = None
         unknown = self._model.tokenizer.unk_token_id
         self.ids = {tag: self._model.tokenizer.convert_tokens_to_ids(tag) for tag in TAGS}

@@ -1,4 +1,4 @@
-"""Coarse to fine: what BM25 and two towers find among triples is ranked anew by a cross-encoder.
+"""Rerank triples that BM25 and two towers retrieve with a cross-encoder (coarse to fine).
 
 It is the only baseline of GPR's that brings supervision of its own: the published cross-encoder was trained on the
 questions and passages of MS MARCO. Where no hub is at hand, `ragmeter train graph_cross_encoder` trains one on worlds;

@@ -60,7 +60,9 @@ class EgoGraphs:
 
     @cached_property
     def _inside(self) -> Any:
-        """Which nodes (rows) are in the ego graph of which (columns): `scipy.sparse.csc_array` of ones, uint8."""
+        """Return the ego graphs as a `scipy.sparse.csc_array` of ones (uint8): row n, column e is set if node n is in the ego
+        graph of e.
+        """
         from scipy.sparse import coo_array, eye_array
 
         heads, tails, size = self.graph.heads, self.graph.tails, len(self.graph.nodes)

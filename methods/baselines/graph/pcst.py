@@ -107,7 +107,7 @@ class _Growth:
             heapq.heappush(self.events, (max(full, self.time), FILLS, edge))
 
     def _full(self, edge: int) -> float | None:
-        """When an edge will be full, as clusters grow now; None if never."""
+        """Return the time at which an edge becomes full if clusters keep growing as now; None if never."""
         (item, moat), (other, opposite) = map(self._moat, self.ends[edge])
         rate = self.growing[item] + self.growing[other]
         if item == other or not rate:
@@ -255,7 +255,7 @@ def edge_cost(prizes: Floats, cost: float) -> float:
 
 @dataclass(frozen=True)
 class Tree:
-    """What was chosen of a graph.
+    """Nodes and edges chosen from a graph.
 
     Attributes:
         nodes: Places of nodes, ascending: those chosen, and the ends of chosen edges.

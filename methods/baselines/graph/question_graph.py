@@ -114,7 +114,7 @@ class GraphEncoderConfig(EncoderConfig, ModelMethodConfig):
         description=f"a folder or hub id; minilm: all-MiniLM-L6-v2; GPR's comparison {DISTILBERT}, released by both methods: {ROBERTA}",
     )
     pooling: Literal["cls", "mean", "lasttoken"] | None = Field(
-        "mean", description="how token vectors become one: the first, their mean, the last; null: the model's own"
+        "mean", description="pooling of token vectors: the first, their mean, the last; null: the model's own"
     )
 
 
@@ -233,7 +233,7 @@ class NamesRetriever:
     name: ClassVar[str]
     """The id."""
     indexes: ClassVar[type[NamesIndex]]
-    """What ranks."""
+    """Class of the index that ranks."""
 
     def __init__(self, config: GraphEncoderConfig, services: Services) -> None:
         self.config = config

@@ -94,7 +94,7 @@ class DprTriples(TripleRetriever):
 
 Pooling = Literal["first", "mean"]
 POOLINGS: dict[Pooling, Any] = {"first": "cls", "mean": "mean"}
-"""As `EncoderConfig` calls them."""
+"""Names of the poolings in `EncoderConfig`."""
 
 
 class TwoTowerConfig(TripleSearchConfig):

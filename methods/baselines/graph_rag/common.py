@@ -1,4 +1,5 @@
-"""What graph RAG systems share: options, a corpus read once, the index of what a question may use, two contexts.
+"""Provide what graph RAG systems share: options, a corpus read once, an index restricted to a question's passages, two
+contexts.
 
 A graph is made of the passages that a question may use (scope `document`): its candidates, else its document, else the
 corpus; so what other questions brought changes nothing. With scope `corpus` it is made of all passages, and rankings keep
@@ -72,7 +73,7 @@ PROMPTS = shipped(
 )
 
 TEMPLATES = {**PROMPTS, **EXTRACTING}
-"""Everything that a system may ask with."""
+"""All templates that a system may ask with."""
 READING = ("extraction", "extraction_keywords", "triples")
 """Templates in whose place the option `prompt` may stand."""
 
@@ -84,7 +85,7 @@ class SystemConfig(MethodConfig):
 
     needs_llm: ClassVar[bool] = False
     published: ClassVar[Mapping[str, str]] = {}
-    """By the name of a template, the published prompt that takes its place; `loop` has no template of ours."""
+    """Published prompt per template name; `loop` has no template of ours."""
 
     llm: LARGE | None = Field(None, description="the model that reads the corpus and is asked about questions")
     encoder: EncoderConfig = Field(EncoderConfig.model_validate({}), description="of entities, relations and passages (encoder presets)")
@@ -140,7 +141,7 @@ class SystemConfig(MethodConfig):
 
     @property
     def asks_llm(self) -> bool:
-        """Return whether `llm` must be there, whoever reads the corpus."""
+        """Return whether `llm` is required, independent of how the corpus is read."""
         return self.needs_llm
 
     @property
@@ -224,7 +225,7 @@ def local_extractor(config: GraphConfig) -> WorldsExtractor | NounPhrases:
 
 
 class AskedOnce:
-    """What a model says while an index is built, kept with the index: asked for once, also by a build that was cut off.
+    """Replies of a model during an index build, stored with the index; an interrupted build does not ask again.
 
     Args:
         model: Who is asked.
@@ -266,7 +267,7 @@ class Group:
 
 
 Models = Callable[[str, int], ChatModel | None]
-"""From a role and the tokens of its longest reply to the model; None: there is none."""
+"""Function that maps a role and the tokens of its longest reply to the model, or None."""
 
 
 class SystemIndex(ABC):
@@ -333,7 +334,7 @@ class SystemIndex(ABC):
         """Return what a model has said of a group, which is asked for once; what that cost is the index's, no question's."""
         key = group.rows.tobytes()
         if key not in self._prepared:
-            # In a context of its own: calls are no question's, whoever came first.
+            # In a context of its own: calls belong to no question, whichever asked first.
             self._prepared[key] = asyncio.get_running_loop().create_task(self._prepare(group), context=contextvars.Context())
         task = self._prepared[key]
         try:

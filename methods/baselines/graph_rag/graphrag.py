@@ -153,7 +153,7 @@ class _Finding(BaseModel):
 
 
 class Report(BaseModel):
-    """What is said of a community."""
+    """Report on a community."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 

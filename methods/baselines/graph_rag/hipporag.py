@@ -237,7 +237,7 @@ class HippoIndex(SystemIndex):
         self._names = self.config.question_prompt() if self.version == 1 else None
 
     def facts(self, group: Group) -> Facts:
-        """Of a group."""
+        """Return the facts of a group."""
         return group.index.once("facts", lambda: Facts.of(group.index.reads, self.version))
 
     def phrases(self, index: GraphIndex, facts: Facts) -> NDArray[np.float32]:
@@ -360,7 +360,7 @@ def kept_triples(reply: str) -> list[str] | None:
 
 @dataclass(frozen=True)
 class _Found:
-    """What of a group is like a question: facts by likeness, and every passage's dense score."""
+    """Matches of a query within a group: facts by similarity, and the dense score of every passage."""
 
     group: Group
     facts: list[int]
@@ -378,7 +378,7 @@ class _Found:
     version=2,
 )
 class Hippo2Index(HippoIndex):
-    """As `HippoIndex`, with passages among the nodes."""
+    """Index like `HippoIndex`, with passages among the nodes."""
 
     version = 2
 
@@ -415,7 +415,7 @@ class Hippo2Index(HippoIndex):
         reply = await self.model.ask(messages, shape=None if theirs else _Kept, step="facts")
         chosen = kept_triples(reply.text) if theirs else _kept_texts(reply.text)
         if chosen is None:
-            nearby.note["fallback"] = reply.failed or "facts that are no JSON: none is kept"
+            nearby.note["fallback"] = reply.failed or "facts that are not JSON: none is kept"
             return [], reply.usage
         if invented := sum(text not in texts for text in chosen):
             nearby.note["facts that the model changed"] = invented

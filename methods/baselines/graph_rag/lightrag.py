@@ -89,7 +89,7 @@ class LightConfig(GraphConfig):
 
 
 class Keywords(BaseModel):
-    """What a question is about in general, and in particular."""
+    """High-level and low-level keywords of a question."""
 
     high_level_keywords: list[str]
     low_level_keywords: list[str]

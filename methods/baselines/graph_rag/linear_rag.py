@@ -101,7 +101,7 @@ class LinearIndex(SystemIndex):
         return await self.compute(lambda: self._ranked(query, k))
 
     def bridges(self, group: Group) -> Bridges:
-        """Of a group."""
+        """Return the bridges of a group."""
         documents = [self.corpus.get([self.corpus.ids[row]])[0].document_id for row in group.rows.tolist()]
         return group.index.once("bridges", lambda: Bridges.of(group.index.reads, documents))
 

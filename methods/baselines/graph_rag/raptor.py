@@ -42,11 +42,11 @@ SUMMARY_TOKENS = 100
 FEW = 11
 """Nodes that are not clustered any more."""
 POSTERIOR = 0.1
-"""Of a cluster, from which a node belongs to it."""
+"""Minimum posterior probability with which a node belongs to a cluster."""
 SEED, SEARCH_SEED = 0, 224
-"""Of UMAP and the mixture; of the mixtures that are tried."""
+"""Seed of UMAP and the final mixture, and seed of the mixtures that are compared."""
 DIMENSIONS, NEIGHBORS = 10, 10
-"""Of the reduced vectors; of UMAP inside a cluster."""
+"""Number of reduced dimensions, and number of UMAP's neighbors within a cluster."""
 MOST = 50
 """Numbers of clusters that are tried are below this."""
 

@@ -33,7 +33,7 @@ from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask
 FAILED, NO_ROOM = "failed", "no_room"
 """Why a comparison was not made: no reply came back, or not even the numbers of the passages fit into the prompt."""
 VOTE_SEED = 929
-"""Of the order in which passages are shown, and of ties between votes; that of the published code."""
+"""Seed of the displayed order and of ties between votes, as in the published code."""
 OVERHEAD = 120
 """Tokens of a prompt beside query and passages, about."""
 
@@ -41,7 +41,7 @@ OVERHEAD = 120
 class AskingRerankerConfig(AskingMethodConfig):
     """Options that all have."""
 
-    depth: int | None = Field(None, ge=1, description="candidates to rerank, the rest following in their order; null: all. SARK: 50")
+    depth: int | None = Field(None, ge=1, description="number of candidates to rerank; the rest follow in their order; null: all. SARK: 50")
     prompt: str | None = Field(
         None,
         description="`ours`; `published`, as the authors of the system published it; or a template file. null: published for "
@@ -76,7 +76,7 @@ def made_of(config: AskingRerankerConfig) -> str:
 
 @dataclass(slots=True)
 class State:
-    """What was asked for one query so far.
+    """Queries and replies of one question so far.
 
     Attributes:
         query: Its text.
@@ -133,7 +133,7 @@ class AskingReranker(ABC):
         self.writer.require_room(("1", "2"))
 
     async def rerank_one(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
-        """Order candidates anew; scores are the negative ranks.
+        """Reorder candidates; scores are the negative ranks.
 
         Raises:
             Broke: No further call could succeed (key, model, endpoint).
@@ -287,7 +287,7 @@ class ChoiceReranker(AskingReranker):
         return draws.pick(sorted(place for place, number in votes.items() if number == most)) if votes else 0
 
     async def chosen(self, state: State, texts: Sequence[str]) -> int | None:
-        """Which of some passages is best; None, and counted, where the reply does not say."""
+        """Return which passage is best; None (counted) if the reply names none."""
         reply = await self.reply(state, self.writer(state.query, texts, self.labels), "", raw=self._raw)
         place = self._named(reply.text, len(texts)) if reply else None
         if reply and place is None:

@@ -51,7 +51,7 @@ TEMPERATURE = 0.07
 
 
 class RerankerOptions(TuneOptions):
-    """How the reranker is optimized."""
+    """Optimization options of the reranker."""
 
     learning_rate: float = Field(1e-5, gt=0, description="of AdamW; released 1e-5")
     batch_size: int = Field(4, ge=1, description="questions of a step; released 4")

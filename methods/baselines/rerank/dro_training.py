@@ -50,7 +50,7 @@ class DroTrainingConfig(TuningConfig):
     samples: int = Field(8, ge=2, description="orders drawn for a question; paper: 8, code: 16")
     rounds: int = Field(5, ge=1, description="of drawing and learning; paper: 5")
     round_questions: int | None = Field(None, ge=1, description="questions of a round, drawn by the seed; null: all")
-    temperature: float = Field(1.0, gt=0, description="of the draws")
+    temperature: float = Field(1.0, gt=0, description="random seed")
     named: int = Field(5, ge=1, description="passages that an order names")
     passage_words: int | None = Field(300, ge=1, description="words of a passage that the selector is shown; null: all")
     prompt: str = Field(OURS, description="the selector's prompt: `ours` or a template file")
@@ -59,7 +59,7 @@ class DroTrainingConfig(TuningConfig):
 
     @property
     def in_rounds(self) -> TuneOptions:
-        """How the rounds are optimized: an epoch is a round."""
+        """Return the options of the rounds; an epoch is a round."""
         return self.train.model_copy(update={"epochs": self.rounds})
 
 

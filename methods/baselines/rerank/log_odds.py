@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NAMES = ("qwen3_reranker", "mxbai_reranker", "rank1")
 PROMPTS = shipped(__package__, *NAMES, released=NAMES, optional=("instruction",), follows=("bos",))
 OUR_INSTRUCTION = "Find the passages that answer the question"
-"""What stands for the instruction in templates of ours."""
+"""Instruction in our own templates."""
 QUERY_SHARE = 0.75
 """Largest part of the longest prompt that a query may take."""
 
@@ -52,7 +52,7 @@ class LogOddsConfig(PairConfig):
 
     @property
     def is_published(self) -> bool:
-        """Whether the prompt is the published one."""
+        """Return whether the prompt is the published one."""
         return PROMPTS[self.template].is_published(self.prompt)
 
     @property

@@ -1,4 +1,4 @@
-"""What a reranker's model is shown: a conversation about a query and passages, which are shortened evenly until all fit.
+"""Build the conversation for a reranker's model: a query and its passages, shortened evenly until all fit.
 
 Templates (`methods/prompts.py`) have `$query`, `$count`, and in the parts that are repeated `$label` and `$passage`.
 """
@@ -40,7 +40,7 @@ class Writer:
         context: Tokens of prompt and reply together, if the reply is an order of the labels and nothing else; None: `room` alone counts.
         query_tokens, passage_tokens: What goes beyond is cut off first; None: nothing.
         passage_words: The same in words.
-        plain_references: Whether `[3]` in a text is written `(3)`, so that it is no passage's number.
+        plain_references: Whether `[3]` in a text is written `(3)`, so that it is not a passage's number.
         start: What the reply of weights of this machine is made to begin with.
     """
 

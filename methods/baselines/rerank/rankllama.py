@@ -46,7 +46,7 @@ ADAPTER, BASE = "castorini/rankllama-v1-7b-lora-passage", "meta-llama/Llama-2-7b
 
 
 class PairLengths(BaseModel):
-    """How much of a pair is read."""
+    """Maximum lengths of query and passage."""
 
     query_length: int = Field(32, ge=4, description="longest query in tokens; published 32")
     passage_length: int = Field(164, ge=8, description="longest passage in tokens; published 164")
@@ -90,7 +90,7 @@ class RankLlamaConfig(PairLengths, PairConfig):
 
     @property
     def ours(self) -> bool:
-        """Whether ragmeter trained the checkpoint."""
+        """Return whether ragmeter trained the checkpoint."""
         return files_of(self.adapter, None) is not None and card_of(self.adapter) is not None
 
     def _trained(self, option: str) -> Any:

@@ -106,7 +106,7 @@ class RankLlamaTraining(OneStageTraining):
             rows = [row for benchmark in data for row in rows_of(benchmark)]
         if not rows:
             raise UserError(
-                "no question has a positive in the corpus and passages beside it",
+                "no question has a positive in the corpus and other passages",
                 code="no-question-with-positives",
                 where="data",
                 try_this="nq:train",

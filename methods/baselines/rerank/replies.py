@@ -1,4 +1,4 @@
-"""What a reply says: an order of numbered passages, or the one passage that is best. Any reply is read to an end.
+"""Parse replies: an order of numbered passages, or the one best passage. Every reply gives a result.
 
 Numbers may be written in other digits. Models that were trained to reason in tags first (ReasonRank, Rank-R1) are read raw:
 of their replies only what follows the reasoning counts. Reasoning that never ends says nothing in Rank-R1; of ReasonRank the
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from methods.models.bounded import between
 
 LABELS = string.ascii_uppercase[:23]
-"""How Setwise calls its passages."""
+"""Labels of Setwise's passages."""
 UNUSABLE, COMPLETED, REPAIRED = "unusable", "completed", "repaired"
-"""Of a reply: nothing could be used, what was missing is filled in, or doubled and foreign numbers are left out."""
+"""States of a reply: nothing was usable, missing numbers were added, or repeated and unknown numbers were removed."""
 _BRACKETED = re.compile(r"\[\s*(\d{1,9})\s*\]")
 _ANSWER = re.compile("<answer>", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{1,9}")
@@ -63,7 +63,7 @@ def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = No
 
 
 def label_of(reply: str, n: int) -> int | None:
-    """Which of n passages called A, B … a reply names first; None: none."""
+    """Return which of n passages labeled A, B … a reply names first, or None."""
     text = plain_digits(reply)
     match = _LABEL.match(text) or _NAMED.search(text)
     position = LABELS.find(match[1].upper()) if match else -1
@@ -71,7 +71,7 @@ def label_of(reply: str, n: int) -> int | None:
 
 
 def answer_of(reply: str, n: int, *, thinks: bool) -> int | None:
-    """Which of n passages numbered from 1 an answer tag names, as `[3]` and nothing besides; None: none.
+    """Return which of n passages numbered from 1 the answer tag names, as `[3]` and nothing else; or None.
 
     Args:
         reply: As written.

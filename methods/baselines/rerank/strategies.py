@@ -1,4 +1,4 @@
-"""How few comparisons of few passages become an order of many: sliding windows, heapsort, bubblesort.
+"""Rank many passages through few comparisons of few passages: sliding windows, heapsort, bubblesort.
 
 Each is a program of one query that awaits comparisons; what compares sees positions in the ranking as it came, from 0.
 A comparison may say anything that its type allows: the result is an order of all positions whatever it says.
@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from methods.flow import together
 
 Sort = Callable[[Sequence[int]], Awaitable[Sequence[int]]]
-"""From some positions to the same, best first."""
+"""Function that sorts positions, best first."""
 Choose = Callable[[Sequence[int]], Awaitable[int]]
-"""From some positions to which of them (0: the first) is best."""
+"""Function that returns which of some positions is best (0: the first)."""
 
 
 async def windows(n: int, sort: Sort, size: int, step: int) -> list[int]:

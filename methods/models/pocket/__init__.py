@@ -32,9 +32,9 @@ def pocket_path() -> Path:
 BOS, EOS, PAD = "<s>", "</s>", "<pad>"
 QUESTION, ANSWER, PARAPHRASE = "Question:", "Answer:", "Paraphrase:"
 UNANSWERABLE = "unanswerable"
-"""What the model says when the passages do not answer the question."""
+"""Answer of the model if the passages do not answer the question."""
 GAP = "\n\n"
-"""What follows each passage."""
+"""Text after each passage."""
 MARKERS = tuple(f"[{number}]" for number in range(1, 33))
 """Numbers of passages that are one token; further ones are spelt in three."""
 

@@ -349,7 +349,7 @@ def connected(shares: Shares) -> Iterator[RayCluster]:
 
 def _cluster_lost(why: str) -> Broke:
     return Broke(
-        f"the Ray cluster was lost: {why}; what was answered is kept",
+        f"the Ray cluster was lost: {why}; all answers so far are stored",
         code="cluster-lost",
         where="--executor ray",
         try_this="start it again, then the same command: it continues with what is left",
@@ -384,7 +384,7 @@ def _refused(address: str, why: str) -> UserError:
         remedy = "install the same Ray and Python on every node, then start Ray there again"
         return UserError(f"{address}: {what}", code="node-versions-differ", where="--address", try_this=remedy)
     return UserError(
-        f"the Ray cluster at {address} lets nobody in from here: {what}",
+        f"the Ray cluster at {address} refuses connections from here: {what}",
         code="cluster-refused",
         where="--address",
         try_this="run the command on a node of the cluster, with the RAY_AUTH_MODE of `ray start`: with a file ~/.ray/auth_token, a head "

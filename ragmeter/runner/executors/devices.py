@@ -8,13 +8,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from methods.api import Method, Services
 from methods.models.llm import chats
 from ragmeter.runner.executors import Executor, Local
-from ragmeter.runner.executors.cluster import RayCluster, Shares, connected
 from ragmeter.runner.executors.nodes import gpus_here
 from ragmeter.runner.tasks import Task
+
+if TYPE_CHECKING:
+    from ragmeter.runner.executors.cluster import RayCluster
 
 
 def count() -> int:
@@ -46,6 +49,8 @@ class PerDevice(Local):
             return super().build(task, services)
         with self._lock:
             if self._cluster is None:
+                from ragmeter.runner.executors.cluster import Shares, connected
+
                 sys.stderr.write(f"note: a worker on each of {self._devices} GPUs answers (--executor local: one process on one GPU)\n")
                 self._cluster = self._stack.enter_context(connected(Shares("local", devices=self._devices)))
         return self._cluster.build(task, services)

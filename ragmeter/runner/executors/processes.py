@@ -17,7 +17,7 @@ THREADS = "OMP_NUM_THREADS"
 GRACE_S = 10.0
 """Seconds that a process has to remove what it has half written; one that waits for other processes may not react at all."""
 Submit = Callable[..., Future[Any]]
-"""From a function and its arguments to what it will return."""
+"""Function that starts a call of a function with arguments and returns the future of its result."""
 
 
 def cores() -> int:

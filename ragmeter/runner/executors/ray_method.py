@@ -239,7 +239,7 @@ def value_of(reference: Any) -> Any:
         fault = error
     if isinstance(fault, ray.exceptions.OutOfDiskError | ray.exceptions.ObjectStoreFullError):
         raise Broke(
-            f"a node has no room for what workers exchange, in memory or on disk: {str(fault).strip().splitlines()[0]}",
+            f"a node has too little memory or disk for the objects that workers exchange: {str(fault).strip().splitlines()[0]}",
             code="object-store-full",
             where="--executor ray",
             try_this="free space in Ray's folder (/tmp/ray) or `ray start … --object-store-memory BYTES`; the same command continues",

@@ -278,8 +278,8 @@ def row(**changes):
     ("changes", "says"),
     [
         ({"context": {"title": ["Ada", "Zoll"], "sentences": [["x"]]}}, "differ in length (2 title, 1 sentences)"),
-        ({"context": {"title": ["Ada"]}}, "field 'context.sentences' is no list"),
-        ({"context": {"title": "Ada", "sentences": []}}, "field 'context.title' is no list"),
+        ({"context": {"title": ["Ada"]}}, "field 'context.sentences' is not a list"),
+        ({"context": {"title": "Ada", "sentences": []}}, "field 'context.title' is not a list"),
         ({"supporting_facts": {"title": ["Ada"], "sent_id": []}}, "differ in length"),
         ({"context": "[[1, "}, "not JSON"),
         ({"context": {"title": [7], "sentences": [["x"]]}}, "must be a string"),

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from leaderboard import server
-from leaderboard.server import Draft, _environment, command, hand_over
+from leaderboard import intake
+from leaderboard.intake import Draft, hand_over
+from leaderboard.server import _environment, command
 from leaderboard.views import submission
 from ragmeter import cli
 from results.boards.board import boards
@@ -43,7 +44,7 @@ def upload(page: Any, predictions: bytes, card: bytes | None = None) -> Any:
 
 
 def test_a_server_accepts_nothing_unless_it_is_configured_to(app: Start, sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(server.VARIABLE, raising=False)
+    monkeypatch.delenv(intake.VARIABLE, raising=False)
     with pytest.raises(ValueError, match="Could not find a navigation page"):
         app(sent.folder).open("submit")
     with pytest.raises(UserError, match="read-only"):
@@ -53,9 +54,9 @@ def test_a_server_accepts_nothing_unless_it_is_configured_to(app: Start, sent: A
 @pytest.mark.slow
 def test_the_page_itself_says_that_the_server_is_read_only(sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     testing = pytest.importorskip("streamlit.testing.v1")
-    monkeypatch.delenv(server.VARIABLE, raising=False)
+    monkeypatch.delenv(intake.VARIABLE, raising=False)
     monkeypatch.setenv("RAGMETER_STORE", str(sent.folder))
-    script = Path(server.__file__).parent / "pages" / "submit.py"
+    script = Path(intake.__file__).parent / "pages" / "submit.py"
     test = testing.AppTest.from_file(str(script), default_timeout=60).run()
     response = "".join(element.proto.json for element in test.get("bidi_component"))
     assert "read-only" in response
@@ -66,8 +67,8 @@ def test_the_page_itself_says_that_the_server_is_read_only(sent: Any, monkeypatc
 
 @pytest.mark.parametrize("value", ["", "null", "1", "{}", "[]", "[1]", "not json", '"submit"'])
 def test_what_is_no_command_allows_nothing(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(server.VARIABLE, value)
-    assert server.submit_command() is None
+    monkeypatch.setenv(intake.VARIABLE, value)
+    assert intake.submit_command() is None
 
 
 def test_the_command_says_whether_submissions_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,19 +86,19 @@ def test_the_command_says_whether_submissions_are_taken(tmp_path: Path, monkeypa
 def test_the_server_is_configured_by_its_environment_and_inherits_no_permission_and_no_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(server.VARIABLE, '["rm"]')
+    monkeypatch.setenv(intake.VARIABLE, '["rm"]')
     for name in ("OPENAI_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD"):
         monkeypatch.setenv(name, "hunter2")
     closed, opened = _environment(tmp_path), _environment(tmp_path, ["ragmeter", "submit"])
-    assert server.VARIABLE not in closed
-    assert json.loads(opened[server.VARIABLE]) == ["ragmeter", "submit"]
+    assert intake.VARIABLE not in closed
+    assert json.loads(opened[intake.VARIABLE]) == ["ragmeter", "submit"]
     assert "hunter2" not in {*closed.values(), *opened.values()}
     assert closed["PATH"] == os.environ["PATH"]
 
 
 def test_uploads_are_bounded_by_the_server_too() -> None:
     assert "--server.maxUploadSize=0" in command(1, "h", False)
-    assert f"--server.maxUploadSize={server.UPLOAD_MIB}" in command(1, "h", False, uploads=True)
+    assert f"--server.maxUploadSize={intake.UPLOAD_MIB}" in command(1, "h", False, uploads=True)
 
 
 @pytest.mark.usefixtures("allowed")
@@ -143,12 +144,12 @@ def test_problems_are_listed_with_file_and_line_and_keep_it_out(app: Start, sent
 def test_what_no_metric_can_be_computed_from_has_no_preview_and_breaks_nothing(
     app: Start, sent: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = server.hand_over
+    real = intake.hand_over
 
     def without_scores(*value: Any, **options: Any) -> Any:
         return replace(real(*value, **options), preview={})
 
-    monkeypatch.setattr(server, "hand_over", without_scores)
+    monkeypatch.setattr(intake, "hand_over", without_scores)
     page = upload(app(sent.folder).open("submit"), sent.predictions, sent.card)
     assert "no rank on the board to preview" in words(page.part("preview-note"))
     assert not page.has("preview")
@@ -203,7 +204,7 @@ def test_a_sender_cannot_ask_for_work_on_data_that_the_store_does_not_have(sent:
 
 def test_what_is_too_large_is_refused_before_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(server, "UPLOAD_MIB", 1)
+    monkeypatch.setattr(intake, "UPLOAD_MIB", 1)
     for predictions, card in ((b"x" * (MIB + 1), b"a: 1"), (b"{}", b"x" * (LIMITS.card_bytes + 1))):
         with pytest.raises(UserError, match="larger than"):
             Draft(predictions, card)
@@ -241,7 +242,7 @@ def test_a_check_that_breaks_off_says_nothing_of_the_machine(
         "import os; os.abort()",
         'import sys; sys.exit(\'{"error": {"what": "/secret", "where": null, "try": null}}\')',
     ):
-        monkeypatch.setenv(server.VARIABLE, fake(code))
+        monkeypatch.setenv(intake.VARIABLE, fake(code))
         with pytest.raises(UserError) as caught:
             hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
         assert "secret" not in str(caught.value)
@@ -251,11 +252,11 @@ def test_a_check_that_breaks_off_says_nothing_of_the_machine(
 
 @pytest.mark.slow
 def test_a_check_is_ended_when_its_time_is_over_and_only_one_goes_on_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "TIME_S", 0.3)
-    monkeypatch.setenv(server.VARIABLE, fake("import time; time.sleep(60)"))
+    monkeypatch.setattr(intake, "TIME_S", 0.3)
+    monkeypatch.setenv(intake.VARIABLE, fake("import time; time.sleep(60)"))
     with raises("check-timeout"):
         hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
-    with server._turn, raises("submission-check-busy"):
+    with intake._turn, raises("submission-check-busy"):
         hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
     # The turn was given back.
     with raises("check-timeout"):
@@ -268,7 +269,7 @@ def test_the_command_gets_our_names_alone_and_no_way_to_the_network(tmp_path: Pa
         "json.dump({'report': {'ok': True, 'said': [sys.argv[1:], os.environ['HF_HUB_OFFLINE'], here]}, "
         "'notes': [], 'run': None}, sys.stdout)"
     )
-    monkeypatch.setenv(server.VARIABLE, fake(code))
+    monkeypatch.setenv(intake.VARIABLE, fake(code))
     draft = Draft(b"{}", b"a: 1")
     arguments, offline, here = hand_over(draft, tmp_path, keep=False).report["said"]
     assert arguments[:4] == ["check", "predictions.jsonl", "--card", "card.yaml"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from leaderboard.server import Draft, hand_over
+from leaderboard.intake import Draft, hand_over
 from results.offered import MIB
 from results.store import queries
 from results.store.queries import UserError

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import Stemmer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query, passage_id
 from methods.api import Services
 from methods.baselines.bm25 import BM25Config, library, tokenize
+from methods.baselines.words import STOPWORDS
 from methods.registry import Component
 from tests.support.errors import raises
 
@@ -233,6 +235,17 @@ def test_names_keep_their_signs(name: str, others: str) -> None:
 def test_plain_ascii_text_has_the_words_of_bm25s(text: str) -> None:
     own, bm25s = (tokenize([text], BM25Config(tokens=form), ids=False)[0] for form in ("normalized", "bm25s"))
     assert own == bm25s
+
+
+@given(st.lists(st.text(max_size=60)), st.sampled_from([None, "english", "porter"]), st.sampled_from([None, "en"]))
+def test_words_equal_those_of_bm25s(texts: list[str], stemmer: str | None, stopwords: Any) -> None:
+    config = BM25Config(stemmer=stemmer, stopwords=stopwords, tokens="bm25s")
+    stems = None if stemmer is None else Stemmer.Stemmer(stemmer)
+    theirs = library().tokenize(
+        texts, token_pattern=config.pattern, stopwords=stopwords, stemmer=stems, return_ids=False, show_progress=False
+    )
+    assert tokenize(texts, config, ids=False) == theirs
+    assert tuple(sorted(STOPWORDS)) == library().stopwords.STOPWORDS_EN
 
 
 def test_stemming_joins_inflected_forms() -> None:

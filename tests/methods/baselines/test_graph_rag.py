@@ -167,7 +167,7 @@ def test_what_is_no_triple_is_counted() -> None:
     records = triple_records('{"triples": [["a", "is", "b"], ["a", "b"], ["", "is", "c"], ["d", "is", "D"], ["e", "is", 7]]}')
     assert [relation.description for relation in records.relations] == ["a is b", "e is 7"]
     assert records.malformed["triple without two ends"] == 3
-    assert triple_records("__import__('os')").malformed["triples that are no JSON"] == 1
+    assert triple_records("__import__('os')").malformed["triples that are not JSON"] == 1
 
 
 def test_gleaning_goes_on_with_the_conversation_and_ends_where_nothing_was_left_out() -> None:

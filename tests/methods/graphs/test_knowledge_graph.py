@@ -81,7 +81,7 @@ def test_fences_prose_and_stray_marks_are_forgiven() -> None:
     assert result.entities == (EntityRecord("INES ALDANE", "PERSON", "kept ## a diary (in {braces}) & more"),)
     assert result.relations == (RelationRecord("INES ALDANE", "TOWN MUSEUM", "sold", 1.0),)
     assert not result.malformed
-    assert result.repaired == {"strength is no number": 1}
+    assert result.repaired == {"strength is not a number": 1}
 
 
 @pytest.mark.parametrize(("given_", "read"), [("7", 7), ("nan", 1), ("0", 1), ("99", 10), ("inf", 1), ('"3"', 3)])

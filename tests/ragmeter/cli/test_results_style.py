@@ -14,7 +14,8 @@ import pytest
 
 from benchmarks.registry import Benchmark, load
 from benchmarks.schema import Question
-from benchmarks.styles.mix import STYLED, styled
+from benchmarks.styles import STYLED
+from benchmarks.styles.mix import styled
 from methods.api import Prediction
 from ragmeter.show import console
 from results.boards.style import style_curves, style_gaps

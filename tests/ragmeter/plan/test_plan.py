@@ -21,10 +21,12 @@ from ragmeter import experiment
 from ragmeter.cli import app
 from ragmeter.plan.plan import Plan, plan_of
 from ragmeter.plan.shapes import shape_of
+from ragmeter.plan.show import LINES, show_plan
 from ragmeter.runner.experiment import limited
 from ragmeter.runner.loop import execute
 from ragmeter.runner.progress import RunProgress
 from ragmeter.runner.tasks import estimate, states, tasks_of
+from ragmeter.show.console import out
 from results.store import queries
 from results.store.store import Store
 
@@ -102,6 +104,9 @@ def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: 
         assert item.needed_by
     for rows in (result.stages, result.tasks, result.judges):
         json.dumps([row.to_json() for row in rows])
+    with out.capture() as shown:
+        show_plan(result, "store")
+    assert len(shown.get().splitlines()) <= LINES
 
 
 def test_a_published_table_is_planned_with_everything_known_of_it(tmp_path: Path) -> None:

@@ -403,7 +403,7 @@ def test_a_judge_whose_endpoint_dies_stops_and_goes_on(small: ModuleType, tmp_pa
         ("HTTP 429: rate limit reached (it asks to wait 300 s; longest_wait_s is 120)", "endpoint"),
         ("timed out after 120 s", "endpoint"),
         ("Connection error. (ConnectError: All connection attempts failed)", "endpoint"),
-        ("the reply is no chat completion but text/html (is base_url right? it usually ends in /v1)", "endpoint"),
+        ("the reply is not a chat completion but text/html (is base_url right? it usually ends in /v1)", "endpoint"),
         ("the reply is empty (finish reason: stop)", "endpoint"),
         ("the reply is an HTML page, not an answer: '<html>' (is url the app's API? it may be a login page)", "endpoint"),
         ("the reply cannot be used: 'docs[].text' finds nothing", "endpoint"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -97,8 +96,8 @@ def test_stopped_while_last_replies_are_outstanding_it_keeps_what_is_there_and_g
         first = loop._Running.result
 
         def interrupted(self: Any) -> Any:
-            # Ctrl-C arrives while the main thread waits for what is outstanding.
-            threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
+            # Ctrl-C does not end the wait of the main thread, as if it had arrived just before that.
+            threading.Timer(0.05, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)).start()
             return first(self)
 
         monkeypatch.setattr(loop._Running, "result", interrupted)

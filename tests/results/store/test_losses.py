@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -253,7 +254,9 @@ def test_wait_that_ends_is_no_error(store: Store, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(holder, "TELL_S", 0.05)
     with holding(WRITER, store.folder) as process:
         os.kill(process.pid, signal.SIGSTOP)
-        monkeypatch.setattr(database.time, "sleep", lambda _, sleep=time.sleep: (sleep(0.2), os.kill(process.pid, signal.SIGKILL)))
+        # A module of its own: `time.sleep` itself is what other threads of this process call.
+        ending = SimpleNamespace(**vars(time) | {"sleep": lambda _: (time.sleep(0.2), os.kill(process.pid, signal.SIGKILL))})
+        monkeypatch.setattr(database, "time", ending)
         store.start(LATER)
     assert f"process {process.pid}" in capsys.readouterr().err
     assert store.status(LATER.run) == RUNNING

@@ -1,0 +1,38 @@
+"""The leaderboard as an ASGI application, which `streamlit run` starts: Streamlit's own, and the pages' addresses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.routing import Route
+
+from leaderboard.pages import PAGES
+
+_HERE = Path(__file__).parent
+_ROOT = "<script>window.__streamlit = { BACKEND_BASE_URL: location.origin + '/' };</script>"
+"""Tells the browser where the server is. Otherwise it looks below the page's own address first, which answers 404."""
+
+
+def _index() -> str:
+    """Return Streamlit's page with our root."""
+    text = (Path(st.__file__).parent / "static" / "index.html").read_text("utf-8")
+    return text.replace("<head>", f"<head>{_ROOT}", 1)
+
+
+_INDEX = _index()
+
+
+async def page(request: Request) -> Response:
+    """Answer the address of a page."""
+    return HTMLResponse(_INDEX, headers={"Cache-Control": "no-cache"})
+
+
+async def icon(request: Request) -> Response:
+    """Answer browsers that ask for an icon by its usual name."""
+    return FileResponse(_HERE / "assets" / "icon.svg")
+
+
+app = st.App(_HERE / "pages" / "app.py", routes=[*(Route(f"/{address}", page) for _, _, _, address in PAGES), Route("/favicon.ico", icon)])

@@ -1,0 +1,232 @@
+"""Hands what visitors send to `ragmeter submit`, in a process of its own: bounded, timed, and without any key.
+
+Nothing that was sent is executed, unpacked to disk or used as a name: the files lie under names of ours in a private
+folder that is removed when the visitor leaves. The environment of the server says how to start the command; without it,
+the server is read-only. An owner decides about submissions with a token, of which the server only knows a hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from results.errors import UserError
+from results.offered import LIMITS, MIB
+
+VARIABLE = "RAGMETER_SUBMIT"
+"""Environment variable with the command that submissions are handed to, as a JSON list."""
+HOLD_VARIABLE = "RAGMETER_HOLD"
+"""Environment variable that is set if submissions wait for approval."""
+OWNER_VARIABLE = "RAGMETER_OWNER"
+"""Environment variable with the hash of the owner's token; the server never has the token itself."""
+TOKEN_CHARS = 16
+"""Least length of an owner's token."""
+UPLOAD_MIB = 64
+"""Size of a file that is sent in; a bundle may hold more, up to `results.offered.LIMITS`."""
+TIME_S = 900.0
+"""How long the check of a submission may take."""
+T = TypeVar("T")
+_PREDICTIONS, _CARD, _BUNDLE = "predictions.jsonl", "card.yaml", "bundle.zip"
+_ZIP = b"PK"
+_THEIR_MISTAKE = 2
+"""How `ragmeter` exits where what it was given is wrong; anything else is wrong here."""
+_turn = threading.BoundedSemaphore(1)
+"""One submission is checked at a time: visitors must not fill the machine."""
+
+
+def submit_command() -> list[str] | None:
+    """The command that submissions are handed to; None where the server takes none."""
+    try:
+        results = json.loads(os.environ.get(VARIABLE) or "null")
+    except ValueError:
+        return None
+    return results if isinstance(results, list) and results and all(isinstance(part, str) for part in results) else None
+
+
+def waits_for_approval() -> bool:
+    """Return whether submissions are held until the owner accepts them."""
+    return bool(os.environ.get(HOLD_VARIABLE))
+
+
+def token_hash(token: str) -> str:
+    """Return what the server knows of an owner's token.
+
+    Raises:
+        UserError: The token is too short to be secret.
+    """
+    if len(token) < TOKEN_CHARS:
+        raise UserError(
+            f"the owner's token has {len(token)} characters, fewer than {TOKEN_CHARS}",
+            code="owner-token-short",
+            where="RAGMETER_OWNER_TOKEN",
+            try_this="python -c 'import secrets; print(secrets.token_urlsafe())'",
+        )
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def has_owner() -> bool:
+    """Return whether an owner can decide here."""
+    return submit_command() is not None and bool(os.environ.get(OWNER_VARIABLE))
+
+
+def is_owner(token: str) -> bool:
+    """Return whether a text is the owner's token."""
+    known = os.environ.get(OWNER_VARIABLE, "")
+    return has_owner() and len(token) >= TOKEN_CHARS and hmac.compare_digest(token_hash(token), known)
+
+
+class Draft:
+    """Files that somebody sent in, in a private folder that is removed with this object at the latest.
+
+    Args:
+        predictions: The predictions, or a bundle.
+        card: The card; None beside a bundle.
+
+    Raises:
+        UserError: A file is too large, or the card is missing or one too many.
+    """
+
+    def __init__(self, predictions: bytes, card: bytes | None) -> None:
+        bundled = predictions.startswith(_ZIP)
+        if len(predictions) > UPLOAD_MIB * MIB:
+            raise UserError(f"the file is larger than {UPLOAD_MIB} MiB", code="file-too-large", where="predictions", try_this=_ELSEWHERE)
+        if card is not None and len(card) > LIMITS.card_bytes:
+            raise UserError(f"the card is larger than {LIMITS.card_bytes // 1024} KiB", code="card-too-large", where="card")
+        if bundled and card is not None:
+            raise UserError("a bundle brings its own card", code="card-besides-bundle", where="card", try_this="leave the card out")
+        if not bundled and card is None:
+            raise UserError(
+                "predictions need a card that says what they are",
+                code="predictions-without-card",
+                where="card",
+                try_this="ragmeter submit template",
+            )
+        self.folder = Path(tempfile.mkdtemp(prefix="ragmeter-submission-"))
+        self._remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        self.arguments = [_BUNDLE] if bundled else [_PREDICTIONS, "--card", _CARD]
+        (self.folder / self.arguments[0]).write_bytes(predictions)
+        if card is not None:
+            (self.folder / _CARD).write_bytes(card)
+
+    def discard(self) -> None:
+        """Remove the files now; a visitor who just leaves has theirs removed with the session."""
+        self._remove()
+
+
+_ELSEWHERE = "hand it to who keeps this board: ragmeter submit takes larger files"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What `ragmeter submit add` or `check` said with --json.
+
+    Attributes:
+        report: Of the validation: findings with lines, contamination, means.
+        notes: Further sentences.
+        preview: By metric, value, low, high, n, unscorable, insufficient_data; where nothing was to be stored.
+        run: Fingerprint of the stored run; None where nothing was stored.
+    """
+
+    report: Mapping[str, Any]
+    notes: tuple[str, ...]
+    preview: Mapping[str, Mapping[str, Any]]
+    run: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Return whether it may be stored."""
+        return bool(self.report["ok"])
+
+
+def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
+    """Check a submission; store it where it is asked to be kept and nothing is wrong with it.
+
+    Args:
+        draft: The files.
+        store_folder: The store.
+        keep: Whether to store it.
+
+    Raises:
+        UserError: The server takes none, is busy with another one, or the submission cannot be read.
+    """
+    start = submit_command()
+    if start is None:
+        raise UserError("this server is read-only", code="server-read-only", try_this="ragmeter leaderboard --allow-submissions")
+    what = ["add", *(["--hold"] if waits_for_approval() else [])] if keep else ["check"]
+    done = _run([*start, *what, *draft.arguments, "--known-boards"], draft.folder, store_folder)
+    return _answer(done, lambda output: Verdict(output["report"], tuple(output["notes"]), output.get("preview", {}), output["run"]))
+
+
+def decide(run: str, action: str, reason: str, store_folder: Path) -> str:
+    """Accept, hold, reject or withdraw a submission, as `ragmeter submit` does it; returns the new status.
+
+    Args:
+        run: Its fingerprint.
+        action: One of `results.submission.review.ACTIONS`.
+        reason: What visitors read.
+        store_folder: The store.
+
+    Raises:
+        UserError: The server takes no submissions or is busy, or the decision is refused.
+    """
+    start = submit_command()
+    if start is None:
+        raise UserError("this server is read-only", code="server-read-only", try_this="ragmeter leaderboard --allow-submissions")
+    # Of one word, so that no reason is read as an option.
+    done = _run([*start, action, run, f"--reason={reason}"], store_folder, store_folder)
+    return _answer(done, lambda output: str(output["status"]))
+
+
+def _run(command: list[str], folder: Path, store_folder: Path) -> subprocess.CompletedProcess[bytes]:
+    if not _turn.acquire(blocking=False):
+        raise UserError("another submission is being checked", code="submission-check-busy", try_this="try again in a moment")
+    try:
+        return subprocess.run(
+            [*command, "--json", "--quiet", "--no-env", "--store", str(store_folder)],
+            cwd=folder,
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TIME_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise UserError(f"the check took more than {TIME_S / 60:.0f} minutes", code="check-timeout", try_this=_ELSEWHERE) from None
+    finally:
+        _turn.release()
+
+
+_PATH = re.compile(r"(?<![\w/:.])(?:/[^\s/:'\"]+){2,}")
+
+
+def _public(text: str | None) -> str | None:
+    """Return a message without the folders of this machine: the last part of a path is enough for a visitor."""
+    return None if text is None else _PATH.sub(lambda match: match[0].rpartition("/")[2], text)
+
+
+def _answer(done: subprocess.CompletedProcess[bytes], read: Callable[[Any], T]) -> T:
+    try:
+        if done.stdout.strip():
+            return read(json.loads(done.stdout))
+        error = json.loads(done.stderr.splitlines()[-1])["error"] if done.returncode == _THEIR_MISTAKE else None
+    except (ValueError, LookupError, TypeError):
+        error = None
+    if error is None:
+        # What went wrong is for who keeps the server, not for visitors.
+        sys.stderr.write(done.stderr.decode("utf-8", "replace"))
+        raise UserError("the check broke off", code="check-failed", try_this="tell who keeps this board: its log says why")
+    what, where, remedy = (_public(error[name]) for name in ("what", "where", "try"))
+    raise UserError(str(what), code="refused-submission", where=where, try_this=remedy)

@@ -1,6 +1,6 @@
 """Command line, Python API, experiment files, the run loop.
 
-In a notebook, `from ragmeter import run, load_results, compare` (docs/api.md). In the code, start at `cli/` (the
+In a notebook, `from ragmeter import run, load_results, compare` (docs/experiments.md). In the code, start at `cli/` (the
 commands) and `api.py` (those functions), then `experiment.py` (what an experiment file may say), `runner/experiment.py`
 (how one is carried through) and `runner/loop.py` (what a run does). Imports every other package; nobody imports it.
 """

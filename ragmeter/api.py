@@ -1,4 +1,4 @@
-"""ragmeter from Python: run an experiment, load what a store holds, look at it as data frames (docs/api.md).
+"""ragmeter from Python: run an experiment, load what a store holds, look at it as data frames (docs/experiments.md).
 
 Everything here is what the commands `run` and `results` do, without the printing: same checks, same store, same numbers.
 `ragmeter.api` has `compare`, which is `ragmeter results compare` for one metric.

@@ -10,10 +10,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-from docs._site.reference import pages
+from docs._site.reference import PAGES, pages
+from docs._site.results import results
 
 FROM_THE_ROOT = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 """Pages of the site that lie at the root of the repository."""
+
+INDEX = "reference/index.md"
+"""The page that stands for the generated ones where the repository is read: `reference/index.md#metrics` is `reference/metrics.md` here."""
 
 _LINK = re.compile(r"(?<=\]\()(?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?(?=\))")
 
@@ -42,6 +46,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         own = next((path for path, source in FROM_THE_ROOT.items() if source == target), None)
         if own is None and target.startswith("docs/"):
             own = target.removeprefix("docs/")
+        made = f"reference/{(match['anchor'] or '')[1:]}.md"
+        if own == INDEX and made in PAGES:
+            return posixpath.relpath(made, posixpath.dirname(page.file.src_uri) or ".")
         if own is not None:
             near = posixpath.relpath(own, posixpath.dirname(page.file.src_uri) or ".")
             return near + (match["anchor"] or "")
@@ -50,7 +57,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         kind = "tree" if (root / target).is_dir() else "blob"
         return f"{config.extra['source']}/{kind}/main/{target}{match['anchor'] or ''}"
 
-    return _LINK.sub(link, markdown)
+    return _LINK.sub(link, results(markdown) if page.file.src_uri == "results.md" else markdown)
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:

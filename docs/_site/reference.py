@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Union, get_args, get_origin
@@ -16,6 +16,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from benchmarks.registry import DATASETS, DatasetEntry, alike
+from docs._site import facts
+from docs._site.markdown import code, codes, page, table
+from docs._site.prompts import prompts_page
 from judges.judge import JUDGES, JudgeEntry
 from judges.metric import METRICS, NEEDS, MetricEntry, Parameter, written
 from methods.models.endpoint import ChatConfig
@@ -26,38 +29,6 @@ from methods.training import TRAININGS, TrainingEntry
 from ragmeter.cli import NAMES
 from ragmeter.experiment import BenchmarkSpec, ComponentSpec, ExperimentSpec, JudgeSpec, MethodSpec
 from ragmeter.trainings import TrainingSpec
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table without its empty columns; "" if there are no rows."""
-    body = [[_cell(cell) for cell in row] for row in rows]
-    if not body:
-        return ""
-    kept = [column for column in range(len(head)) if any(row[column] for row in body)]
-    lines = [[head[column] for column in kept], ["---"] * len(kept), *([row[c] for c in kept] for row in body)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def code(text: str) -> str:
-    """Return text as inline code; "" stays ""."""
-    fence = "``" if "`" in text else "`"
-    return f"{fence}{text}{fence}" if text else ""
-
-
-def codes(texts: Iterable[str]) -> str:
-    """Return texts as inline code, separated by commas."""
-    return ", ".join(map(code, texts))
-
-
-def page(title: str, lead: str, parts: Iterable[str], *, wide: bool = False) -> str:
-    """Return a page with title, introduction and parts; a wide one has no table of contents beside it."""
-    head = "---\nhide: [toc]\n---\n\n" if wide else ""
-    return head + "\n\n".join(filter(None, (f"# {title}", lead, *parts))) + "\n"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
-
 
 OF_PAPERS = ("paper", "released")
 """Presets that have a column each: what the paper says, and what the released code does."""
@@ -221,17 +192,17 @@ KEYS = (
     ("methods", MethodSpec, f"One method. Options: {METHODS}."),
     ("reader, rerankers, compressor", ComponentSpec, f"A part; a bare name is `{{id: name}}`. Options: {PARTS}."),
     ("judges", JudgeSpec, "A judge; a bare name is `{id: name}`. Options: [judges](judges.md)."),
-    ("llm: an endpoint", ChatConfig, "The option `llm` of whatever asks a language model: `llm: {model: NAME}`."),
-    ("llm: local weights", LocalConfig, "`llm: {local: FOLDER or hub id}`, asked as an endpoint is."),
-    ("llm: a script", ScriptedConfig, "`llm: {scripted: worlds/multihop:test}`, for trials: it shows nothing about any model."),
-    ("trainings", TrainingSpec, "What is trained before methods run. Options: [trainings](trainings.md)."),
+    ("llm: an endpoint", ChatConfig, "The option `llm` of everything that asks a language model: `llm: {model: NAME}`."),
+    ("llm: local weights", LocalConfig, "`llm: {local: FOLDER or hub id}`, used like an endpoint."),
+    ("llm: a script", ScriptedConfig, "`llm: {scripted: worlds/multihop:test}`, for trials: its results say nothing about any model."),
+    ("trainings", TrainingSpec, "Trainings that run before the methods. Options: [trainings](trainings.md)."),
 )
 
 
 def experiment_page() -> str:
     """Every key of an experiment file."""
     lead = (
-        "Every key that an experiment file may have. How to write one: [Experiments](../experiments.md). "
+        "All keys of an experiment file. How to write one: [Experiments](../experiments.md). "
         "Unknown keys and wrong types are errors that name the line."
     )
     parts = (part for title, spec, response in KEYS for part in (f"## {title}", response, option_table(spec)))
@@ -241,8 +212,8 @@ def experiment_page() -> str:
 def datasets_page() -> str:
     """Every dataset."""
     lead = (
-        "Every dataset as it is registered. Layouts of the files, and what to know of each: "
-        "[Datasets](../datasets.md). `ragmeter list datasets` says which of them are on your machine."
+        "Every dataset as it is registered. How to load and check them: [Datasets](../datasets.md). `ragmeter list datasets` "
+        "shows which of them are on your machine."
     )
     overview = table(("id", "task", "license"), [(f"[{code(e.id)}](#{e.id})", e.card.task, e.card.license) for e in DATASETS])
     return page("Datasets", lead, (overview, *map(_dataset, DATASETS)))
@@ -255,20 +226,28 @@ def _dataset(entry: DatasetEntry) -> str:
         "on the hub": f"{code(card.hub_id)}{f' at {code(card.revision[:12])}' if card.revision else ''}" if card.hub_id else "",
         "license": card.license,
         "subsets": codes(entry.subsets),
-        "splits": ", ".join(f"{code(name)}{'' if n is None else f' ({n:,})'}" for name, n in card.splits.items()),
+        "splits": _splits(card.splits),
+        **{f"splits of {code(name)}": _splits(splits) for name, splits in card.subset_splits.items()},
         "settings": codes(card.settings),
+        **{f"settings of {codes(names)}": codes(of_them) for of_them, names in alike(card.subset_settings)},
         "metrics": codes(card.metrics),
         **{f"metrics of {codes(names)}": codes(of_them) for of_them, names in alike(card.subset_metrics)},
         "languages": ", ".join(card.languages),
         **{f"languages of {codes(names)}": ", ".join(of_them) for of_them, names in alike(card.subset_languages)},
+        "cluster": card.cluster or "questions that share a document, a gold passage or a world",
+        "citation": card.citation,
         "code version": str(entry.version),
     }
     reported = "\n".join(f"- {name}: {what}" for name, what in facts.items() if what)
     return "\n\n".join(filter(None, (f"## {entry.id}", card.description, reported, card.notes, option_table(entry.config))))
 
 
+def _splits(sizes: Mapping[str, int | None]) -> str:
+    return ", ".join(f"{code(name)}{'' if n is None else f' ({n:,})'}" for name, n in sizes.items())
+
+
 EVERYWHERE = {"--store", "--json", "--quiet", "--verbose", "--help"}
-"""Options that every command has; the page `cli.md` explains them."""
+"""Options that every command has; the page `reference/cli.md` explains them."""
 
 
 def commands_page(group: str) -> str:
@@ -280,7 +259,7 @@ def commands_page(group: str) -> str:
     root = get_command(app)
     item = root.get_command(root.make_context("ragmeter", [], resilient_parsing=True), group)  # type: ignore[attr-defined]
     line = next(lines[group] for lines in GROUPS.values() if group in lines)
-    lead = f"{line} Options of every command, and exit codes: [the command line](../cli.md)."
+    lead = f"{line} Options of every command, and exit codes: [the command line](cli.md)."
     return page(f"ragmeter {group}", lead, (_section(*part) for part in _walk(f"ragmeter {group}", item)))
 
 
@@ -303,20 +282,21 @@ def _section(path: str, command: Any, alone: str) -> str:
     records = (p.get_help_record(context) for p in shown)
     rows = [(code(name), " ".join(response.split())) for name, response in filter(None, records)]
     help_text = " ".join((command.help or "").split())
-    default = alone and f"`{alone}` means this command where no other command of the group is named."
+    default = alone and f"`{alone}` means this command if you name no other command of the group."
     parts = (f"## {path}", help_text, default, f"```text\n{usage}\n```", table(("", "meaning"), rows))
     return "\n\n".join(filter(None, parts))
 
 
 KINDS = {
-    "retriever": ("Retrievers", "They find passages, or triples of a graph, for a question. A reader completes them."),
-    "reranker": ("Rerankers", "They put what was retrieved into another order: `rerankers: [{id: …}]` of a method."),
-    "compressor": ("Compressors", "They shorten what the reader is given: `compressor: {id: …}` of a method."),
-    "reader": ("Readers", "They answer from what they are given: `reader: {id: …}` of a method."),
-    "method": ("Whole systems", "They answer by themselves and take no other parts."),
+    "retriever": ("Retrievers", "Find passages, or triples of a graph, for a question. A reader completes them."),
+    "reranker": ("Rerankers", "Reorder what was retrieved: `rerankers: [{id: …}]` of a method."),
+    "compressor": ("Compressors", "Shorten what the reader gets: `compressor: {id: …}` of a method."),
+    "reader": ("Readers", "Answer from the passages: `reader: {id: …}` of a method."),
+    "method": ("Whole systems", "Retrieve and answer themselves; they take no other parts."),
     "control": (
         "Controls",
-        "Their place is known beforehand: they show what a metric can tell. They see the gold, are marked on every table and never ranked.",
+        "Methods whose rank is known in advance, to show what a metric can detect. They see the gold, are marked on every table and "
+        "never ranked.",
     ),
 }
 APPROACHES = ("ark", "gpr", "sark", "clara")
@@ -334,8 +314,8 @@ def methods_page(kind: str) -> str:
 def trainings_page() -> str:
     """Everything that `ragmeter train` trains."""
     lead = (
-        "What `ragmeter train NAME` takes: as `--set OPTION=VALUE`, as a file with `--config`, or as the `config` of a "
-        "training in an [experiment](../experiments.md#training-what-methods-need)."
+        "Options of `ragmeter train NAME`: with `--set OPTION=VALUE`, in a file with `--config`, or as the `config` of a "
+        "training in an [experiment file](experiment.md#trainings)."
     )
     overview = table(("id", ""), [(f"[{code(e.id)}](#{e.id})", e.summary) for e in TRAININGS])
     return page("Trainings", lead, (overview, *map(_training, TRAININGS)), wide=True)
@@ -474,6 +454,13 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/datasets.md": datasets_page,
     "reference/metrics.md": metrics_page,
     "reference/judges.md": judges_page,
+    "reference/experiments.md": facts.experiments_page,
+    "reference/prompts.md": prompts_page,
+    "reference/released.md": facts.released_page,
+    "reference/weights.md": facts.weights_page,
+    "reference/published.md": facts.published_page,
+    "reference/environment.md": facts.environment_page,
+    "reference/cli.md": facts.cli_page,
     **{f"reference/cli-{group}.md": partial(commands_page, group) for group in NAMES},
 }
 

@@ -14,7 +14,7 @@ from leaderboard.elements.whiskers import MEAN, Axis, axes
 from leaderboard.matrix.rows import Drawn, best_first, cost_of
 from results.boards.matrix import Cell, Column, Correction, Matrix
 from results.boards.published import Comparison
-from results.boards.systems import WHOLE, System
+from results.boards.systems import POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, WHOLE, System
 from results.statistics.places import SIGNS, Standing
 from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import AS_STATED, OURS
@@ -358,6 +358,8 @@ def _name(board: Matrix, row: System, layout: _Layout) -> Node:
     named = row.name == board.reference and not row.control
     marks = [badge("reference", "reference", "Differences are taken to this method")] if named else []
     marks += gate_marks(row.runs.values())
+    if row.positive_control:
+        marks.append(badge(POSITIVE_CONTROL, "control", POSITIVE_CONTROL_TIP))
     small, ours = aside(row), tuple(row.origins) == (OURS,)
     if layout.sources and not ours:
         marks += _sources(row)

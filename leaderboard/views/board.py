@@ -15,7 +15,7 @@ from leaderboard.elements.outcomes import gate_marks
 from leaderboard.elements.pictures import APART, CONTROL, KINDS, METHOD, PARTIAL, Picture, forest, point_of, shorten_name
 from results.boards.board import Board, Cell, Row
 from results.boards.published import Comparison, on_board
-from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
+from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, implausible
 from results.boards.tables import bracketed
 from results.statistics.core import Difference
 from results.statistics.places import SIGNS, Band
@@ -56,10 +56,14 @@ def sort_columns(board: Board) -> list[str]:
 
 def ranks(board: Board, focus: str, definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     """Place of each run by the focus metric; equals share it, and what must not be compared with others has none."""
-    values = {row.run.run: row.cells[focus].estimate.value for row in board.rows if focus in row.cells and not row.cells[focus].apart}
+    values = {row.run.run: row.cells[focus].estimate.value for row in _ranked(board, focus)}
     sign = 1 if higher_is_better(focus, definitions) else -1
     scored = {run: sign * value for run, value in values.items() if not math.isnan(value)}
     return {run: 1 + sum(other > value for other in scored.values()) for run, value in scored.items()}
+
+
+def _ranked(board: Board, focus: str) -> list[Row]:
+    return [row for row in board.rows if row.run.may_win and focus in row.cells and not row.cells[focus].apart]
 
 
 def tokens(row: Row) -> float | None:
@@ -254,6 +258,8 @@ def _name(row: Row, board: Board, *, opens: bool) -> Node:
     marks += gate_marks([run])
     if theirs := not_rescored(run, board.metrics):
         marks.append(badge(NOT_RESCORED, "failed", theirs))
+    if run.positive_control:
+        marks.append(badge(POSITIVE_CONTROL, "control", POSITIVE_CONTROL_TIP))
     if row.contaminated:
         marks.append(badge(CONTAMINATED, "failed", "; ".join(row.contaminated)))
     if doubts := implausible(run):

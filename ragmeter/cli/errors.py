@@ -1,4 +1,4 @@
-"""End commands: exit codes, and messages for errors. docs/cli.md has the table.
+"""End commands: exit codes, and messages for errors. docs/_site/facts.yaml has the table.
 
 An error is one message on standard error, `error: …` for people or one JSON object for programs, wherever it comes
 from: the parser of the command line, the input, or a fault of ours. Standard output never holds any of it.

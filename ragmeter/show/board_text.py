@@ -15,7 +15,7 @@ from benchmarks.core.errors import counted
 from ragmeter.show.console import GAP, print_table, widest
 from results.boards.board import Board, Cell, Row
 from results.boards.health import health_text
-from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
+from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, POSITIVE_CONTROL, implausible
 from results.boards.tables import (
     BRACKETS,
     bracketed,
@@ -199,6 +199,7 @@ def _name_row(board: Board, row: Row) -> Text:
     elif row.run.method == board.reference:
         name += Text(" (reference)", style="dim")
     marks = [row.run.origin] * (row.run.origin != "run") + [CONTAMINATED] * bool(row.contaminated)
+    marks += [POSITIVE_CONTROL] * row.run.positive_control
     marks += [IMPLAUSIBLE] * bool(implausible(row.run)) + [NOT_RESCORED] * bool(not_rescored(row.run, board.metrics))
     marks += [row.run.status] * (row.run.status == INCOMPLETE)
     return name + Text(f" ({', '.join(marks)})", style="dim") if marks else name

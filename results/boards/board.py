@@ -724,6 +724,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "kind": row.run.kind,
         "origin": row.run.origin,
         "gate": row.run.gate or None,
+        "positive_control": row.run.positive_control,
         "status": row.run.status,
         "done": row.run.done,
         "failed": row.run.failed,
@@ -755,7 +756,7 @@ def positions(store: Store, board: Board, metric: str, *, higher_is_better: bool
     able = tuple(
         row.run.run
         for row in board.rows
-        if not row.control and metric in row.cells and not row.cells[metric].apart and row.cells[metric].estimate.n
+        if row.run.may_win and metric in row.cells and not row.cells[metric].apart and row.cells[metric].estimate.n
     )
     if not able:
         return {}

@@ -166,7 +166,7 @@ def quality_budget(
         if metric in row.cells and not math.isnan(row.cells[metric].estimate.value)
     ]
     sign = 1.0 if higher_is_better else -1.0
-    able = np.array([not row.cells[metric].apart for row, _, _ in results], dtype=bool)
+    able = np.array([row.run.may_win and not row.cells[metric].apart for row, _, _ in results], dtype=bool)
     quality = np.where(able, [sign * value.value for _, value, _ in results], np.nan)
     front = pareto_front(quality, [x for _, _, x in results]) if results else ()
     bounds = [intervals.get(row.run.run, (math.nan, math.nan)) for row, _, _ in results]
@@ -183,7 +183,7 @@ def quality_budget(
 
 
 def _rankable(row: Row) -> bool:
-    return not row.control and row.run.status == "finished"
+    return row.run.may_win and row.run.status == "finished"
 
 
 def read_in_full(board: Board) -> Row | None:

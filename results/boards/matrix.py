@@ -270,7 +270,7 @@ def ranked_cells(
             run = row.runs.get(column.key)
             if run is not None and (cell := _cell(run, column, figures, ends, cards, known, violations)) is not None:
                 cells[row.key, column.key] = cell
-        able = [(row.key, column.key) for row in rows if _able(cells, row, column)]
+        able = [(row.key, column.key) for row in rows if _able(cells, row, column) and row.runs[column.key].may_win]
         if column.ranked and able:
             positions = np.array([figures.runs[cells[key].run.run] for key in able], dtype=np.int64)
             placed = bands(figures.pairs, positions=positions, higher_is_better=column.higher_is_better, p=figures.p)
@@ -327,9 +327,7 @@ def _overall(
     kin: Mapping[str, int],
 ) -> tuple[Overall, ...]:
     """Return what the methods with a value on every benchmark come to over all of them."""
-    whole = [
-        row for row in rows if not row.control and all(_able(cells, row, column) and cells[row.key, column.key].n for column in columns)
-    ]
+    whole = [row for row in rows if row.may_win and all(_able(cells, row, column) and cells[row.key, column.key].n for column in columns)]
     if len(columns) < 2 or len(whole) < 2 or not all(column.ranked for column in columns):
         return ()
     values = np.array([[cells[row.key, column.key].value for row in whole] for column in columns])

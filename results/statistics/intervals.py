@@ -86,7 +86,8 @@ def difference(
     metric: Range | None = None,
 ) -> Difference:
     """Return the paired difference of two methods on the same questions, with every source of chance that the sides know."""
-    return differences_of(compared([candidate], [reference], clusters=clusters, metric=metric), level)[0]
+    one, other = (side if isinstance(side, Side) else Side.of(side) for side in (candidate, reference))
+    return described(compared([one], [other], clusters=clusters, metric=metric), [one], [other], level)[0]
 
 
 def differences(

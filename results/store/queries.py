@@ -17,12 +17,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import yaml
 from duckdb import DuckDBPyConnection
 from numpy.typing import NDArray
 
 from benchmarks.clusters import QUESTION, Sampled, connected
 from benchmarks.core.errors import MissingPackage as MissingPackage
 from benchmarks.core.errors import UserError, nearest, unknown_name
+from benchmarks.core.yaml import LOADER
 from benchmarks.schema import Passage, Turn, sentence_of, turns_of
 from methods.api import SPENDING, WAIT, Call, Prediction
 from results.store.redaction import redacted, shareable, without_secrets
@@ -140,6 +142,7 @@ class RunRow:
         accepted_at: When its failed questions were accepted as wrong answers (UTC); None: they were not.
         not_rescored: Metrics whose scores came from another store and could not be computed here.
         gate: Outcome of the newest gate that it was the candidate of; empty without one.
+        positive_control: Whether the experiment declares that it is trained on what it is asked: compared, and never ranked.
     """
 
     run: str
@@ -170,11 +173,17 @@ class RunRow:
     accepted_at: datetime | None = None
     not_rescored: tuple[str, ...] = ()
     gate: str = ""
+    positive_control: bool = False
 
     @property
     def fingerprint(self) -> str:
         """The task's fingerprint, which all its executions share."""
         return fingerprint_of(self.run)
+
+    @property
+    def may_win(self) -> bool:
+        """Whether it may be ranked and called the best; controls and positive controls may not."""
+        return self.kind != "control" and not self.positive_control
 
     @property
     def short(self) -> str:
@@ -325,8 +334,35 @@ def runs(
     conditions += [] if hidden else ["NOT list_contains(?, r.origin)"]
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     order = " ORDER BY m.experiment NULLS LAST, m.position, r.started_at"
-    rows = store.database.rows(_RUNS + where + order, [*queries.values(), *([] if hidden else [list(HIDDEN)])])
-    return [_run_row(row) for row in rows]
+    with store.database.reading() as connection:
+        rows = connection.execute(_RUNS + where + order, [*queries.values(), *([] if hidden else [list(HIDDEN)])]).fetchall()
+        declaring = connection.execute(
+            "SELECT name, source, profile FROM experiments WHERE contains(source, ?)", [POSITIVE_CONTROLS]
+        ).fetchall()
+    declared = {name: laid(source, profile).get(POSITIVE_CONTROLS) or () for name, source, profile in declaring}
+    results = [_run_row(row) for row in rows]
+    if not declared:
+        return results
+    return [replace(run, positive_control=True) if _is_of(run.method, declared.get(run.experiment, ())) else run for run in results]
+
+
+def _is_of(method: str, names: Collection[str]) -> bool:
+    """Return whether a name is one of these, or of a seed or repeat of one, as `results.boards.names` makes them."""
+    return any(method == name or method.startswith((f"{name} #", f"{name} ~")) for name in names)
+
+
+POSITIVE_CONTROLS = "positive_controls"
+"""Key of an experiment's file that names such rows."""
+
+
+@lru_cache(maxsize=64)
+def laid(source: str, profile: str | None) -> Mapping[str, Any]:
+    """Return the keys of an experiment's file, its profile laid over them; it was validated before it was stored."""
+    try:
+        value = yaml.load(source, LOADER)
+    except yaml.YAMLError:
+        return {}
+    return value | ((value.get("profiles") or {}).get(profile) or {}) if isinstance(value, dict) else {}
 
 
 def has_runs(store: Store) -> bool:

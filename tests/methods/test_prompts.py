@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,8 @@ import pytest
 
 import methods
 from benchmarks.published_prompts import registry
-from methods.baselines.end_to_end.search_r1 import TEMPLATES
-from methods.baselines.hyde import PROMPT as HYDE
-from methods.baselines.rerank.log_odds import PROMPTS as LOG_ODDS
-from methods.baselines.rerank.prompts import PROMPTS as RERANKERS
+from docs._site.prompts import KINDS, prompts_of
 from methods.prompts import Options, Shipped, parse, read
-from methods.readers.end_to_end import RALM
-from methods.registry import METHODS
 from tests.support.errors import raises
 
 ROOT = Path(methods.__file__).parents[1]
@@ -184,60 +178,9 @@ def test_a_prompt_that_is_too_long_loses_the_end_of_its_passage(tokenizer: Any, 
     assert prompt.frame_ids(tokenizer) == [1, *tokenizer("who", add_special_tokens=False)["input_ids"]]
 
 
-DOCS, MARK = Path(__file__).parents[2] / "docs" / "methods", "<!-- prompts of these systems, written by tests/methods/test_prompts.py -->"
-PAGES = {
-    "rerankers": "methods.baselines.rerank.",
-    "compressors": "methods.baselines.compress.",
-    "graph-rag": "methods.baselines.graph_rag.",
-    "end-to-end": "methods.baselines.end_to_end.",
-}
-ELSEWHERE = {"end-to-end": ("chatqa", "ddr_generator", "in_context_rag", "in_context_ralm", "rq_rag_prompted"), "graph-rag": ("hyde",)}
-NAMED = {"in_context_ralm": "ic_ralm"}
-"""Systems whose published prompts have another name."""
-RELEASED_ONLY = {
-    "rankllama": "layout of its model card",
-    "self_rag": "layout of its training (Self-RAG, MIT)",
-    "retrobust": "ours; layout `released`: that of its training",
-    "chatqa": "format of its model card",
-    "recomp_abstractive": "published words (RECOMP, MIT)",
-    "memorag": "`memory: long_llm` and `lite`: ours",
-    "search_r1": "R1-Searcher: ours",
-    "memory_reader": "that of the checkpoint that compressed the passages",
-}
-
-
-DEFAULTS = {
-    **{shipped.published: shipped for shipped in (*RERANKERS.values(), *LOG_ODDS.values(), *TEMPLATES.values(), *RALM.values())},
-    "hyde": HYDE,
-    "ic_ralm_one": RALM["ic_ralm"],
-}
-"""Templates by the name of the published prompt that may stand in their place; readers of compressors have it by default."""
-
-
-def prompt_lines(page: str) -> list[str]:
-    """Return the lines of a page's table, one per system and published prompt."""
-    entries = [entry for entry in METHODS if entry.factory.__module__.startswith(PAGES[page]) or entry.id in ELSEWHERE.get(page, ())]
-    lines = []
-    for entry in sorted(entries, key=lambda entry: entry.id):
-        own = NAMED.get(entry.id, entry.id)
-        graph = list(dict.fromkeys(getattr(entry.config, "published", {}).values()))
-        known = graph or [name for name in registry() if name == own or name.startswith(f"{own}_")]
-        for name in known:
-            condition = "" if name not in DEFAULTS or DEFAULTS[name].released else "with `prompt: published`: "
-            condition = "preset `released` (`prompts: published`): " if graph else condition
-            lines.append(f"| `{entry.id}` | {condition}{registry()[name].source} | {registry()[name].license} |")
-        options = {"prompt", "prompts", "llm"} & set(entry.config.model_fields)
-        if (text := RELEASED_ONLY.get(entry.id)) or (options and not known):
-            lines.append(f"| `{entry.id}` | {text or 'ours'} | – |")
-    return list(dict.fromkeys(lines))
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_each_page_states_the_prompts_of_its_systems_with_source_and_license(page: str) -> None:
-    path = DOCS / f"{page}.md"
-    before, _, rest = (text := path.read_text("utf-8")).partition(MARK)
-    after = rest.partition(MARK)[2]
-    table = "\n".join([MARK, "| system | prompt | license |", "| --- | --- | --- |", *prompt_lines(page), MARK])
-    if os.environ.get("RAGMETER_WRITE_DOCS") == "1":
-        path.write_text(text := f"{before}{table}{after}", "utf-8")
-    assert table in text, "write the table again with RAGMETER_WRITE_DOCS=1"
+def test_the_page_of_prompts_has_every_system_with_a_published_prompt_and_its_license() -> None:
+    rows = [row for kind in KINDS for row in prompts_of(kind)]
+    shown = {text.split(": ")[-1] for _, text, _ in rows}
+    others = {"longbench"}  # of a dataset, on its own page
+    assert [name for name, entry in registry().items() if name not in others and entry.source not in shown] == []
+    assert all(license for _, _, license in rows)

@@ -73,7 +73,7 @@ def _prompts(monkeypatch: pytest.MonkeyPatch, data_folder: Path) -> None:
 IDS, TEXTS, NUMBERS = "ids", "texts", "numbers"
 RESULTS: dict[str, dict[str, tuple[int, int]]] = {}
 """Cases that are equal, and all cases, by system and kind."""
-PAGE, MARK = Path(__file__).parents[2] / "docs" / "released.md", "<!-- table of tests/methods/test_released.py -->"
+PAGE, MARK = Path(__file__).parents[2] / "docs" / "_site" / "released.md", "<!-- table of tests/methods/test_released.py -->"
 WITH_FIXTURES = {
     **dict.fromkeys(("qwen3_reranker", "mxbai_reranker", "rank1", "rankzephyr", "reasonrank", "rank_r1", "rank_r1_v02", "setwise"), ""),
     **dict.fromkeys(("search_r1", "rankgpt", "ddr_refiner", "hyde"), ""),

@@ -369,9 +369,9 @@ def test_nothing_scored_yet_is_nan_not_zero(results: Results) -> None:
 @pytest.mark.slow
 def test_the_examples_of_the_page_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "experiments.md").read_text(), re.DOTALL)
     assert len(blocks) >= 3
     names: dict[str, Any] = {}
     for block in blocks:
-        exec(compile(block, "docs/api.md", "exec"), names)
+        exec(compile(block, "docs/experiments.md", "exec"), names)
     assert names["comparison"].n == names["results"].runs[0].questions

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from docs._site import facts
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter")
 
@@ -166,7 +168,7 @@ def options_without_words(lines: Iterable[str]) -> list[str]:
 def test_every_variable_that_the_code_reads_is_documented() -> None:
     code = "".join(file.read_text("utf-8") for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
     read = set(re.findall(r"\b(?:RAGMETER_[A-Z]+|HF_HUB_OFFLINE|OPENAI_(?:API_KEY|BASE_URL)|NO_COLOR)\b", code))
-    page = (ROOT / "docs" / "environment.md").read_text("utf-8")
+    page = facts.environment_page()
     assert len(read) >= 6
     assert {name for name in read if f"`{name}`" not in page} == set()
 
@@ -184,4 +186,4 @@ def test_links_lead_to_files_of_the_repository() -> None:
         text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
         leads = [link for link in LINK.findall(text) if "://" not in link and not link.startswith("mailto:")]
         assert [link for link in leads if not (page.parent / link).exists()] == [], page
-    assert "docs/start.md" in LINK.findall((ROOT / "README.md").read_text("utf-8"))
+    assert "docs/quickstart.md" in LINK.findall((ROOT / "README.md").read_text("utf-8"))

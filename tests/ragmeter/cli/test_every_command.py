@@ -21,6 +21,7 @@ import pytest
 import typer.main
 
 from benchmarks.core.errors import Broke, Incomplete, UserError
+from docs._site import facts
 from ragmeter import cli
 from ragmeter.cli import errors
 
@@ -54,6 +55,7 @@ WALK: tuple[tuple[str, int], ...] = (
     ("data style-export worlds/multihop:test --limit 2 -o s.jsonl", 0), ("data style-pairs p.jsonl -o q.jsonl", 2),
     ("data questions nowhere -o q.csv", 2),
     ("data pretraining-rows worlds/multihop:train -o rows.jsonl --by worlds --count 2", 0),
+    ("data instruction-rows worlds/multihop:train -o taught.jsonl --limit 6 --set llm.scripted=worlds/multihop:train", 0),
     ("train", 0), ("train run", 0), ("train checkpoints", 0), ("train checkpoints list", 0),
     ("train checkpoints add nowhere", 2), ("train checkpoints check", 0), ("train checkpoints shrink nowhere -o s", 2),
     ("train checkpoints convert ./nowhere --as x", 2), ("train record x.jsonl --into nowhere", 2),
@@ -290,7 +292,7 @@ def test_a_fault_of_ours_shows_its_traceback_where_it_is_asked_for(monkeypatch: 
 
 
 def test_the_page_of_the_command_line_has_every_exit_code() -> None:
-    page = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    page = facts.cli_page()
     table = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
     assert table == {
         errors.FINE,

@@ -119,10 +119,10 @@ def store_at(tmp_path: Path) -> Callable[[], Store]:
 
 
 def test_files_and_commands_of_the_page_work(tmp_path: Path, ragmeter: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "bring" / "app.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "own-method.md").read_text("utf-8")
     blocks = dict(re.findall(r'```\w+ title="([^"]+)"\n(.*?)```', page, re.DOTALL))
-    for name, text in blocks.items():
-        (tmp_path / name).write_text(text)
+    for name in ("experiment.yaml", "my_app.py", "function.yaml"):
+        (tmp_path / name).write_text(blocks[name])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_SHA", "abc1234")
     (command,) = re.findall(r"^ragmeter (method try function .*)$", page, re.MULTILINE)

@@ -75,6 +75,10 @@ ADAPTERS = {
 """Adapters that experiments put onto weights."""
 
 
+def vendor(model: str) -> str:
+    return next((name for name in ("gpt", "gemini") if model.startswith(name)), "open weights")
+
+
 @pytest.mark.parametrize("name", shipped())
 def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: str, tmp_path: Path) -> None:
     store = tmp_path / "store"
@@ -83,6 +87,8 @@ def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: 
     assert len(result.tasks) == len(loaded.methods) * len(loaded.benchmarks)
     assert {row.key["training"] for row in result.stages} == {plan.name for plan in loaded.trainings}
     assert not store.exists()
+    vendors = {url: {vendor(model) for at, model in result.endpoints if at == url} for url, _ in result.endpoints}
+    assert all(len(names) == 1 for names in vendors.values()), vendors
     # Nothing is silently nothing: a row without questions or lengths says so, and all models have a known size.
     for row in result.tasks if name not in COUNTED_LATER else ():
         assert row.key["questions"] > 0

@@ -296,7 +296,7 @@ def test_luck_on_questions_shrinks_strengths() -> None:
     "sets", [pytest.param(100, marks=pytest.mark.slow), pytest.param(4000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
 )
 def test_intervals_cover_as_stated(questions: int, floor: float, sets: int) -> None:
-    """`python -m pytest -m soak -s` on this file prints the figures that docs/statistics.md quotes."""
+    """`python -m pytest -m soak -s` on this file prints the figures that the page Results shows."""
     rng = np.random.default_rng(12)
     strengths, held = np.array([-0.8, 0.0, 0.8]), 0
     for _ in range(sets):

@@ -45,7 +45,7 @@ def apart(result: BradleyTerry) -> bool:
     "sets", [pytest.param(40, marks=pytest.mark.slow), pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
 )
 def test_equal_methods_are_rarely_significantly_different(methods: int, questions: int, sets: int) -> None:
-    """`python -m pytest -m soak -s` on this file prints the figures that docs/statistics.md quotes."""
+    """`python -m pytest -m soak -s` on this file prints the figures that the page Results shows."""
     rng = np.random.default_rng(methods)
     reported = overlapping = raw = 0
     for number in range(sets):

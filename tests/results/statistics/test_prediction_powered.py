@@ -1,7 +1,7 @@
 """Prediction-powered means against their closed form, and by simulation whether their intervals cover.
 
 `python -m pytest -m soak -s tests/results/statistics/test_judges_prediction_powered.py` prints the figures that
-docs/statistics.md quotes.
+the page Results shows.
 """
 
 from __future__ import annotations

@@ -1,0 +1,100 @@
+"""The tables of the page Results, from the records in `perf/measured`: one row per claim, negative results included."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from docs._site.markdown import table
+from results.boards.tables import markdown_text, plus_minus, stars
+
+FOLDER = Path(__file__).parents[2] / "perf" / "measured"
+SECTIONS = {
+    "ark": "ARK",
+    "gpr": "GPR",
+    "sark": "SARK",
+    "clara": "CLaRa",
+    "rerankers": "Rerankers",
+    "compressors": "Compressors",
+    "graph-rag": "Graph RAG",
+    "end-to-end": "End-to-end",
+    "pocket": "The pocket model",
+}
+"""Headings by the section that a record names."""
+OF_APPROACH = {"ARK": "ark", "GPR": "gpr", "SARK": "sark", "CLaRa": "clara"}
+"""Sections of rows of `gains.json`; those of other systems are end-to-end."""
+HEADS = ("claim", "metric", "value", "sample", "command")
+MARK = "<!-- results -->"
+DIGITS = {"points": 1, "times": 1, "clusters": 0, "": 2}
+"""Digits of a claim's value, by its unit."""
+UNITS = {"clusters": " clusters", "times": "×"}
+
+
+def results(markdown: str) -> str:
+    """Return the page with the tables in place of its mark."""
+    rows: dict[str, list[tuple[str, ...]]] = {section: [] for section in SECTIONS}
+    for section, row in (*gains(), *claims()):
+        rows[section].append(row)
+    parts = [f"## {title}\n\n{table(HEADS, rows[section])}" for section, title in SECTIONS.items()]
+    return markdown.replace(MARK, "\n\n".join([*parts, f"## Statistics\n\n{simulations()}"]))
+
+
+def gains(records: Mapping[str, Any] | None = None) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield rows of what approaches gain over their base and over the strongest baseline, with their sections."""
+    for part in (read("gains") if records is None else records).values():
+        for row in part["rows"]:
+            section = OF_APPROACH.get(row["approach"], "end-to-end")
+            state = "not recomputed" if row["beats"] is None else "beats its base" if row["beats"] else ""
+            common = (row["metric"], row["asked"], part)
+            yield section, line(row["approach"], row["value"], row["scale"], *common, state)
+            for side, name in (("base", "base"), ("strongest", "strongest baseline")):
+                if (other := row[side]) and other.get("value") is not None:
+                    yield section, line(f"{row['approach']} minus its {name}, {other['method']}", other, row["scale"], *common, "")
+
+
+def line(
+    claim: str, value: Mapping[str, Any], scale: float, metric: str, sample: str, part: Mapping[str, Any], state: str
+) -> tuple[str, ...]:
+    """Return a row of a table."""
+    mark = stars(value["p_holm"]) if value.get("p_holm") is not None else ""
+    shown = " ".join(filter(None, (interval(value, scale, signed="minus" in claim), markdown_text(mark))))
+    return (markdown_text(claim), f"`{metric}`", shown, markdown_text(", ".join(filter(None, (sample, state)))), f"`{part['command']}`")
+
+
+def claims() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield rows of other claims, with their sections."""
+    for part in read("claims").values():
+        for claim in part["claims"]:
+            unit = UNITS.get(claim["unit"], "")
+            value = interval(claim, 1.0, signed=" minus " in claim["claim"], digits=DIGITS[claim["unit"]])
+            sizes = (("n", "questions"), ("clusters", "clusters"), ("seeds", "training seeds"))
+            parts = [f"{claim[key]:,} {name if claim[key] != 1 else name[:-1]}" for key, name in sizes if claim[key]]
+            sample = ", ".join(parts) + (f". {part['note']}" if part["note"] else "")
+            shown = " ".join(filter(None, (value + unit, markdown_text(claim["mark"]))))
+            texts = (markdown_text(claim["claim"]), f"`{claim['metric']}`", shown, sample)
+            yield part["section"], (*texts, f"`{part['command']}`")
+
+
+def simulations() -> str:
+    """Return the table of the statistics' simulated error rates."""
+    rows = []
+    for name, part in (read("verdicts") | read("coverage")).items():
+        for row in part["situations"]:
+            rates = {key: value for key, value in row.items() if isinstance(value, float)}
+            texts = (f"{key.replace('_', ' ')} {100 * value:.1f} %" for key, value in sorted(rates.items()))
+            rows.append((name, markdown_text(row["situation"]), ", ".join(texts), f"`{part['command']}`"))
+    return table(("simulation", "situation", "share of samples", "command"), rows)
+
+
+def interval(value: Mapping[str, Any], scale: float, *, signed: bool, digits: int = 1) -> str:
+    """Return a value with its interval."""
+    middle, low, high = (math.nan if value[key] is None else value[key] for key in ("value", "low", "high"))
+    return plus_minus(middle, low, high, f"{{:{'+' if signed else ''}.{digits}f}}", scale)
+
+
+def read(name: str) -> dict[str, Any]:
+    """Return a record."""
+    return dict(json.loads((FOLDER / f"{name}.json").read_text("utf-8")))

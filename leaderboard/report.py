@@ -44,7 +44,7 @@ from results.store.store import Store
 
 FORMAT = "ragmeter-board"
 VERSION = 2
-TELLING, DEPTH = 5, 20
+MOST_APART, DEPTH = 5, 20
 """Questions shown per board, and ranks of their evidence."""
 
 
@@ -267,11 +267,11 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
         if drawing is not None and len({point.x for point in points if point.x == point.x}) > 1:
             yield el("h3", f"Quality against {cost}").to_json()
             yield offered(drawing, f"{board.dataset} {cost}")
-    yield from (node.to_json() for node in _telling(store, board, focus, definitions))
+    yield from (node.to_json() for node in _informative(store, board, focus, definitions))
     yield run.sources([row.run for row in board.rows]).to_json()
 
 
-def _telling(store: Store, board: Board, focus: str, definitions: Definitions) -> Iterator[Node]:
+def _informative(store: Store, board: Board, focus: str, definitions: Definitions) -> Iterator[Node]:
     """Yield the questions on which the best method and the reference, or the next best, differ most."""
     order = Order("rank", False)
     able = [row.run for row in board_table.ordered(board, focus, order, definitions) if focus in row.cells and not row.cells[focus].apart]
@@ -284,9 +284,9 @@ def _telling(store: Store, board: Board, focus: str, definitions: Definitions) -
     positions = result.apart()
     if not positions:
         return
-    named = f"{pair[0].method} and {pair[1].method}"
-    yield el("h3", f"{min(TELLING, len(positions))} most telling of {len(positions):,} questions on which {named} differ")
-    for position in positions[:TELLING]:
+    both = f"{pair[0].method} and {pair[1].method}"
+    yield el("h3", f"{min(MOST_APART, len(positions))} most informative of {len(positions):,} questions on which {both} differ")
+    for position in positions[:MOST_APART]:
         row = result.questions[position]
         answers = queries.answers(store, row, [item.run for item in pair], depth=DEPTH)
         passages = queries.passages(store, row.evidence)
@@ -297,7 +297,7 @@ def _telling(store: Store, board: Board, focus: str, definitions: Definitions) -
             if answer.run == item.run and answer.evidence
         )
         table = question.answer_table(row, passages, answers, pair, [focus], definitions, DEPTH)
-        yield el("details", el("summary", row.text), question.question(row), table, *evidence, cls="evidence telling")
+        yield el("details", el("summary", row.text), question.question(row), table, *evidence, cls="evidence informative")
 
 
 def _focus(board: Board, definitions: Definitions, card: Mapping[str, Any]) -> str:
@@ -341,12 +341,12 @@ def sortable(tree: Node, keys: Sequence[str], orders: Iterable[tuple[Order, Node
     position = dict(zip(keys, (number for number in range(len(rows)) if number not in divided), strict=True))
     turned = {}
     for order, head, sorted_ in orders:
-        places = [position[key] for key in sorted_]
+        turned_rows = [position[key] for key in sorted_]
         for number in divided:
-            places.insert(number, number)
+            turned_rows.insert(number, number)
         turned[f"{order.column}|{'desc' if order.descending else 'asc'}"] = {
             "head": ["thead", "", {}, "", None, {}, [head.to_json()]],
-            "rows": places,
+            "rows": turned_rows,
         }
     return {"tree": drawn, "rows": rows, "orders": turned}
 

@@ -47,13 +47,15 @@ STYLE = (
     f" @media (max-width: 640px) {{ body:not(:has({_OPEN} input:checked)) :is({_BARS}, [data-testid='stLayoutWrapper']:has(> {_BARS}))"
     " { display: none; } [data-testid='stMainBlockContainer'] { padding-top: 3.9rem; }"
     " [class*='st-key-split-'] > [data-testid='stLayoutWrapper'] > [data-testid='stHorizontalBlock'] { flex-direction: column-reverse; }"
+    " .st-key-summary { order: 1; }"
     f" {_BARS} [data-testid='stHorizontalBlock'] {{ gap: 0.6rem; }}"
     f" {_BARS} [data-testid='stColumn'] {{ min-width: calc(50% - 0.3rem);"
     " flex: 1 1 calc(50% - 0.3rem); } }"
     " [data-testid='stMultiSelect'] [data-tag] :is(span, button), [data-testid='stMultiSelect'] [data-tag]"
     " { color: light-dark(#ffffff, #10151b); }"
 )
-"""For Streamlit: on a phone all bars of widgets are folded behind one switch, and two widgets stand in a row. What is chosen
+"""For Streamlit: on a phone all bars of widgets are folded behind one switch, two widgets stand in a row, and the line of counts
+stands below the table. What is chosen
 would be white on our light blue in dark mode."""
 
 

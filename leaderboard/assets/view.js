@@ -2,7 +2,7 @@
 const TAGS = new Set(("a button caption dd details div dl dt em h1 h2 h3 li mark ol p section small span strong " +
   "summary table tbody td th thead tr ul").split(" "));
 const LONG = 60, STEP = 40;
-const SCROLLS = /^(scroll|chart|list|conversation)\b/;
+const SCROLLS = /^(scroll|chart|list|conversation|verdict)\b/;
 const NAMES = { colspan: "colspan", label: "aria-label", pressed: "aria-pressed", role: "role", scope: "scope",
   sort: "aria-sort", title: "title" };
 

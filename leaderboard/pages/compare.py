@@ -65,8 +65,8 @@ def _choices(chosen: Chosen) -> tuple[list[RunRow], str]:
     labels = run_labels(list(able.values()))
     finished = [run for run in able if able[run].status == "finished"] or list(able)
     # One that was chosen elsewhere is compared with the first of the others.
-    named = [run for run in state.read("runs").split(",") if run in able]
-    usual = list(dict.fromkeys([*named, *finished]))[: LEAST if named else AT_FIRST]
+    chosen_runs = [run for run in state.read("runs").split(",") if run in able]
+    usual = list(dict.fromkeys([*chosen_runs, *finished]))[: LEAST if chosen_runs else AT_FIRST]
     left, right = bar("runs", [2, 1])
     with left:
         names = several("Runs", "runs", list(able), usual, least=LEAST, most=MOST, show=lambda run: labels[run], resets=("x", "y", "from"))

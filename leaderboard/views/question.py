@@ -187,9 +187,9 @@ def evidence(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage
 
 def _missed(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage], golds: tuple[str, ...]) -> Iterator[Node]:
     """Yield the gold passages that are not among a run's evidence."""
-    found = {item.id for item in answer.evidence}
+    ranked = {item.id for item in answer.evidence}
     for number, identifier in enumerate(row.evidence):
-        if identifier in found:
+        if identifier in ranked:
             continue
         passage = passages.get(identifier)
         head = [

@@ -142,12 +142,12 @@ class Tested:
         def chosen(mask: Mask) -> tuple[Floats, Floats]:
             whole = np.zeros(self.middle.shape, dtype=np.bool_)
             cells = np.arange(whole.size).reshape(whole.shape)[where]
-            places = np.atleast_1d(cells)[np.atleast_1d(mask)]
-            if (np.diff(places) > 0).all():
-                whole.flat[places] = True
+            chosen_cells = np.atleast_1d(cells)[np.atleast_1d(mask)]
+            if (np.diff(chosen_cells) > 0).all():
+                whole.flat[chosen_cells] = True
                 return self.rows(whole)
             sums, counts = [], []
-            for place in places:
+            for place in chosen_cells:
                 whole[...] = False
                 whole.flat[place] = True
                 one, many = self.rows(whole)

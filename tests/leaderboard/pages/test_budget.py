@@ -64,7 +64,7 @@ def test_costs_have_intervals_around_their_means_and_parameters_are_exact(copied
     (board,) = boards(store, synthetic.EXPERIMENT, metrics=[F1])
     between = cost_intervals(store, board, "seconds")
     known = {row.run.run: spent(row, "seconds", row.run.done) for row in board.rows}
-    assert between.keys() == known.keys()
+    assert between.keys() == {run for run in known if known[run] > 0} - {row.run.run for row in board.rows if row.run.done < 2}
     assert all(low < known[run] < high for run, (low, high) in between.items())
     assert cost_intervals(store, board, "parameters") == {}
     assert all(known > 0 for run, known in ((run, spent_on(board, run, "cost")) for run in cost_intervals(store, board, "cost")))

@@ -113,11 +113,11 @@ def test_the_chosen_pair_is_all_that_is_shown_and_failures_are_theirs(app: Start
     page = app(filled).open("questions", runs=f"{first.run},{second.run}", failures="1", metric="f1(rules=hotpotqa)#v1")
     table = next(page.part("detail").find(tag="tbody"))
     assert {words(node) for node in table.find(cls="method")} == {first.method, second.method}
-    asked = {str(node.action["question"]) for node in page.part("list").find(tag="button", cls="pick")}
+    listed = {str(node.action["question"]) for node in page.part("list").find(tag="button", cls="pick")}
     columns = queries.score_columns(store, first.dataset_fingerprint, [first.run, second.run], ["f1(rules=hotpotqa)#v1"])
     worst = [values == 0 for values in columns.values.values()]
     failing = {name for name, *failed in zip(columns.questions, *worst, strict=True) if any(failed)}
-    assert asked == failing
+    assert listed == failing
     assert page.query["runs"] == f"{first.run},{second.run}"
 
 

@@ -66,8 +66,8 @@ def test_rank_k_of_metric_and_of_reader_are_marked() -> None:
 
 
 def test_missed_gold_stands_below_the_ranking_and_rank_k_within_it() -> None:
-    found = tuple(EvidenceRow(number, f"p{number}", 1.0, f"title {number}", f"text {number}", (), number == 1) for number in (1, 3))
-    answer = AnswerRow("r", "bm25", "Lyon", None, {}, found, {}, {}, {}, 0, 0, 0, 0, 0.0)
+    evidence_rows = tuple(EvidenceRow(number, f"p{number}", 1.0, f"title {number}", f"text {number}", (), number == 1) for number in (1, 3))
+    answer = AnswerRow("r", "bm25", "Lyon", None, {}, evidence_rows, {}, {}, {}, 0, 0, 0, 0, 0.0)
     gold = {"p2": Passage("p2", "Second", "the text", ())}
     tree = evidence(ROWS[1], answer, gold, {1: "recall@1 counts to here"}, opened=True)
     items = [" ".join(node.texts()) for node in next(tree.find(tag="ol")).children if isinstance(node, Node)]

@@ -94,7 +94,7 @@ def _shared(question: Question, *, documents: bool = True) -> list[tuple[str, st
 
 
 def connected(holds: Sequence[Iterable[object]]) -> list[str]:
-    """Labels of the connected components of items that hold things in common; an item that shares nothing is its own."""
+    """Return labels of the connected components of items that hold things in common; an item that shares nothing is its own."""
     parent = list(range(len(holds)))
 
     def root(item: int) -> int:

@@ -38,7 +38,7 @@ _MASK = 2**64 - 1
 
 
 def key(identifier: str) -> int:
-    """The key of an id: the hash that a content id spells out, of any other id its own."""
+    """Return the key of an id: the hash that a content id spells out, of any other id its own."""
     if len(identifier) == _CONTENT_ID:
         try:
             # Masked, because `int` also takes a sign.
@@ -49,7 +49,7 @@ def key(identifier: str) -> int:
 
 
 def keys_of(identifiers: Collection[str]) -> Keys:
-    """The keys of ids, in their order: shape (ids,)."""
+    """Return the keys of ids, in their order: shape (ids,)."""
     if set(map(len, identifiers)) == {_CONTENT_ID}:
         digits = "".join([identifier[1:] for identifier in identifiers])
         with suppress(ValueError):
@@ -95,7 +95,7 @@ class IdIndex:
             os.replace(partial, _part(stem, name))
 
     def find(self, identifier: str) -> int | None:
-        """The first position with this id, None where there is none."""
+        """Return the first position with this id, None where there is none."""
         wanted = key(identifier)
         at = int(self._keys.searchsorted(np.uint64(wanted)))
         while at < len(self._keys) and int(self._keys[at]) == wanted:
@@ -106,11 +106,11 @@ class IdIndex:
         return None
 
     def places_of(self, keys: Keys) -> NDArray[np.integer]:
-        """The first place of each key, for keys that are all there: shape (keys,)."""
+        """Return the first place of each key, for keys that are all there: shape (keys,)."""
         return self._positions[np.searchsorted(self._keys, keys)]
 
     def repeated(self) -> NDArray[np.integer]:
-        """Pairs of positions whose keys are equal, neighbors in the order of positions: shape (pairs, 2)."""
+        """Return pairs of positions whose keys are equal, neighbors in the order of positions: shape (pairs, 2)."""
         same = np.flatnonzero(self._keys[1:] == self._keys[:-1])
         return np.stack([self._positions[same], self._positions[same + 1]], axis=1)
 
@@ -213,7 +213,7 @@ class Corpus(Sequence[Passage]):
 
     @property
     def folder(self) -> Path | None:
-        """The corpus folder that it was opened from, None for a corpus made in memory or of one file."""
+        """Return the corpus folder that it was opened from, None for a corpus made in memory or of one file."""
         return self._folder
 
     def save(self, path: Path) -> None:
@@ -249,7 +249,7 @@ class Corpus(Sequence[Passage]):
 
     @cached_property
     def ids(self) -> Ids:
-        """The passage ids, in row order; they are read as they are asked for."""
+        """Return the passage ids, in row order; they are read as they are asked for."""
         return Ids(self)
 
     @cached_property
@@ -265,7 +265,7 @@ class Corpus(Sequence[Passage]):
         return isinstance(identifier, str) and self._index.find(identifier) is not None
 
     def row(self, identifier: str) -> int:
-        """The row of a passage.
+        """Return the row of a passage.
 
         Raises:
             KeyError: The corpus has no passage with this id.
@@ -276,7 +276,7 @@ class Corpus(Sequence[Passage]):
         return row
 
     def get(self, identifiers: Iterable[str]) -> list[Passage]:
-        """The passages with these ids, in the order asked for.
+        """Return the passages with these ids, in the order asked for.
 
         Raises:
             KeyError: The corpus lacks one of them.
@@ -284,7 +284,7 @@ class Corpus(Sequence[Passage]):
         return [self._passage(self.row(identifier)) for identifier in identifiers]
 
     def restricted(self, identifiers: Collection[str]) -> Corpus:
-        """Its passages with these ids, in its order; ids that it lacks are left out. The corpus itself where none goes."""
+        """Return its passages with these ids, in its order; ids that it lacks are left out. The corpus itself where none goes."""
         if len(identifiers) >= len(self):
             return self
         return Corpus.of(self._passage(row) for row in sorted(self.row(each) for each in identifiers if each in self))
@@ -297,7 +297,7 @@ class Corpus(Sequence[Passage]):
         return cells, IdIndex.open(self._folder / "natives", cells.first)
 
     def by_native_id(self, native_id: str) -> str | None:
-        """The id of the passage that a dump's own id stands for; None where the corpus has no such native id.
+        """Return the id of the passage that a dump's own id stands for; None where the corpus has no such native id.
 
         Passages of equal content are one passage here, and the native ids of all of them lead to it.
         """
@@ -308,13 +308,13 @@ class Corpus(Sequence[Passage]):
         return None if position is None else self._id(cells.cell(position, 1))
 
     def full_texts(self) -> Iterator[str]:
-        """Title and text of every passage, in row order (`Passage.full_text`)."""
+        """Yield title and text of every passage, in row order (`Passage.full_text`)."""
         for passage in self:
             yield passage.full_text
 
     @cached_property
     def by_document(self) -> dict[str, tuple[str, ...]]:
-        """The ids of each document's passages, in row order; passages without a document are left out."""
+        """Return the ids of each document's passages, in row order; passages without a document are left out."""
         documents: dict[str, list[str]] = {}
         for batch in self._table.select(["id", "document_id"]).to_batches(max_chunksize=BATCH_ROWS):
             identifiers, named = batch.columns
@@ -326,7 +326,7 @@ class Corpus(Sequence[Passage]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the passages in their order."""
+        """Return a hash of the passages in their order."""
         if self._folder is not None:
             return str(read_card(self._folder)["fingerprint"])
         # An id is a hash of the passage's content, so hashing the ids hashes the content.
@@ -354,7 +354,7 @@ class _Cells:
         return self._columns[batch][column][row - self._starts[batch]].as_py()
 
     def first(self, row: int) -> str:
-        """The row's first cell."""
+        """Return the row's first cell."""
         return str(self.cell(row, 0))
 
 
@@ -416,7 +416,7 @@ class CorpusBuilder:
         return isinstance(identifier, str) and (identifier in self._waiting or key(identifier) in self._seen)
 
     def build(self) -> Corpus:
-        """The corpus of everything added so far."""
+        """Return the corpus of everything added so far."""
         self._flush()
         if self._spilled is not None:
             self._tables, self._spilled, self._size = [self._spilled.close()], None, 0
@@ -485,12 +485,12 @@ def mapped(path: Path) -> pa.Table:
 
 
 def shard_path(folder: Path, number: int) -> Path:
-    """The file of a corpus folder's passages with this number."""
+    """Return the file of a corpus folder's passages with this number."""
     return folder / f"passages-{number:05}.arrow"
 
 
 def natives_path(folder: Path) -> Path:
-    """The file of a corpus folder that leads from native ids to rows; absent where the dump has none."""
+    """Return the file of a corpus folder that leads from native ids to rows; absent where the dump has none."""
     return folder / "natives.arrow"
 
 
@@ -520,7 +520,7 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 
 def table_of(passages: Sequence[Passage]) -> pa.Table:
-    """Passages as a table with the columns of `SCHEMA`."""
+    """Return passages as a table with the columns of `SCHEMA`."""
     ids, titles, texts = ([getattr(p, name) for p in passages] for name in ("id", "title", "text"))
     return table_of_columns(ids, titles, texts, [p.document_id for p in passages], [p.sentences for p in passages])
 
@@ -532,7 +532,7 @@ def table_of_columns(
     documents: Sequence[str | None],
     sentences: Sequence[Sequence[str]] | None = None,
 ) -> pa.Table:
-    """Columns as a table with those of `SCHEMA`; without `sentences`, no passage has any."""
+    """Return columns as a table with those of `SCHEMA`; without `sentences`, no passage has any."""
     columns = [*map(strings, (ids, titles, texts)), lists(sentences or [()] * len(ids)), strings(documents)]
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 

@@ -4,7 +4,7 @@
     FOLDER/ids.{keys,places}.npy    from passage id to row (`corpus.py`)
     FOLDER/natives.arrow            from the dump's own ids to rows; natives.{keys,places}.npy find an id in it
     FOLDER/corpus.json              counts, fingerprint and source; written last
-    FOLDER/unfinished/              what a build needs to go on; gone when it is done
+    FOLDER/unfinished/              what a build needs to continue; gone when it is done
 
 A shard counts once its state is written, so a build that was killed starts its last shard again and ends with the same
 bytes. Memory holds one batch of passages, and eight bytes for every passage seen (in the last step 30).
@@ -143,10 +143,10 @@ def build_corpus(
 
 
 def open_corpus(path: Path, *, progress: Callable[[Progress], None] | None = None) -> Corpus:
-    """Open a corpus folder, an Arrow file of `Corpus.save`, or a dump: that is built first, beside itself.
+    """Open a corpus folder, an Arrow file of `Corpus.save`, or a dump: that is built first, next to itself.
 
     Raises:
-        UserError: It is none of these, or the folder beside the dump cannot be written.
+        UserError: It is none of these, or the folder next to the dump cannot be written.
         Broke: The disk is full.
     """
     if not path.exists():
@@ -286,7 +286,7 @@ class _Build:
         return list(map(modified, self._files))
 
     def _ids(self) -> Iterator[str]:
-        """The id of every passage in order, while what is missing is being written."""
+        """Yield the id of every passage in order, while what is missing is being written."""
         for number in range(self._shards):
             for batch in _columns(shard_path(self._target, number), "id"):
                 self._seen.add(keys_of(batch))
@@ -316,7 +316,7 @@ class _Build:
         self._shards += 1
 
     def _identified(self, entries: list[Entry]) -> list[str]:
-        """The ids of passages; in the layout `beir` their own ids count too."""
+        """Return the ids of passages; in the layout `beir` their own ids count too."""
         if self._layout == BEIR:
             return [passage_id(title, text, native) for native, title, text, _ in entries]
         return [passage_id(title, text) for _, title, text, _ in entries]
@@ -383,13 +383,13 @@ class _Build:
 
 
 def _waiting(entries: Sequence[Entry], keys: Keys) -> pa.Table:
-    """Native ids with the keys of their passages, until rows are known."""
+    """Return native ids with the keys of their passages, until rows are known."""
     held = [position for position, entry in enumerate(entries) if entry.native_id is not None]
     return pa.table([pa.array([entries[position].native_id for position in held], pa.string()), keys[held]], schema=_WAITING)
 
 
 def _columns(path: Path, name: str) -> Iterator[list[str]]:
-    """A column of a shard, a batch at a time."""
+    """Yield a column of a shard, a batch at a time."""
     for batch in mapped(path).select([name]).to_batches():
         yield batch.column(0).to_pylist()
 

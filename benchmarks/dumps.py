@@ -65,7 +65,7 @@ class Read:
 
     Attributes:
         entry: The passage, or the error that describes what is there instead; None for a header.
-        position: Lines or rows read up to and including this one: where reading goes on.
+        position: Lines or rows read up to and including this one: where reading continues.
         size: Bytes read for it; 0 where that is not known.
     """
 
@@ -75,7 +75,7 @@ class Read:
 
 
 def layout_of(path: Path) -> str:
-    """The layout of a dump, by its content.
+    """Return the layout of a dump, by its content.
 
     Raises:
         UserError: It is none of those known.
@@ -99,7 +99,7 @@ def layout_of(path: Path) -> str:
 
 
 def dump_files(source: Path) -> list[Path]:
-    """A dump's files: the file itself, or those in a folder, by name.
+    """Return a dump's files: the file itself, or those in a folder, by name.
 
     Raises:
         UserError: There is none.
@@ -136,7 +136,7 @@ def read(path: Path, layout: str, skip: int = 0) -> Iterator[Read]:
 def _dpr(path: Path, skip: int) -> Iterator[Read]:
     order = [0, 1, 2]
     if skip:
-        # The header says where the columns are, wherever reading goes on.
+        # The header says where the columns are, wherever reading continues.
         order = _record_columns(fields(next(iter(numbered_lines(path)))[1], _DPR)) or order
     for number, raw in numbered_lines(path, skip):
         if number == 1:
@@ -199,7 +199,7 @@ def _json_lines(path: Path, skip: int, parse: Callable[[Record], Entry] | None =
 
 
 def _decoded(text: str) -> Any:
-    """The value of a line; `decode` looks for white space around it with two expressions, which most lines do not need."""
+    """Return the value of a line; `decode` looks for white space around it with two expressions, which most lines do not need."""
     try:
         value, end = _DECODER.raw_decode(text)
     except ValueError:
@@ -230,7 +230,7 @@ def _beir(path: Path, skip: int) -> Iterator[Read]:
 
 
 def _own_entry(record: Record) -> Entry:
-    """A passage that its id tells from others of equal text.
+    """Return a passage that its id tells from others of equal text.
 
     Raises:
         BadRecord: It has no id or no text.
@@ -285,7 +285,7 @@ def _parquet(path: Path, skip: int, entry: Callable[[Record], Entry] | None = No
 
 
 def _groups_from(file: Any, skip: int) -> tuple[list[int], int]:
-    """The row groups that hold the rows behind the first `skip`, and how many rows stand before them."""
+    """Return the row groups that hold the rows behind the first `skip`, and how many rows are before them."""
     start = 0
     for group in range(file.num_row_groups):
         rows = file.metadata.row_group(group).num_rows

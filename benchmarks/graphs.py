@@ -41,7 +41,7 @@ IDS_FILE = "ids"
 
 
 def triple_passage(triple: Triple) -> Passage:
-    """A triple as a corpus holds it: under its id, with its parts joined by spaces as text."""
+    """Return a triple as a corpus holds it: under its id, with its parts joined by spaces as text."""
     return Passage(triple_id(triple), "", " ".join(triple))
 
 
@@ -67,13 +67,13 @@ class Triples(Sequence[Triple]):
         return self.take(chosen) if isinstance(row, slice) else self.take(chosen[None])[0]
 
     def take(self, rows: NDArray[Any]) -> list[Triple]:
-        """The triples of some rows, in their order."""
+        """Return the triples of some rows, in their order."""
         part = self.table[rows]
         names = ((self.entities, "head"), (self.relations, "relation"), (self.entities, "tail"))
         return list(zip(*(texts.take(pa.array(part[name])).to_pylist() for texts, name in names), strict=True))
 
     def ids(self, rows: NDArray[Any]) -> list[str]:
-        """The ids (`schema.triple_id`) of the triples of some rows, in their order."""
+        """Return the ids (`schema.triple_id`) of the triples of some rows, in their order."""
         digits = self.table["id"][rows].astype(">u8").tobytes().hex()
         return [f"t{digits[start : start + 16]}" for start in range(0, len(digits), 16)]
 
@@ -109,7 +109,7 @@ class Graph(_Rows[Triple]):
 
     @property
     def ids(self) -> TripleIds:
-        """The ids of its triples."""
+        """Return the ids of its triples."""
         return TripleIds(self.triples, self.rows)
 
 
@@ -171,7 +171,7 @@ Neighbors = Mapping[str, Sequence[tuple[str, int]]]
 
 
 def _distances(start: str, neighbors: Neighbors, wanted: Sequence[str]) -> dict[str, int]:
-    """Steps from an entity to those that can be reached, until all that are wanted are."""
+    """Return steps from an entity to those that can be reached, until all that are wanted are."""
     reached, missing, layer = {start: 0}, set(wanted) - {start}, [start]
     while layer and missing:
         ahead = {other for entity in layer for other, _ in neighbors.get(entity, ()) if other not in reached}
@@ -182,7 +182,7 @@ def _distances(start: str, neighbors: Neighbors, wanted: Sequence[str]) -> dict[
 
 
 def _back(end: str, reached: Mapping[str, int], behind: Neighbors) -> Iterator[int]:
-    """The triples of all shortest paths that end at an entity."""
+    """Yield the triples of all shortest paths that end at an entity."""
     layer = {end}
     while layer:
         steps = [(other, number) for at in layer for other, number in behind.get(at, ()) if reached.get(other, math.inf) == reached[at] - 1]
@@ -242,12 +242,12 @@ class TripleCorpus(Corpus):
         self.position = position
 
     def restricted(self, identifiers: Collection[str]) -> TripleCorpus:
-        """All of it: its rows are numbered alike in graphs, and triples are encoded only as questions ask for them."""
+        """Return all of it: its rows are numbered alike in graphs, and triples are encoded only as questions ask for them."""
         return self
 
     @classmethod
     def mapped(cls, folder: Path) -> TripleCorpus:
-        """The corpus that `graph_writer.GraphWriter` wrote; its passages and the index of their ids stay on disk."""
+        """Return the corpus that `graph_writer.GraphWriter` wrote; its passages and the index of their ids stay on disk."""
         triples = Triples(_numbers(folder / TRIPLES_FILE), _texts(folder / ENTITIES_FILE), _texts(folder / RELATIONS_FILE))
         return cls(mapped(folder / CORPUS_FILE), triples, folder)
 
@@ -287,7 +287,7 @@ class TripleCorpus(Corpus):
         return IdIndex.open(self.position / IDS_FILE, self._id)
 
     def rows_of(self, candidates: Sequence[str]) -> NDArray[Any]:
-        """The rows of a query's candidates; at once where they are a view of this corpus.
+        """Return the rows of a query's candidates; at once where they are a view of this corpus.
 
         Raises:
             KeyError: One is not in the corpus.
@@ -330,7 +330,7 @@ SPOOL_FILE = "spool.part"
 
 @contextmanager
 def made_once(folder: Path) -> Iterator[Path | None]:
-    """A folder to fill in place of one that is not there yet, which then appears whole or not at all.
+    """Provide a folder to fill in place of one that is not there yet, which then appears whole or not at all.
 
     Yields:
         Where to write; None where the folder is there already.
@@ -350,9 +350,9 @@ def made_once(folder: Path) -> Iterator[Path | None]:
 
 
 def united(corpora: Sequence[Corpus]) -> Corpus:
-    """Several corpora as one, each passage once; of triples alone, again one of triples.
+    """Return several corpora as one, each passage once; of triples alone, again one of triples.
 
-    Triples on disk are united on disk, beside the first of them and once.
+    Triples on disk are united on disk, next to the first of them and once.
     """
     parts = [corpus for corpus in corpora if isinstance(corpus, TripleCorpus)]
     if len(parts) < len(corpora):
@@ -461,7 +461,7 @@ def _chunks(numbers: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def _distinct(parts: Iterable[Packed]) -> Packed:
-    """The sorted distinct values of an array that comes in parts."""
+    """Return the sorted distinct values of an array that comes in parts."""
     results = np.empty(0, np.uint64)
     waiting: list[Packed] = []
     for part in parts:

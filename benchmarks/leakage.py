@@ -1,9 +1,9 @@
-"""Leakage: questions that are nearly the same, and how much of an evaluation set stands in training files, by 13-grams.
+"""Leakage: questions that are nearly the same, and how much of an evaluation set is in training files, by 13-grams.
 
 | part of a question | what of it is looked for |
 | --- | --- |
 | its text | every 13 consecutive words; a question of fewer words as a whole |
-| its gold answers | every 13 consecutive words; shorter answers are not looked for: "yes" stands in every file |
+| its gold answers | every 13 consecutive words; shorter answers are not looked for: "yes" is in every file |
 | its contexts, on request | the same, in its positive passages, or where it names none in its document or candidates |
 
 Words are those of the squad normalization (lower case, no punctuation, no articles). The training files are streamed;
@@ -45,7 +45,7 @@ BATCH_WORDS = 1 << 17
 NOWHERE = np.iinfo(np.int64).max
 
 _BITS = 22
-"""Keys are first looked for in a table of so many bits: nearly all are not there."""
+"""Keys are first looked for in a table of this many bits: nearly all are not there."""
 
 Keys = NDArray[np.uint64]
 Places = NDArray[np.int64]
@@ -116,11 +116,11 @@ class NgramIndex:
 
     @property
     def sizes(self) -> list[int]:
-        """The lengths of grams that there are, in words."""
+        """Return the lengths of grams that there are, in words."""
         return [table.size for table in self._tables]
 
     def numbered(self, words: Iterable[str]) -> list[int]:
-        """The words of a text of the stream, as the index knows them."""
+        """Return the words of a text of the stream, as the index knows them."""
         return list(map(self._numbers.get, words, repeat(0)))
 
     def meet(self, words: NDArray[np.int32], place_of: Callable[[Places], Places]) -> None:
@@ -228,9 +228,9 @@ class Text(NamedTuple):
     """A text of a training file.
 
     Attributes:
-        text: As it stands there.
+        text: As it is there.
         number: 1-based number of its line, record or row (`unit`).
-        joined: Whether it goes on where the text before it ended: a line of plain text, an item of a list of strings.
+        joined: Whether it resumes where the text before it ended: a line of plain text, an item of a list of strings.
     """
 
     text: str
@@ -239,7 +239,7 @@ class Text(NamedTuple):
 
 
 def training_files(value: Path) -> list[Path]:
-    """A file itself, or the training files in a folder and its folders, by name.
+    """Return a file itself, or the training files in a folder and its folders, by name.
 
     Raises:
         UserError: There is no such file or folder, or none in it.
@@ -266,7 +266,7 @@ def unit(path: Path) -> str:
 
 
 def texts(path: Path, *, skip_bad: bool = False, skipped: list[str] | None = None) -> Iterator[Text]:
-    """The texts of a file, in order.
+    """Yield the texts of a file, in order.
 
     Args:
         path: The file, or `archive.zip!member`.
@@ -302,7 +302,7 @@ def texts(path: Path, *, skip_bad: bool = False, skipped: list[str] | None = Non
 
 
 def _kind(path: Path) -> str:
-    """`parquet`, `.csv`, `.tsv`, `text`, `array`, `object` or `lines`: by content, then by name."""
+    """Return `parquet`, `.csv`, `.tsv`, `text`, `array`, `object` or `lines`: by content, then by name."""
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     if is_parquet(path):
         return "parquet"
@@ -382,15 +382,15 @@ class Overlap:
 
     @property
     def share(self) -> float:
-        """Share of all its grams that were met; 0 where it has none."""
+        """Return share of all its grams that were met; 0 where it has none."""
         return sum(self.result.values()) / max(1, sum(self.grams.values()))
 
     def share_of(self, part: str) -> float | None:
-        """Share of a part's grams that were met; None where the part has none."""
+        """Return share of a part's grams that were met; None where the part has none."""
         return self.result[part] / self.grams[part] if self.grams.get(part) else None
 
     def to_json(self) -> dict[str, Any]:
-        """One flat row: the columns of a CSV file."""
+        """Return one flat row: the columns of a CSV file."""
         return {
             "reference": self.reference,
             "question_id": self.question_id,
@@ -476,7 +476,7 @@ class _Units:
         return len(self.texts) - 1
 
     def split_words(self) -> Iterator[list[str]]:
-        """The normalized words of each; none of one that is too short to be looked for."""
+        """Yield the normalized words of each; none of one that is too short to be looked for."""
         for start in range(0, len(self.texts), _BATCH_TEXTS):
             some = [text if isinstance(text, str) else text() for text in self.texts[start : start + _BATCH_TEXTS]]
             for normal, least in zip(normalize_all(some), self.least[start:], strict=False):
@@ -534,7 +534,7 @@ def contamination(
 
 
 def _parts(question: Question, benchmark: Benchmark, units: _Units, contexts: bool) -> dict[str, list[int]]:
-    """The units of a question's parts."""
+    """Return the units of a question's parts."""
     parts = {QUESTION: [units.add(question.text, 1)], ANSWERS: [units.add(gold, N) for gold in question.golds]}
     if contexts:
         parts[CONTEXTS] = [_passage(identifier, benchmark, units) for identifier in _contexts(question, benchmark)]
@@ -606,7 +606,7 @@ class _Scan:
         self.words += len(words)
 
     def _flush(self) -> None:
-        """Look at the batch, and keep its end: the next text may go on there."""
+        """Look at the batch, and keep its end: the next text may continue there."""
         words = np.array(self._batch, dtype=np.int32)
         starts, positions = np.array(self._starts, dtype=np.int64), np.array(self._positions, dtype=np.int64)
         self._index.meet(words, lambda at: positions[np.searchsorted(starts, at, side="right") - 1])
@@ -639,7 +639,7 @@ class Alike:
 
 
 def near_duplicates(first: Sequence[str], second: Sequence[str], threshold: float = THRESHOLD) -> list[Alike]:
-    """Every pair of a text of one sequence and a text of the other that is similar enough.
+    """Return every pair of a text of one sequence and a text of the other that is similar enough.
 
     What two similar texts share weighs at least the threshold's share of each. So they share one of the rarest words
     of each, and only texts that do are compared.
@@ -687,7 +687,7 @@ def _weight(words: frozenset[str], weights: Mapping[str, float]) -> float:
 
 
 def _rarest(words: frozenset[str], order: Mapping[str, int], weights: Mapping[str, float], total: float, threshold: float) -> Iterator[str]:
-    """The rarest words of a text, so many that the others weigh less than the threshold's share of it."""
+    """Yield the rarest words of a text, so many that the others weigh less than the threshold's share of it."""
     left = total
     for word in sorted(words, key=order.__getitem__):
         if left < threshold * total - _ROUNDING:

@@ -65,7 +65,7 @@ _SPELLINGS = str.maketrans({**dict.fromkeys(_QUOTES), **dict.fromkeys(_DASHES, "
 
 @lru_cache(maxsize=1 << 15)
 def _visible(text: str) -> str:
-    """A text without entities and invisible characters, in one spelling of quotes, dashes and letters, case-folded."""
+    """Return a text without entities and invisible characters, in one spelling of quotes, dashes and letters, case-folded."""
     if "&" in text:
         text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
     if not text.isascii():
@@ -83,7 +83,7 @@ def lenient(text: str) -> str:
     visible = _PERCENT.sub("", _LEADING_POINT.sub("0.", visible))
     visible = _SUFFIX.sub(lambda sign: "".join(_KEPT[mark] for mark in sign[1]), visible)
     words = _POINT.sub("", visible.replace("&", " and ")).translate(_CHARACTERS).split()
-    # An article stands before its noun: the last word is none ("vitamin A", "The The").
+    # An article is before its noun: the last word is none ("vitamin A", "The The").
     return " ".join([word for position, word in enumerate(words) if word not in _ARTICLES or position == len(words) - 1])
 
 
@@ -100,7 +100,7 @@ def same_but_form(answer: str, normal: str, gold: str) -> bool:
 
 
 def _verdict(answer: str) -> str | None:
-    """The yes or no that an answer begins with, if punctuation follows and the opposite does not."""
+    """Return the yes or no that an answer begins with, if punctuation follows and the opposite does not."""
     visible = _visible(answer)
     result = _VERDICT.match(visible)
     if result is None or _OPPOSITE[result[1]].search(visible):

@@ -63,7 +63,7 @@ class Documents(BaseModel):
 
 
 class ModelFile(BaseModel):
-    """The file of a checkpoint that holds its prompt as constants: a pattern of its name, and the texts where they stand in it."""
+    """The file of a checkpoint that holds its prompt as constants: a pattern of its name, and the texts where they are in it."""
 
     model_config = _STRICT
     pattern: str
@@ -98,13 +98,13 @@ class Published(BaseModel):
     literal: tuple[str, ...] = ()
 
     def is_of(self, model: str) -> bool:
-        """Tell whether the name of a model is that of one of the checkpoints, whatever stands before it."""
+        """Tell whether the name of a model is that of one of the checkpoints, whatever is before it."""
         last = model.rstrip("/").rpartition("/")[2].lower()
         return any(checkpoint.rpartition("/")[2].lower() in last for checkpoint in self.checkpoints)
 
     @property
     def source(self) -> str:
-        """Repository, commit and files."""
+        """Return repository, commit and files."""
         files = dict.fromkeys(place.file for place in self.texts.values())
         return ", ".join([f"{self.repository} at {self.commit[:8]}", *files])
 
@@ -269,7 +269,7 @@ def _read(path: Path, entry: Published) -> Mapping[str, Text]:
 
 
 def _locally(content: dict[str, Any], path: Path, key: str, place: Place) -> Text:
-    """Return a text of a local file, or of another one beside it; "" if it is not there."""
+    """Return a text of a local file, or of another one next to it; "" if it is not there."""
     file, marked, keys = (place.local or "").rpartition("#")
     try:
         whole = json.loads(path.with_name(file).read_bytes()) if marked else content

@@ -62,7 +62,7 @@ def grams(normal: str) -> list[str]:
 
 
 class _Sample:
-    """Distinct hashes, at most so many: those divisible by `every`, which doubles when there are more."""
+    """Distinct hashes, at most this many: those divisible by `every`, which doubles when there are more."""
 
     def __init__(self, most: int, kept: Hashes, every: int) -> None:
         self.every, self._most = every, most

@@ -70,24 +70,24 @@ class DatasetCard(FrozenModel):
     notes: str = ""
 
     def settings_of(self, subset: str | None) -> tuple[str, ...]:
-        """The settings of a subset, default first."""
+        """Return the settings of a subset, default first."""
         return self.subset_settings.get(subset or "", self.settings)
 
     def metrics_of(self, subset: str | None) -> tuple[str, ...]:
-        """The official metrics of a subset, main one first."""
+        """Return the official metrics of a subset, main one first."""
         return self.subset_metrics.get(subset or "", self.metrics)
 
     def languages_of(self, subset: str | None) -> tuple[str, ...]:
-        """The languages of a subset."""
+        """Return the languages of a subset."""
         return self.subset_languages.get(subset or "", self.languages)
 
     def splits_of(self, subset: str | None) -> Mapping[str, int | None]:
-        """The splits of a subset with their expected numbers of questions."""
+        """Return the splits of a subset with their expected numbers of questions."""
         return self.subset_splits.get(subset or "", self.splits)
 
 
 def alike(by_subset: Mapping[str, tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[str]]]:
-    """Each value that subsets have, with the subsets that have it."""
+    """Return each value that subsets have, with the subsets that have it."""
     return [(value, [name for name, own in by_subset.items() if own == value]) for value in dict.fromkeys(by_subset.values())]
 
 
@@ -139,13 +139,13 @@ class DataReference:
         return cls(*match.groups())
 
     def options_in(self, options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Its options among those of several datasets: those of its name, and over them those of `name/subset`."""
+        """Return its options among those of several datasets: those of its name, and over them those of `name/subset`."""
         subset = options.get(f"{self.name}/{self.subset}", {}) if self.subset else {}
         return {**options.get(self.name, {}), **subset}
 
     @classmethod
     def of_name(cls, name: str) -> DataReference:
-        """The reference at the beginning of a benchmark's name (`Benchmark.name`).
+        """Return the reference at the beginning of a benchmark's name (`Benchmark.name`).
 
         Raises:
             UserError: It does not begin with one.
@@ -199,7 +199,7 @@ class Benchmark:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of content, loader version and a plug-in's code: equal for equal questions, gold and corpus."""
+        """Return hash of content, loader version and a plug-in's code: equal for equal questions, gold and corpus."""
         more = filter(None, (code_id(self.code), self.extra.get(IDENTITY)))
         questions = content_hash(_canonical(question) for question in self.questions)
         return fingerprint(str(self.reference), self.version, questions, self.corpus.fingerprint, *more)
@@ -222,7 +222,7 @@ class Benchmark:
         return sampled(self.questions)
 
     def limited(self, limit: int | None) -> Benchmark:
-        """The first `limit` questions over the same corpus."""
+        """Return the first `limit` questions over the same corpus."""
         if limit is None or limit >= len(self.questions):
             return self
         return replace(self, questions=self.questions[:limit])
@@ -271,7 +271,7 @@ class DatasetEntry:
     """Code of an extension's dataset; None for shipped datasets."""
 
     def of_subset(self, subset: str) -> DatasetEntry:
-        """The same as if it had this subset alone, whose splits, settings, metrics and languages the card then gives."""
+        """Return the same as if it had this subset alone, whose splits, settings, metrics and languages the card then gives."""
         names = ("splits", "settings", "metrics", "languages")
         alone = {name: getattr(self.card, f"{name}_of")(subset) for name in names}
         card = self.card.model_copy(update={**alone, **{f"subset_{name}": {} for name in names}})
@@ -396,7 +396,7 @@ def _loaded(entry: DatasetEntry, reference: DataReference, config: DatasetConfig
 
 
 def _line_in(module: str, error: Exception) -> str | None:
-    """File and line of a module that an error passed last."""
+    """Return file and line of a module that an error passed last."""
     passed = [
         f"{Path(frame.f_code.co_filename).name}:{line}"
         for frame, line in traceback.walk_tb(error.__traceback__)
@@ -411,7 +411,7 @@ def _sourced(benchmark: Benchmark, fetched: Sequence[hub.Fetched]) -> Benchmark:
 
 
 def options_of(entry: DatasetEntry, options: Mapping[str, Any]) -> DatasetConfig:
-    """A dataset's options, checked.
+    """Return a dataset's options, checked.
 
     Raises:
         UserError: There is no such option, or a value is not right.
@@ -443,7 +443,7 @@ def _concatenate(reference: DataReference, parts: Sequence[Benchmark]) -> Benchm
 
 
 def _merged(extras: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Counts added, notes and other lists joined, mappings united."""
+    """Return counts added, notes and other lists joined, mappings united."""
     merged: dict[str, Any] = {}
     for extra in extras:
         for key, value in extra.items():
@@ -501,7 +501,7 @@ def _check_questions(benchmark: Benchmark) -> list[str]:
 
 
 def held(reference: DataReference, other: DataReference | None = None) -> frozenset[str]:
-    """The splits that a reference holds: its own, and those that the card names for them.
+    """Return the splits that a reference holds: its own, and those that the card names for them.
 
     Args:
         reference: A missing split stands for all; a missing subset for the default one, and for that of `other`.
@@ -523,6 +523,6 @@ def held(reference: DataReference, other: DataReference | None = None) -> frozen
 def _subsets(entry: DatasetEntry, reference: DataReference, other: DataReference) -> set[str | None]:
     if reference.subset is not None or not entry.subsets:
         return {reference.subset}
-    # Whoever leaves the subset out may mean the one that stands on the other side.
+    # Whoever leaves the subset out may mean the one that is on the other side.
     meant = other.subset if other.name == reference.name and other.subset in entry.subsets else None
     return {entry.subsets[0], meant or entry.subsets[0]}

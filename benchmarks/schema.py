@@ -37,22 +37,22 @@ class Passage:
 
     @property
     def full_text(self) -> str:
-        """Title and text as retrievers and readers see them."""
+        """Return title and text as retrievers and readers see them."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 
 def passage_id(title: str, text: str, document_id: str | None = None) -> str:
-    """The id of a passage: a hash of its content, the same in every dataset and split."""
+    """Return the id of a passage: a hash of its content, the same in every dataset and split."""
     return content_id("p", title, text, document_id or "")
 
 
 def triple_id(triple: Triple) -> str:
-    """The id of a triple: a hash of head, relation and tail."""
+    """Return the id of a triple: a hash of head, relation and tail."""
     return content_id("t", *triple)
 
 
 def sentence_id(passage: str, index: int) -> str:
-    """The id of the sentence with this 0-based index in a passage.
+    """Return the id of the sentence with this 0-based index in a passage.
 
     Only gold knows such ids (`Question.supporting_facts`). A prediction names a sentence as a pair of the two: an id that
     it gives is a passage's or a triple's, and may hold any character.
@@ -61,7 +61,7 @@ def sentence_id(passage: str, index: int) -> str:
 
 
 def sentence_of(identifier: str) -> tuple[str, int]:
-    """The passage and the index that `sentence_id` made an id of, whatever characters the passage's id has."""
+    """Return the passage and the index that `sentence_id` made an id of, whatever characters the passage's id has."""
     passage, _, index = identifier.rpartition("#")
     return passage, int(index)
 
@@ -168,18 +168,18 @@ class Question:
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """Distinct answers, in the dataset's order."""
+        """Return distinct answers, in the dataset's order."""
         return tuple(dict.fromkeys(self.answers))
 
     @property
     def golds(self) -> tuple[str, ...]:
-        """Distinct accepted strings: the answers, each followed by its aliases."""
+        """Return distinct accepted strings: the answers, each followed by its aliases."""
         flat = (text for answer in self.answers for text in (answer, *self.aliases.get(answer, ())))
         return tuple(dict.fromkeys(flat))
 
     @property
     def query_id(self) -> str:
-        """The opaque id under which methods know this question."""
+        """Return the opaque id under which methods know this question."""
         return content_id("q", self.id)
 
     def query(self) -> Query:
@@ -219,7 +219,7 @@ class TupleView(Sequence[T]):
 
     @abstractmethod
     def _some(self, positions: slice) -> Sequence[T]:
-        """The items at these positions."""
+        """Return the items at these positions."""
 
     @overload
     def __getitem__(self, position: int) -> T: ...

@@ -12,7 +12,7 @@
 | `graph(scope=split)` | none named: the method searches the union of the split's graphs, which is the corpus |
 | `closed_book` | none at all |
 
-What a question gets depends on the question, the setting and the seed alone: never on the questions beside it.
+What a question gets depends on the question, the setting and the seed alone: never on the questions next to it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Setting:
         name: One of the names in the module's table.
         retriever: Of `corpus`: whose results are the candidates; None: no candidates are prescribed.
         n: Of `corpus` with a retriever and of `oracle`: how many candidates; None in `oracle`: as many as the base has.
-        base: Of `oracle`: where the candidates beside the positives come from.
+        base: Of `oracle`: where the candidates next to the positives come from.
         scope: Of `graph`.
     """
 
@@ -173,7 +173,7 @@ def _arguments(name: str, text: str, where: str | None) -> dict[str, str]:
 
 
 def _split(text: str, where: str | None) -> list[str]:
-    """The parts between commas that stand in no inner parentheses."""
+    """Return the parts between commas that are in no inner parentheses."""
     parts, depth, start = [], 0, 0
     for position, character in enumerate(text):
         depth += (character == "(") - (character == ")")
@@ -194,7 +194,7 @@ def _count(name: str, text: str, where: str | None) -> int:
 
 
 def possible_settings(benchmark: Benchmark) -> tuple[str, ...]:
-    """The names of the settings that a benchmark's data allows."""
+    """Return the names of the settings that a benchmark's data allows."""
     questions = benchmark.questions
     own = any(question.candidates is not None for question in questions)
     positives = any(identifier in benchmark.corpus for question in questions for identifier in question.evidence)
@@ -241,7 +241,7 @@ _LACKS = {
 
 
 def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Retrieve | None = None) -> Benchmark:
-    """A benchmark as it is asked in a setting.
+    """Return a benchmark as it is asked in a setting.
 
     Order never tells gold from the rest: `distractor` keeps the authors' order, retrieved lists are in the order
     of their ranks, and `oracle` puts each positive that its base lacks at a place drawn by (seed, question id),
@@ -288,7 +288,7 @@ def indexed(setting: Setting, corpus: Corpus, questions: Iterable[Question], can
     """Return the passages to index: in `distractor` and `document` the candidates and the questions' evidence, else the corpus."""
     if setting.name not in BROUGHT:
         return corpus
-    # A positive may stand in another question's record: controls and metrics look for it.
+    # A positive may be in another question's record: controls and metrics look for it.
     own = {identifier for question in questions for identifier in question.evidence}
     return corpus.restricted(own | {identifier for chosen in candidates for identifier in chosen or ()})
 
@@ -327,7 +327,7 @@ def _candidates(setting: Setting, benchmark: Benchmark, seed: int, retrieve: Ret
 
 
 def _graph(question: Question, benchmark: Benchmark) -> Sequence[str]:
-    """A question's own graph; empty where it has none."""
+    """Return a question's own graph; empty where it has none."""
     if question.candidates is not None:
         return question.candidates
     return tuple(dict.fromkeys(triple_id(triple) for triple in benchmark.extra["graphs"].get(question.id, ())))
@@ -378,7 +378,7 @@ def _retrieved(setting: Setting, benchmark: Benchmark, retrieve: Retrieve | None
 
 
 def insert_positives(base: Sequence[str], positives: Sequence[str], n: int | None, seed: int, question_id: str) -> tuple[str, ...]:
-    """A candidate list with every positive in it.
+    """Return a candidate list with every positive in it.
 
     Args:
         base: Candidates, best first.

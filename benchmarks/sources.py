@@ -37,7 +37,7 @@ DATA_VARIABLE = "RAGMETER_DATA"
 
 
 def data_folder() -> Path | None:
-    """The folder that RAGMETER_DATA names, None where it names none."""
+    """Return the folder that RAGMETER_DATA names, None where it names none."""
     named = os.environ.get(DATA_VARIABLE)
     return Path(named).expanduser() if named else None
 
@@ -56,7 +56,7 @@ class NotThere(UserError):
 
 
 def no_such_path(reference: DataReference, path: Path) -> UserError:
-    """The error for a `path` at which nothing lies."""
+    """Return the error for a `path` at which nothing lies."""
     return UserError(
         f"the file or folder for {reference} does not exist",
         code="missing-file",
@@ -67,7 +67,7 @@ def no_such_path(reference: DataReference, path: Path) -> UserError:
 
 
 def key(reference: DataReference) -> str:
-    """The key of a split in a loader's tables of patterns: `[subset]:split`."""
+    """Return the key of a split in a loader's tables of patterns: `[subset]:split`."""
     return f"{reference.subset or ''}:{reference.split}"
 
 
@@ -80,7 +80,7 @@ def found_locally(
     *,
     sharded: bool,
 ) -> tuple[Path, ...]:
-    """The files of a split under `config.path` or in RAGMETER_DATA (arguments as in `sources.find_files`).
+    """Return the files of a split under `config.path` or in RAGMETER_DATA (arguments as in `sources.find_files`).
 
     Args:
         reference, config, folders, patterns, hub: As there.
@@ -89,7 +89,7 @@ def found_locally(
     Raises:
         NotThere: Nothing matches, and nothing says that it should be here rather than elsewhere.
         UserError: `config.path` or RAGMETER_DATA names nothing, what is there is not clear, or a file is not the one
-            that a SHA256SUMS beside it records.
+            that a SHA256SUMS next to it records.
     """
     wanted = key(reference)
     if config.path is not None:
@@ -233,7 +233,7 @@ class Record:
 
     @property
     def where(self) -> str:
-        """File and place."""
+        """Return file and place."""
         return f"{self.path}, {self.position}"
 
     def has(self, name: str) -> bool:
@@ -254,7 +254,7 @@ class Record:
             )
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A string field; `default` stands for a missing or null one.
+        """Return a string field; `default` stands for a missing or null one.
 
         Raises:
             BadRecord: It is missing and has no default, or is not a string.
@@ -263,7 +263,7 @@ class Record:
         return value if type(value) is str else self.field(name, str, default)
 
     def worded(self, name: str, most: int | None = QUESTION_CHARS) -> str:
-        """A string field that must say something: a question, or with `most=None` a document.
+        """Return a string field that must say something: a question, or with `most=None` a document.
 
         Raises:
             BadRecord: It is missing, no string, holds no word, or is longer than `most` characters.
@@ -278,7 +278,7 @@ class Record:
         return text
 
     def field(self, name: str, kind: type[T], default: T | None = None) -> T:
-        """A field of a type; `default` stands for a missing or null one.
+        """Return a field of a type; `default` stands for a missing or null one.
 
         Raises:
             BadRecord: It is missing and has no default, or is of another type.
@@ -293,7 +293,7 @@ class Record:
         return self.expect(value, name, kind)
 
     def texts(self, name: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        """A list of strings; `default` stands for a missing or null one."""
+        """Return a list of strings; `default` stands for a missing or null one."""
         if default is not None and self.fields.get(name) is None:
             return default
         return tuple(self._strings(self.field(name, list), name))
@@ -329,7 +329,7 @@ class Record:
             raise self.problem(str(error), name, LIST) from None
 
     def expect(self, value: Any, field: str, kind: type[T]) -> T:
-        """A value, once it is of the type that a field must have.
+        """Return a value, once it is of the type that a field must have.
 
         Args:
             value: The value.
@@ -344,7 +344,7 @@ class Record:
         raise self.problem(f"field {field!r} is {_word(value)}", field, kind)
 
     def problem(self, what: str, field: str, expected: type | str | None = None) -> BadRecord:
-        """The error for a faulty field of this record."""
+        """Return the error for a faulty field of this record."""
         wanted = _WORDS.get(expected, expected.__name__) if isinstance(expected, type) else expected
         suffix = f"; it must be {wanted}" if wanted else ""
         return BadRecord(what + suffix, code="bad-record", where=f"{self.where}, field {field}", try_this=_REPAIR)
@@ -368,7 +368,7 @@ def bad_record(what: str, path: Path, position: str) -> BadRecord:
 
 
 def records(path: Path, *, whole: bool = False, recoded: bytes | None = None) -> Iterator[Record | BadRecord]:
-    """The records of a file in order, and an error in the place of each that is not a JSON object.
+    """Yield the records of a file in order, and an error in the place of each that is not a JSON object.
 
     What a file is is read off its content: JSON Lines or an array, plain or gzip-compressed, or Parquet, whose rows
     are placed as `row 17`. Each may be a member of a zip archive, which is read where it lies.
@@ -458,7 +458,7 @@ _TELLTALES: tuple[tuple[frozenset[str], str], ...] = (
 
 
 def looks_like(fields: Mapping[str, Any]) -> str | None:
-    """The dataset that a record comes from, judged by its fields; None where they do not tell."""
+    """Return the dataset that a record comes from, judged by its fields; None where they do not tell."""
     if isinstance(fields.get("context"), dict):
         return "HotpotQA or 2WikiMultihopQA in the hub's row layout (objects of lists)"
     for names, dataset in _TELLTALES:
@@ -484,7 +484,7 @@ def refuse_other_dataset(record: Record, dataset: str) -> None:
 
 
 def find_file(reference: DataReference, config: DatasetConfig, *, folders: Sequence[str], patterns: Mapping[str, Sequence[str]]) -> Path:
-    """The one local file that holds a split: `find_files` without the hub.
+    """Return the one local file that holds a split: `find_files` without the hub.
 
     Raises:
         UserError: As in `find_files`.
@@ -544,7 +544,7 @@ def find_files(
     patterns: Mapping[str, Sequence[str]],
     hub: Mapping[str, Sequence[str]] = {},
 ) -> tuple[Path, ...]:
-    """The files that hold a split, in order: one, or the shards of one.
+    """Return the files that hold a split, in order: one, or the shards of one.
 
     `config.path` names a file, or the folder or zip archive it is in; otherwise files are looked for in RAGMETER_DATA,
     in the folders there that `folders` names, and then on the hub. `config.revision` goes to the hub at once. In a
@@ -615,7 +615,7 @@ class Availability:
         state: One of the states above.
         paths: Its files, where there are any.
         repository: The hub's repository that has the split, if one does.
-        problem: What stands in the way, where something does.
+        problem: What is in the way, where something does.
     """
 
     reference: DataReference
@@ -640,14 +640,14 @@ class Availability:
 
 
 def splits(entry: DatasetEntry) -> Iterator[DataReference]:
-    """Every split of every subset of a dataset."""
+    """Yield every split of every subset of a dataset."""
     for subset in entry.subsets or (None,):
         for split in entry.card.splits_of(subset):
             yield DataReference(entry.id, subset, split)
 
 
 def parts(reference: str | DataReference) -> list[DataReference]:
-    """The single splits that a reference means."""
+    """Return the single splits that a reference means."""
     whole, _ = resolve(reference)
     return [replace(whole, split=split) for split in (whole.split or "").split("+")]
 
@@ -695,7 +695,7 @@ def availability(reference: DataReference, options: Mapping[str, Any] | None = N
 
 
 def base_of(reference: DataReference, config: DatasetConfig) -> tuple[DataReference, DatasetConfig] | None:
-    """The base of a dataset that rewrites another one (`styled`, `rephrased`); None of others."""
+    """Return the base of a dataset that rewrites another one (`styled`, `rephrased`); None of others."""
     named = getattr(config, "base", None)
     if not isinstance(named, str):
         return None
@@ -778,7 +778,7 @@ def only_asked(reference: DataReference) -> None:
 
 
 def own_path(reference: DataReference, config: DatasetConfig) -> Path:
-    """The file, folder or archive that `path` names, for a loader of data that are nowhere else.
+    """Return the file, folder or archive that `path` names, for a loader of data that are nowhere else.
 
     Raises:
         OwnFile: No path is named.

@@ -85,7 +85,7 @@ def _infinitebench_zh(text: str) -> str:
 
 
 def chinese_words(text: str) -> list[str]:
-    """The words of a Chinese text by jieba, in order; punctuation, white space and words of other scripts among them.
+    """Return the words of a Chinese text by jieba, in order; punctuation, white space and words of other scripts among them.
 
     Raises:
         MissingPackage: jieba is not installed.
@@ -118,7 +118,7 @@ ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[!-~]")
 
 @lru_cache(maxsize=1)
 def dpr_word() -> re.Pattern[str]:
-    """DPR's `[\\p{L}\\p{N}\\p{M}]+|[^\\p{Z}\\p{C}]` for the standard library, which lacks Unicode properties."""
+    """Return DPR's `[\\p{L}\\p{N}\\p{M}]+|[^\\p{Z}\\p{C}]` for the standard library, which lacks Unicode properties."""
     # `[^\W_]` is exactly the letters and numbers; marks, separators and "other" are listed from the database.
     initials = "".join([category[0] for category in map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))])
     marks, blanks = (
@@ -167,7 +167,7 @@ RULES: dict[str, Rules] = {
 
 
 def rules_named(name: str) -> Rules:
-    """The rules of an owner.
+    """Return the rules of an owner.
 
     Raises:
         UserError: Nobody is called so.
@@ -184,7 +184,7 @@ def _kept(text: str, rules: str) -> str:
 
 
 def normalize(text: str, rules: str = "squad") -> str:
-    """The normal form of a text.
+    """Return the normal form of a text.
 
     Args:
         text: Any text.
@@ -203,7 +203,7 @@ def normalize(text: str, rules: str = "squad") -> str:
 
 
 def tokens(text: str, rules: str = "squad") -> list[str]:
-    """The tokens of a text's normal form."""
+    """Return the tokens of a text's normal form."""
     return normalize(text, rules).split()
 
 
@@ -242,7 +242,7 @@ def is_abstention(text: str) -> bool:
 
 
 def em(prediction: str, golds: Iterable[str], rules: str = "squad") -> float:
-    """Exact match: 1 if the prediction equals any gold after normalization, else 0; 0 without golds.
+    """Return exact match: 1 if the prediction equals any gold after normalization, else 0; 0 without golds.
 
     Source:
         SQuAD's `exact_match_score` under `metric_max_over_ground_truths`.
@@ -254,7 +254,7 @@ def em(prediction: str, golds: Iterable[str], rules: str = "squad") -> float:
 
 
 def overlap_scores(same: int, predicted: int, wanted: int, both_empty: float = 0.0) -> tuple[float, float, float]:
-    """Precision, recall and F1 from token counts.
+    """Return precision, recall and F1 from token counts.
 
     Args:
         same: Tokens in common, as multisets.
@@ -271,7 +271,7 @@ def overlap_scores(same: int, predicted: int, wanted: int, both_empty: float = 0
 
 
 def precision_recall_f1(prediction: str, golds: Iterable[str], rules: str = "squad") -> tuple[float, float, float]:
-    """Token precision, recall and F1, each the maximum over the golds (as 2Wiki's evaluator does); 0 without golds.
+    """Return token precision, recall and F1, each the maximum over the golds (as 2Wiki's evaluator does); 0 without golds.
 
     Tokens are compared as multisets. Rules with verdict words (hotpotqa, clara) give 0 where prediction or gold
     is "yes", "no" or "noanswer" and the two differ. Where both sides normalize to nothing the value is 1 under
@@ -307,7 +307,7 @@ def common_tokens(left: Collection[Hashable], right: Sequence[Hashable]) -> int:
 
 
 def f1(prediction: str, golds: Iterable[str], rules: str = "squad") -> float:
-    """Token F1, the maximum over the golds; the rules are those of `precision_recall_f1`."""
+    """Return token F1, the maximum over the golds; the rules are those of `precision_recall_f1`."""
     return precision_recall_f1(prediction, golds, rules)[2]
 
 
@@ -337,7 +337,7 @@ COVER_MATCHES = ("substring", "word", "tokens")
 
 
 def cover_em(prediction: str, golds: Iterable[str], match: str = "substring", rules: str = "squad") -> float:
-    """1 if the normalized prediction contains a normalized gold, else 0 (CLaRa's ACC); 0 without golds.
+    """Return 1 if the normalized prediction contains a normalized gold, else 0 (CLaRa's ACC); 0 without golds.
 
     Args:
         prediction: Any text.
@@ -455,7 +455,7 @@ def _possible(lowered: str, gold: str) -> bool:
 
 
 def _token_positions(padded: str, gold: str, most: int) -> list[tuple[int, int]]:
-    """First token and the one after the last of each occurrence; both texts have a space before each of their tokens
+    """Return first token and the one after the last of each occurrence; both texts have a space before each of their tokens
     and one at the end."""
     results: list[tuple[int, int]] = []
     length, token, seen = gold.count(" ") - 1, 0, 0
@@ -469,7 +469,7 @@ def _token_positions(padded: str, gold: str, most: int) -> list[tuple[int, int]]
 
 
 def _tokens(text: str) -> tuple[list[str], list[int], list[int]]:
-    """The tokens of the dpr rules, not lower-cased; where each starts in the text as it is, and where it ends."""
+    """Return the tokens of the dpr rules, not lower-cased; where each starts in the text as it is, and where it ends."""
     if text.isascii():
         results = list(ASCII_WORD.finditer(text))
         return [match[0] for match in results], [match.start() for match in results], [match.end() for match in results]
@@ -483,7 +483,7 @@ def _tokens(text: str) -> tuple[list[str], list[int], list[int]]:
 
 
 def _decomposed(text: str) -> tuple[str, list[int]]:
-    """The NFD form, and for each of its characters the place of the one that it comes from."""
+    """Return the NFD form, and for each of its characters the place of the one that it comes from."""
     parts: list[str] = []
     origins: list[int] = []
     for run in _RUNS.finditer(text):

@@ -39,7 +39,7 @@ _MARK = "\0"
 
 
 def normalize_all(texts: Sequence[str], rules: str = "squad") -> list[str]:
-    """The normal forms of many texts; equal to `normalize` of each.
+    """Return the normal forms of many texts; equal to `normalize` of each.
 
     Raises:
         UserError: There are no such rules.
@@ -56,7 +56,7 @@ def normalize_all(texts: Sequence[str], rules: str = "squad") -> list[str]:
 
 
 def _squad_chunk(texts: Sequence[str]) -> list[str]:
-    """`normalize` of each text: joined by marks, which are neither word, white space nor punctuation."""
+    """Return `normalize` of each text: joined by marks, which are neither word, white space nor punctuation."""
     plain = [text for text in texts if text.isascii()]
     joined = _MARK.join(plain).encode("ascii")
     if joined.translate(None, ORDINARY).strip(b"\0") or any(_MARK in text for text in texts):
@@ -114,7 +114,7 @@ class AnswerPairs:
         return self._counts > 0
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
-        """Every gold with its row's prediction, both normalized."""
+        """Return every gold with its row's prediction, both normalized."""
         if self._single:
             return zip(self._normal, self._golds, strict=True)
         return zip(map(self._normal.__getitem__, self._rows), self._golds, strict=True)
@@ -124,7 +124,7 @@ class AnswerPairs:
         return self._best(self._equal().astype(np.float64))
 
     def _equal(self) -> NDArray[np.bool_]:
-        """Per gold: whether its row's prediction equals it."""
+        """Return per gold: whether its row's prediction equals it."""
         if self._same is None:
             return np.array([prediction == gold for prediction, gold in self._pairs()], dtype=bool)
         answers = self._answers if self._single else [self._answers[row] for row in self._rows]
@@ -171,7 +171,7 @@ class AnswerPairs:
         return self._best(np.array(results, dtype=np.float64))
 
     def _overlaps(self) -> tuple[Floats, Floats, Floats]:
-        """Per gold: tokens in common with the prediction, tokens of the prediction, tokens of the gold."""
+        """Return per gold: tokens in common with the prediction, tokens of the prediction, tokens of the gold."""
         if self._overlap is None:
             same, predicted, wanted = [], [], []
             golds = iter(self._golds)
@@ -189,12 +189,12 @@ class AnswerPairs:
         return self._overlap
 
     def _differing_verdicts(self, owner: Rules) -> NDArray[np.bool_]:
-        """Per gold: whether it or the prediction is a verdict word and the two differ."""
+        """Return per gold: whether it or the prediction is a verdict word and the two differ."""
         words = owner.verdict_words
         return np.array([(a in words or b in words) and a != b for a, b in self._pairs()], dtype=bool)
 
     def _best(self, flat: Floats) -> Floats:
-        """The maximum over each row's golds, 0 for a row without."""
+        """Return the maximum over each row's golds, 0 for a row without."""
         if self._single:
             return flat
         best = np.zeros(len(self._counts))
@@ -206,5 +206,5 @@ class AnswerPairs:
 
 
 def has_answer_all(texts: Sequence[str], golds: Sequence[Iterable[str]]) -> NDArray[np.bool_]:
-    """`has_answer` of every pair. Shape (pairs,)."""
+    """Return `has_answer` of every pair. Shape (pairs,)."""
     return np.array([has_answer(text, row) for text, row in zip(texts, golds, strict=True)], dtype=bool)

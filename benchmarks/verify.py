@@ -49,12 +49,12 @@ class Distribution:
 
     @property
     def mean(self) -> float:
-        """The mean; 0 without values."""
+        """Return the mean; 0 without values."""
         return float(self.values.mean()) if len(self.values) else 0.0
 
     @property
     def quantiles(self) -> tuple[int, ...]:
-        """The values at `QUANTILES`: the smallest that so great a share of all does not exceed."""
+        """Return the values at `QUANTILES`: the smallest that so great a share of all does not exceed."""
         if not len(self.values):
             return (0,) * len(QUANTILES)
         return tuple(int(v) for v in np.quantile(self.values, QUANTILES, method="inverted_cdf"))
@@ -77,7 +77,7 @@ class Distribution:
         return [(float(a), float(b), int(n)) for a, b, n in zip(edges[:-1], edges[1:], counts, strict=True)]
 
     def to_json(self) -> dict[str, Any]:
-        """Number, mean, quantiles by share, and the histogram."""
+        """Return number, mean, quantiles by share, and the histogram."""
         quantiles = {f"{share:g}": value for share, value in zip(QUANTILES, self.quantiles, strict=True)}
         return {"n": len(self.values), "mean": self.mean, "quantiles": quantiles, "histogram": self.histogram()}
 
@@ -107,7 +107,7 @@ class Statistics:
 
 
 def statistics(benchmark: Benchmark) -> Statistics:
-    """Count and measure a benchmark; a word is what lies between white space, passages are measured without titles."""
+    """Return count and measure a benchmark; a word is what lies between white space, passages are measured without titles."""
     questions = benchmark.questions
     passages, documents = _passages(benchmark)
     texts = {
@@ -159,7 +159,7 @@ def _lengths(texts: Iterable[str]) -> Lengths:
 
 
 def _passages(benchmark: Benchmark) -> tuple[Lengths, Lengths]:
-    """Lengths of passages, and of the documents that they make up, in one pass over the corpus."""
+    """Return lengths of passages, and of the documents that they make up, in one pass over the corpus."""
     passages: Lengths = (array("q"), array("q"))
     documents: dict[str, list[int]] = {}
     for passage in benchmark.corpus:
@@ -198,7 +198,7 @@ class Finding:
 
 
 def color(findings: Iterable[Finding]) -> str:
-    """The color of a whole: the worst of its findings'."""
+    """Return the color of a whole: the worst of its findings'."""
     results = {finding.status for finding in findings}
     return RED if RED in results else YELLOW if YELLOW in results else GREEN
 
@@ -223,7 +223,7 @@ def examine(benchmark: Benchmark, *, partial: bool = False) -> list[Finding]:
 
 
 def size(benchmark: Benchmark, *, partial: bool) -> Finding:
-    """The number of questions against the card's, or against that of the layout that the file is in."""
+    """Return the number of questions against the card's, or against that of the layout that the file is in."""
     name, reference = "as many questions as the card says", benchmark.reference
     expected = benchmark.extra.get("expected", benchmark.card.splits_of(reference.subset)[reference.split or ""])
     held = len(benchmark.questions) + len(benchmark.skipped)
@@ -254,7 +254,7 @@ def vouched(benchmark: Benchmark, position: Availability) -> Finding:
 
 
 def skipped(benchmark: Benchmark) -> Finding:
-    """Records that `skip_bad` left out."""
+    """Return records that `skip_bad` left out."""
     positions = tuple(f"{item.where}: {item.reason}" for item in benchmark.skipped[:EXAMPLES])
     if not benchmark.skipped:
         return Finding("no record was left out", GREEN)
@@ -262,7 +262,7 @@ def skipped(benchmark: Benchmark) -> Finding:
 
 
 def unique_ids(questions: Sequence[Question]) -> Finding:
-    """Ids, and the opaque ids that methods see."""
+    """Return ids, and the opaque ids that methods see."""
     seen = Counter(question.id for question in questions)
     again = [identifier for identifier, times in seen.items() if times > 1]
     opaque = len({question.query_id for question in questions})
@@ -272,7 +272,7 @@ def unique_ids(questions: Sequence[Question]) -> Finding:
 
 
 def repeated(questions: Sequence[Question]) -> Finding:
-    """Questions that say the same as an earlier one once normalized, about the same document or passages."""
+    """Return questions that say the same as an earlier one once normalized, about the same document or passages."""
     normal = normalize_all([question.text for question in questions])
     earlier: dict[tuple[str, str | None], list[Question]] = {}
     again = []
@@ -297,7 +297,7 @@ def missing_golds(questions: Sequence[Question]) -> Finding:
 
 
 def empty_golds(questions: Sequence[Question]) -> Finding:
-    """Golds that normalize to nothing ("A", "The The"): they equal and lie in anything, so nothing scores them."""
+    """Return golds that normalize to nothing ("A", "The The"): they equal and lie in anything, so nothing scores them."""
     name = "gold answers say something once normalized"
     some = [q.id for q in questions if q.golds and not all(map(is_scorable_gold, q.golds))]
     none = [q.id for q in questions if q.golds and not any(map(is_scorable_gold, q.golds))]
@@ -306,7 +306,7 @@ def empty_golds(questions: Sequence[Question]) -> Finding:
 
 
 def absent_evidence(benchmark: Benchmark) -> Finding:
-    """Questions with a positive that the corpus does not hold: no method can find it."""
+    """Return questions with a positive that the corpus does not hold: no method can find it."""
     corpus = benchmark.corpus
     absent = [q.id for q in benchmark.questions if not all(identifier in corpus for identifier in q.evidence)]
     name = "gold evidence is in the corpus"
@@ -316,7 +316,7 @@ def absent_evidence(benchmark: Benchmark) -> Finding:
 
 
 def between(first: Benchmark, second: Benchmark, threshold: float = THRESHOLD) -> Finding:
-    """Questions of one split that are nearly those of another (`leakage.py`)."""
+    """Return questions of one split that are nearly those of another (`leakage.py`)."""
     mine, others = ([question.text for question in item.questions] for item in (first, second))
     pairs = near_duplicates(mine, others, threshold)
     touched = {pair.second for pair in pairs}
@@ -370,7 +370,7 @@ def write_records(path: Path, records: Mapping[str, Recorded]) -> None:
 
 
 def read_records(path: Path) -> dict[str, Recorded]:
-    """Records by data reference.
+    """Return records by data reference.
 
     Raises:
         UserError: There is no such file, or it is not one of `write_records`.
@@ -390,7 +390,7 @@ def read_records(path: Path) -> dict[str, Recorded]:
 
 
 def against(result: Recorded, wanted: Recorded | None) -> Finding:
-    """A split against what was recorded of it."""
+    """Return a split against what was recorded of it."""
     name = "files and content are those recorded"
     if wanted is None:
         return Finding(name, YELLOW, "nothing is recorded of it")
@@ -424,7 +424,7 @@ Sizes = Mapping[str, Mapping[str, int]]
 
 
 def against_repository(benchmark: Benchmark, *, partial: bool) -> Finding | None:
-    """A split from the hub against what its repository states of it; None where it is not from the hub.
+    """Return a split from the hub against what its repository states of it; None where it is not from the hub.
 
     Args:
         benchmark: A single split.
@@ -447,7 +447,7 @@ def against_repository(benchmark: Benchmark, *, partial: bool) -> Finding | None
 
 
 def stated_of(sizes: Sizes, files: Iterable[str]) -> tuple[str, int] | None:
-    """The configuration and split that files are of, by their names, and its stated rows; None where it is not plain.
+    """Return the configuration and split that files are of, by their names, and its stated rows; None where it is not plain.
 
     Files lie as `config/split-00000-of-00002.parquet`, `config/split/0000.parquet`, `data/split-….parquet` or
     `split.jsonl`.
@@ -470,7 +470,7 @@ def _split_words(file: str) -> set[str]:
 
 
 def compared(held: int, name: str, stated: int, *, partial: bool) -> Finding:
-    """The finding on two numbers.
+    """Return the finding on two numbers.
 
     Args:
         held: Records read, those left out included.

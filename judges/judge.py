@@ -173,16 +173,16 @@ class JudgeConfig(FrozenModel):
 
     @property
     def label(self) -> str:
-        """The model's name in ids."""
+        """Return the model's name in ids."""
         return RULE
 
     @property
     def weights(self) -> str:
-        """Hash of those of a local model that is asked, "" where there is none."""
+        """Return hash of those of a local model that is asked, "" where there is none."""
         return ""
 
     def deciding(self) -> dict[str, Any]:
-        """The options that are part of the judge's identity, as JSON has them."""
+        """Return the options that are part of the judge's identity, as JSON has them."""
         return self.model_dump(mode="json", exclude=dict(self.alongside))
 
     def preflight(self) -> None:
@@ -212,7 +212,7 @@ class JudgeConfig(FrozenModel):
 
     @property
     def needs(self) -> Needs:
-        """The model that is asked, where one is."""
+        """Return the model that is asked, where one is."""
         return Needs()
 
 
@@ -224,7 +224,7 @@ class PointJudge(Protocol):
         ...
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
-        """A score for each of the judge's measures from the calls made for an item; repetitions are averaged."""
+        """Return a score for each of the judge's measures from the calls made for an item; repetitions are averaged."""
         ...
 
 
@@ -365,7 +365,7 @@ class Judge:
 
     @property
     def short(self) -> str:
-        """Eight hex digits of the identity: what tells two judges with the same model apart."""
+        """Return eight hex digits of the identity: what tells two judges with the same model apart."""
         if "short" not in self._made:
             self._made["short"] = fingerprint(self.identity)[:8]
         return self._made["short"]
@@ -375,19 +375,19 @@ class Judge:
         return f"{name}(model={model},as={self.short})#v{self.entry.version}"
 
     def __str__(self) -> str:
-        """The id: `match(model=gpt-4.1,as=3fa9c1d2)#v1`."""
+        """Return the id: `match(model=gpt-4.1,as=3fa9c1d2)#v1`."""
         return self._named(self.entry.id)
 
     def __hash__(self) -> int:
         return hash(str(self))
 
     def metric(self, measure: str) -> str:
-        """The metric id of one of its measures: `accuracy(model=gpt-4.1,as=3fa9c1d2)#v1`."""
+        """Return the metric id of one of its measures: `accuracy(model=gpt-4.1,as=3fa9c1d2)#v1`."""
         return self._named(measure)
 
     @property
     def metrics(self) -> dict[str, str]:
-        """Metric ids by measure."""
+        """Return metric ids by measure."""
         return {measure.name: self.metric(measure.name) for measure in self.entry.measures}
 
     def build(self, services: Services) -> Any:
@@ -395,7 +395,7 @@ class Judge:
         return self.entry.factory(self.config, services)
 
     def describe(self) -> dict[str, Any]:
-        """The card as the store keeps it."""
+        """Return the card as the store keeps it."""
         entry = self.entry
         return {
             **self.identity,

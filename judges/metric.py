@@ -39,19 +39,19 @@ class QuestionGraphs:
 
     @classmethod
     def of(cls, benchmark: Benchmark) -> QuestionGraphs:
-        """Those that a benchmark brings, in whatever setting it is asked; without graphs an object without any."""
+        """Return those that a benchmark brings, in whatever setting it is asked; without graphs an object without any."""
         graphs = benchmark.extra.get("graphs")
         if not graphs or not isinstance(benchmark.corpus, TripleCorpus):
             return cls()
         return cls(graphs, benchmark.corpus)
 
     def nodes(self, question_id: str) -> set[str]:
-        """Heads and tails of a question's own graph; none where it has no graph."""
+        """Return heads and tails of a question's own graph; none where it has no graph."""
         graph = self.graphs.get(question_id, ())
         return {name for head, _, tail in graph for name in (head, tail)}
 
     def triples(self, identifiers: Sequence[str]) -> list[Triple]:
-        """The triples with these ids, in their order.
+        """Return the triples with these ids, in their order.
 
         Raises:
             UserError: There is no such triple.
@@ -131,17 +131,17 @@ class Batch:
 
     @cached_property
     def answers(self) -> list[str]:
-        """Predicted answers."""
+        """Return predicted answers."""
         return [prediction.answer for prediction in self.predictions]
 
     @cached_property
     def golds(self) -> list[tuple[str, ...]]:
-        """Accepted strings per question."""
+        """Return accepted strings per question."""
         return [question.golds for question in self.questions]
 
     @cached_property
     def rankings(self) -> list[list[str]]:
-        """Ranked passage (or triple) ids per question, the first mention of each, without those that the question excludes."""
+        """Return ranked passage (or triple) ids per question, the first mention of each, without those that the question excludes."""
         return list(map(_ranking, self.questions, self.predictions))
 
 
@@ -245,7 +245,7 @@ class Metric:
     values: Mapping[str, Any]
 
     def __str__(self) -> str:
-        """The canonical id: `name[@k][(param=value,…)]#edition`, parameters in their declared order."""
+        """Return the canonical id: `name[@k][(param=value,…)]#edition`, parameters in their declared order."""
         at = f"@{self.values['k']}" if "k" in self.values else ""
         shown = [
             f"{parameter.name}={written(self.values[parameter.name])}"
@@ -309,7 +309,7 @@ def require_language(metric: Metric, languages: Collection[str], *, where: str |
 
 
 def written(value: Any) -> str:
-    """A parameter's value as ids write it."""
+    """Return a parameter's value as ids write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -381,7 +381,7 @@ def register(
 
 
 def parse(text: str, *, where: str | None = None) -> Metric:
-    """The metric that an id denotes; parameters and version may be left out where they have defaults.
+    """Return the metric that an id denotes; parameters and version may be left out where they have defaults.
 
     Raises:
         UserError: The id does not parse, or names a metric, parameter, value or version that does not exist.

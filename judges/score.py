@@ -65,7 +65,7 @@ def score(
             faults[metric] = error
             continue
         missing = metric.entry.missing
-        if missing != "empty":  # what an empty answer scores stands there already
+        if missing != "empty":  # what an empty answer scores is there already
             lost = absent | failed if "answer" in metric.entry.needs else absent
             scores[lost & ~np.isnan(scores)] = np.nan if missing == "unscorable" else missing
         results[str(metric)] = scores
@@ -120,7 +120,7 @@ def _message(question: Question, prediction: Prediction | None) -> Prediction:
 
 
 def _aligned(questions: Sequence[Question], predictions: Sequence[Prediction | None] | Mapping[str, Prediction]) -> list[Prediction | None]:
-    """One prediction or None per question, each checked to belong to it."""
+    """Return one prediction or None per question, each checked to belong to it."""
     if isinstance(predictions, Mapping):
         names = {name for question in questions for name in (question.id, question.query_id)}
         for name in predictions:
@@ -194,7 +194,7 @@ def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, 
 
 
 def mean_of(values: Scores) -> float:
-    """The mean over scorable questions, NaN where there are none."""
+    """Return the mean over scorable questions, NaN where there are none."""
     scorable = values[~np.isnan(values)]
     return float(scorable.mean()) if scorable.size else float("nan")
 
@@ -236,12 +236,12 @@ _SAME_GOLD = {
 
 
 def _bare(metric: Metric) -> str:
-    """The name with its k and without parameters."""
+    """Return the name with its k and without parameters."""
     return f"{metric.entry.id}@{metric.values['k']}" if "k" in metric.values else metric.entry.id
 
 
 def _ordered(metrics: Sequence[Metric]) -> list[tuple[Metric, Metric]]:
-    """Pairs of metrics of which the first can never exceed the second."""
+    """Return pairs of metrics of which the first can never exceed the second."""
     pairs = [pair for pair in permutations(metrics, 2) if _never_above(*pair)]
     growing = sorted((m for m in metrics if m.entry.id in _GROWING), key=lambda metric: int(metric.values["k"]))
     for number, item in enumerate(growing):

@@ -9,7 +9,7 @@ wants intervals.
 | `bertscore` | BERTScore F1 of source and rewriting (content) |
 | `entities` | share of the source's names and numbers that the rewriting has too (content) |
 | `numbers` | share of the source's numbers that the rewriting has too; none where it has no number (content) |
-| `answer_kept` | whether a gold answer string stands in the rewriting, where one stands in the source (content) |
+| `answer_kept` | whether a gold answer string is in the rewriting, where one is in the source (content) |
 | `unchanged` | whether the rewriting is the source, white space aside |
 | `words` | words of the rewriting / words of the source |
 | `perplexity`, `perplexity_source` | exp of the mean negative log-likelihood per token (fluency) |
@@ -50,7 +50,7 @@ REACH = 2
 
 
 def polarity(text: str) -> float:
-    """(positive − negative) / (positive + negative) words of a text, in [-1, 1]; 0 where there are none.
+    """Return (positive − negative) / (positive + negative) words of a text, in [-1, 1]; 0 where there are none.
 
     A word counts by fixed lists of English words, with the other sign where one of the two words before it is a
     negation (not, never, no, …, anything that ends in n't). Case does not count. This is not TextBlob's polarity, which
@@ -72,7 +72,7 @@ def polarity(text: str) -> float:
 
 
 def polarities(texts: Sequence[str]) -> Scores:
-    """`polarity` of every text. Shape (texts,)."""
+    """Return `polarity` of every text. Shape (texts,)."""
     return np.array([polarity(text) for text in texts], dtype=np.float64)
 
 
@@ -91,7 +91,7 @@ def textblob_polarities(texts: Sequence[str]) -> Scores:
 
 
 def text_item(text: str, source: str = "") -> Item:
-    """A text as judges take it: the answer to no question, read from its source."""
+    """Return a text as judges take it: the answer to no question, read from its source."""
     return Item(Question("", "", ()), Prediction("", text), (Passage("", "", source),))
 
 
@@ -169,7 +169,7 @@ def share_of(verdict: str, queries: Sequence[Sequence[JudgeCall]]) -> Scores:
 
 
 def _objection(what: str, calls: Sequence[JudgeCall], wanted: str) -> str | None:
-    """Half of the verdicts and more must be the one wanted; a text that nobody judged has not passed."""
+    """Return half of the verdicts and more must be the one wanted; a text that nobody judged has not passed."""
     results = verdicts(calls)
     if not results:
         reason = next((call.parsed.unscored for call in calls if call.parsed.unscored), "nothing to judge")
@@ -225,16 +225,16 @@ class Measured:
 
     @property
     def mean(self) -> float | None:
-        """Over those; None where there are none."""
+        """Return over those; None where there are none."""
         return float(np.nanmean(self.values)) if self.n else None
 
     @property
     def sd(self) -> float | None:
-        """Standard deviation (n − 1); None where fewer than two pairs have a value."""
+        """Return standard deviation (n − 1); None where fewer than two pairs have a value."""
         return float(np.nanstd(self.values, ddof=1)) if self.n > 1 else None
 
     def to_json(self) -> dict[str, Any]:
-        """Number, mean and spread; `missing`: pairs without a value."""
+        """Return number, mean and spread; `missing`: pairs without a value."""
         return {"n": self.n, "missing": len(self.values) - self.n, "mean": self.mean, "sd": self.sd}
 
 
@@ -261,7 +261,7 @@ class StyleQuality:
 
 
 def texts_of(rewritings: Iterable[Rewriting], benchmark: Benchmark | None = None) -> list[StyleText]:
-    """Pairs as texts, with the gold answers of their questions where the benchmark is given; failed ones left out."""
+    """Return pairs as texts, with the gold answers of their questions where the benchmark is given; failed ones left out."""
     golds = {question.id: question.golds for question in benchmark.questions} if benchmark else {}
     return [
         StyleText(rewriting.style, rewriting.formal.text, rewriting.styled.text, golds.get(rewriting.question, ()))
@@ -284,7 +284,7 @@ def style_quality(
 ) -> list[StyleQuality]:
     """Measure rewritten texts, style by style.
 
-    What needs a model is measured where one is named: texts that stand in several pairs are shown to it once.
+    What needs a model is measured where one is named: texts that are in several pairs are shown to it once.
 
     Args:
         texts: The pairs.
@@ -316,7 +316,7 @@ def style_quality(
 
 
 def rows(report: Iterable[StyleQuality]) -> list[dict[str, Any]]:
-    """The report as rows of a table: style, measure, n, missing, mean, sd."""
+    """Return the report as rows of a table: style, measure, n, missing, mean, sd."""
     return [{"style": item.style, "measure": name, **measured.to_json()} for item in report for name, measured in item.measures.items()]
 
 
@@ -334,7 +334,7 @@ class _Work:
     device: str | None
 
     def measured(self) -> dict[str, Scores]:
-        """Values by measure, each of shape (pairs,)."""
+        """Return values by measure, each of shape (pairs,)."""
         sources, styled = [text.source for text in self.texts], [text.styled for text in self.texts]
         results: dict[str, Scores] = {}
         judge = self.strength
@@ -363,7 +363,7 @@ class _Work:
 
     @staticmethod
     def _both(name: str, sources: Sequence[str], styled: Sequence[str], measure: Callable[[Sequence[str]], Scores]) -> dict[str, Scores]:
-        """A measure of single texts, of the rewritings and of their sources; each text is measured once."""
+        """Return a measure of single texts, of the rewritings and of their sources; each text is measured once."""
         distinct = list(dict.fromkeys([*styled, *sources]))
         measured = np.asarray(measure(distinct) if distinct else (), np.float64)
         values = dict(zip(distinct, measured.tolist(), strict=True))

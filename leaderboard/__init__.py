@@ -1,4 +1,4 @@
-"""How people see results: the Streamlit pages, their charts, the report in one file, and the server that shows them.
+"""Display results: the Streamlit pages, their charts, the report in one file, and the server that shows them.
 
 Start at `pages/app.py`: it lists the pages, a file each. A page asks by `widgets.py` (all that a view depends on is in
 its URL: `state.py`), reads by `read.py`, and shows `views/` or the `matrix/`, which are made of `elements/`

@@ -48,7 +48,7 @@ _turn = threading.BoundedSemaphore(1)
 
 
 def submit_command() -> list[str] | None:
-    """The command that submissions are handed to; None where the server takes none."""
+    """Return the command that submissions are handed to; None where the server takes none."""
     try:
         results = json.loads(os.environ.get(VARIABLE) or "null")
     except ValueError:
@@ -93,7 +93,7 @@ class Draft:
 
     Args:
         predictions: The predictions, or a bundle.
-        card: The card; None beside a bundle.
+        card: The card; None next to a bundle.
 
     Raises:
         UserError: A file is too large, or the card is missing or one too many.

@@ -1,4 +1,4 @@
-"""What pages read, remembered as long as the store's file stays the same; shared, so not to be changed."""
+"""Read the store for pages, cached as long as the store's file stays the same; shared, so not to be changed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from results.store.queries import AnswerRow, IndexCost, QuestionRow, RunRow, Use
 from results.store.store import Store
 
 # Small results (one metric's board column) are cached by value; lists of runs and of questions are shared between readers
-# and must not be changed. The store's folder comes from whoever started the server, never from a URL.
+# and must not be changed. The store's folder comes from anyone who started the server, never from a URL.
 
 
 P = ParamSpec("P")
@@ -62,7 +62,7 @@ class Source:
 
 
 def source() -> Source:
-    """The store that the server was started for."""
+    """Return the store that the server was started for."""
     store = Store(Path(os.environ.get(STORE_VARIABLE) or DEFAULT_FOLDER).resolve())
     stamp: list[int] = []
     for path in (store.database.path, store.database.path.with_suffix(".duckdb.wal")):
@@ -76,14 +76,14 @@ def source() -> Source:
 
 @st.cache_resource(show_spinner=False, max_entries=4)
 def store_of(at: Source) -> Store:
-    """The store itself; of one state of its file it is opened and checked once."""
+    """Return the store itself; of one state of its file it is opened and checked once."""
     return Store(Path(at.folder))
 
 
 def _kept(
     query: Callable[Concatenate[Store, P], R], most: int = 8, *, shared: bool = False, wait: str = ""
 ) -> Callable[Concatenate[Source, P], R]:
-    """A question to the store whose answers are remembered.
+    """Return a question to the store whose answers are remembered.
 
     Args:
         query: What asks the store.
@@ -146,7 +146,7 @@ def primary(at: Source, experiment: str | None) -> Primary | None:
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def run_groups(at: Source, experiment: str | None) -> list[list[RunRow]]:
-    """An experiment's runs (or all of the store's), split into those that may share a board; shared, not to be
+    """Return an experiment's runs (or all of the store's), split into those that may share a board; shared, not to be
     changed."""
     return groups(queries.runs(store_of(at), experiment))
 
@@ -174,7 +174,7 @@ def _column(at: Source, experiment: str | None, group: int, reference: str | Non
 
 
 def board_of(at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...]) -> Board:
-    """The board of one group of runs; each metric's column is computed once and kept.
+    """Return the board of one group of runs; each metric's column is computed once and kept.
 
     Args:
         at: The store.
@@ -225,7 +225,7 @@ def ranked(at: Source, experiment: str | None, group: int, reference: str | None
 
 @st.cache_resource(show_spinner=False, max_entries=64)
 def scores(at: Source, dataset_fingerprint: str, runs: tuple[str, ...], metric: str) -> dict[str, NDArray[np.float64]]:
-    """One metric's score of every question by run, shape (questions,), NaN without score; shared, not to be changed."""
+    """Return one metric's score of every question by run, shape (questions,), NaN without score; shared, not to be changed."""
     columns = queries.score_columns(store_of(at), dataset_fingerprint, runs, [metric]).values
     return {run: column for (run, _), column in columns.items()}
 
@@ -243,20 +243,20 @@ def verdicts(at: Source, question: str, first: RunRow, runs: tuple[str, ...]) ->
 
 
 def conversation(at: Source, call: str) -> Conversation | None:
-    """A kept call of a model."""
+    """Return a kept call of a model."""
     return judgments.conversations(store_of(at), [call]).get(call)
 
 
 @st.cache_data(show_spinner=_JUDGED, max_entries=16)
 def battles(at: Source, judge: str, length: bool) -> list[BattleBoard]:
-    """A pair judge's boards; `length`: strengths with what a longer answer gains taken off."""
+    """Return a pair judge's boards; `length`: strengths with what a longer answer gains taken off."""
     store = store_of(at)
     return battle_board.battle_boards(store, queries.runs(store), length=length, judge=judge)
 
 
 @st.cache_data(show_spinner=_JUDGED, max_entries=16)
 def judged_boards(at: Source, judge: str) -> list[Board]:
-    """Boards of the runs that a point judge has judged, with its measures as columns."""
+    """Return boards of the runs that a point judge has judged, with its measures as columns."""
     store = store_of(at)
     metrics = [measure["metric"] for measure in judges(at)[judge]["measures"]]
     runs = set(judgments.judged_runs(store, judge))
@@ -266,7 +266,7 @@ def judged_boards(at: Source, judge: str) -> list[Board]:
 
 @st.cache_data(show_spinner=False, max_entries=8)
 def styled_experiments(at: Source) -> list[str]:
-    """Experiments that ask about candidates in more than one style, newest first."""
+    """Return experiments that ask about candidates in more than one style, newest first."""
     results = []
     for row in experiments(at):
         runs = [run for group in run_groups(at, row.name) for run in group]
@@ -278,7 +278,7 @@ def styled_experiments(at: Source) -> list[str]:
 
 @st.cache_data(show_spinner="Comparing …", max_entries=16)
 def style_curves(at: Source, experiment: str, over: Over) -> list[CurveTable]:
-    """Curves of an experiment's methods; none where nothing has two points."""
+    """Return curves of an experiment's methods; none where nothing has two points."""
     try:
         return style.style_curves(store_of(at), experiment, over)
     except UserError:
@@ -287,7 +287,7 @@ def style_curves(at: Source, experiment: str, over: Over) -> list[CurveTable]:
 
 @st.cache_resource(show_spinner=False, max_entries=32)
 def compared(at: Source, ids: tuple[str, ...], metric: str, _runs: tuple[RunRow, ...]) -> Comparison:
-    """A comparison; shared between readers, not to be changed. `ids` are those of the runs, which are not hashed."""
+    """Return a comparison; shared between readers, not to be changed. `ids` are those of the runs, which are not hashed."""
     return compare.compare(store_of(at), _runs, metric)
 
 
@@ -299,7 +299,7 @@ def attributed(at: Source, run: str, metric: str, ceiling: float, _row: RunRow) 
 
 
 PAIRS = 1_600_000
-"""Of methods whose differences are kept, at 48 bytes each."""
+"""Maximum number of cached pairs of methods, at 48 bytes each."""
 
 
 @dataclass(frozen=True)
@@ -358,13 +358,13 @@ def _violations(at: Source, experiment: str | None) -> Mapping[str, Sequence[str
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def settings(at: Source, experiment: str | None) -> list[str]:
-    """Settings that can be chosen."""
+    """Return settings that can be chosen."""
     return settings_of(run_groups(at, experiment)) or [ALL_SETTINGS]
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
-    """The boards in one of the settings; all repeats of a method are one row, within an experiment also all its seeds.
+    """Return the boards in one of the settings; all repeats of a method are one row, within an experiment also all its seeds.
 
     Over experiments seeds are not: trainings of other options may bear the same name there.
     """
@@ -384,7 +384,7 @@ def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def entrants(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> Entrants:
-    """Who competes on what, in which metric."""
+    """Return who competes on what, in which metric."""
     groups = setting_of(at, experiment, setting).groups
     columns = columns_of(groups, _scored(at, experiment), definitions(at), datasets(at), family, measure, primary(at, experiment))
     rows = systems({column.key: column.runs for column in columns}, method_cards(at), checkpoints_by_hash(at))
@@ -393,7 +393,7 @@ def entrants(at: Source, experiment: str | None, setting: str, family: str, meas
 
 @st.cache_resource(show_spinner=False, max_entries=2)
 def _columns_kept(at: Source) -> dict[Any, Figures]:
-    """Figures by a column's content, the newest last: other settings and experiments show many of the same columns."""
+    """Return figures by a column's content, the newest last: other settings and experiments show many of the same columns."""
     return {}
 
 
@@ -418,7 +418,7 @@ def _figures(at: Source, experiment: str | None, setting: str, family: str, meas
 
 @dataclass(frozen=True)
 class _Field:
-    """Who is left on what is shown, each ranked."""
+    """Methods and columns that remain after filtering, ranked."""
 
     columns: list[Column]
     rows: list[System]
@@ -454,7 +454,7 @@ def matrix_of(
     reference: str | None,
     correction: Correction,
 ) -> Matrix:
-    """The matrix of those who compete.
+    """Return the matrix of those who compete.
 
     Args:
         at: The store.
@@ -497,6 +497,6 @@ def verdicts_of(
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def published(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[tuple[str, str], PublishedComparison]:
-    """The printed figure whose setting is the closest, by the column's key and the run."""
+    """Return the printed figure whose setting is the closest, by the column's key and the run."""
     columns = entrants(at, experiment, setting, family, measure).columns
     return closest_printed(columns, _figures(at, experiment, setting, family, measure))

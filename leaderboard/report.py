@@ -49,7 +49,7 @@ MOST_APART, DEPTH = 5, 20
 
 
 def board_document(store: Store, experiment: str, now: datetime) -> dict[str, Any]:
-    """The boards of an experiment.
+    """Return the boards of an experiment.
 
     Args:
         store: Where to read.
@@ -76,7 +76,7 @@ def document_of(
     whole: Export | None,
     known: Sequence[BoardVerdict],
 ) -> dict[str, Any]:
-    """The same, of boards that are known already."""
+    """Return the same, of boards that are known already."""
     shown = {metric for board in results for metric in board.metrics}
     return dict(
         plain(
@@ -96,7 +96,7 @@ def document_of(
 
 
 def as_json(document: Any, *, indent: int | None = None) -> str:
-    """JSON that may stand inside a page's `script` element: no character in it begins a tag or a comment."""
+    """Return JSON that may stand inside a page's `script` element: no character in it begins a tag or a comment."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=indent)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -107,7 +107,7 @@ Definitions = Mapping[str, Mapping[str, Any]]
 
 
 def behind(store: Store, experiment: str, results: Sequence[Board], definitions: Definitions, cards: Mapping[str, Any]) -> Iterator[Node]:
-    """Sections, each a heading and a table.
+    """Yield sections, each a heading and a table.
 
     Args:
         store: Where to read.
@@ -177,7 +177,7 @@ _AXES: dict[Axis, str] = {"tokens": "tokens", "seconds": "latency", "cost": "cos
 
 
 def report(store: Store, experiment: str, now: datetime) -> str:
-    """The report of an experiment: methods against benchmarks; for each board the table, the intervals, and quality
+    """Return the report of an experiment: methods against benchmarks; for each board the table, the intervals, and quality
     against what it costs; then what style costs, what compression saves, and who wins against whom.
 
     Args:
@@ -211,7 +211,7 @@ def report(store: Store, experiment: str, now: datetime) -> str:
 
 
 def page(data: Mapping[str, Any]) -> str:
-    """The file around the data."""
+    """Return the file around the data."""
     assets = importlib.resources.files("leaderboard").joinpath("assets")
     view = assets.joinpath("view.js").read_text("utf-8")
     if _EXPORT not in view:
@@ -376,6 +376,6 @@ def sortable_matrix(whole: Export) -> dict[str, Any]:
 
 
 def _find_table(tree: list[Any]) -> list[Any]:
-    """Caption, head and body of the table in a tree."""
+    """Return caption, head and body of the table in a tree."""
     children: list[Any] = tree[6][0][6]
     return children

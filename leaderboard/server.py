@@ -49,7 +49,7 @@ _DARK = {
 
 
 def theme_options() -> list[str]:
-    """The `--theme.…` options of `streamlit run`; the reader's system chooses between light and dark."""
+    """Return the `--theme.…` options of `streamlit run`; the reader's system chooses between light and dark."""
     named = {f"theme.{name}": value for name, value in _BOTH.items()}
     named |= {f"theme.light.{name}": value for name, value in _LIGHT.items()}
     named |= {f"theme.dark.{name}": value for name, value in _DARK.items()}
@@ -57,7 +57,7 @@ def theme_options() -> list[str]:
 
 
 def custom_properties() -> str:
-    """The same look as CSS, by the names that Streamlit gives its properties; for pages without it."""
+    """Return the same look as CSS, by the names that Streamlit gives its properties; for pages without it."""
     both = "--st-font: system-ui, sans-serif; --st-code-font: ui-monospace, monospace; --st-base-radius: 6px;"
     names = {name: re.sub("[A-Z]", lambda letter: f"-{letter[0].lower()}", name) for name in _LIGHT}
     colors = [f"--st-{css}: light-dark({_LIGHT[name]}, {_DARK[name]});" for name, css in names.items()]
@@ -66,7 +66,7 @@ def custom_properties() -> str:
 
 _STDERR = 2
 _STOP_S = 5.0
-"""How long the server has to end by itself."""
+"""Seconds that the server has for ending by itself."""
 
 
 def serve(
@@ -120,7 +120,7 @@ def serve(
 
 
 def command(port: int, host: str, open_browser: bool, *, uploads: bool = False) -> list[str]:
-    """The command line of the server: usage statistics, file watching, tracebacks and, but for `uploads`, these."""
+    """Return the command line of the server: usage statistics, file watching, tracebacks and, but for `uploads`, these."""
     options = {
         "server.port": str(port),
         "server.address": host,
@@ -179,7 +179,7 @@ def require_free(host: str, port: int) -> None:
 def _environment(
     store_folder: Path, submit: Sequence[str] | None = None, experiment: str | None = None, *, hold: bool = False, owner: str | None = None
 ) -> dict[str, str]:
-    """Our own without its keys, with the store's folder, and with the packages found wherever the server is started."""
+    """Return our own without its keys, with the store's folder, and with the packages found wherever the server is started."""
     ours = str(Path(__file__).resolve().parent.parent)
     paths = [ours, *filter(None, [os.environ.get("PYTHONPATH")])]
     # Pages ask no model: what the server does not have it cannot give away.

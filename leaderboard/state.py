@@ -18,14 +18,14 @@ import streamlit as st
 
 _VIEW = "view"
 _SHARED = ("experiment", "board", "metric", "reference", "runs")
-"""What pages have in common."""
+"""Parameters that pages share."""
 _LINKED = ("board", "metric", "question", "failures")
 """What an element that opens another page may set there, besides the parameter that names it."""
 _LONGEST = 8000
 """Characters of a parameter that are looked at."""
 _MISSES, _REPORTED, _SEEN, _OPENED, _LED = "misses", "reported", "seen", "opened", "led"
 _SHORT = re.compile(r"[\w.-]+(?=[(#])")
-"""What an id is called without its parameters and version."""
+"""Pattern of an id without parameters and version."""
 _NOTHING = ("", "-", "*", "any")
 """Defaults that choose nothing, or everything."""
 _NO_PAGES: Mapping[str, str] = MappingProxyType({})
@@ -33,7 +33,7 @@ _NO_PAGES: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """What the URL names that cannot be chosen.
+    """Value in the URL that is not available.
 
     Attributes:
         requested: As the URL has it.
@@ -71,7 +71,7 @@ def open_page(script: str, parameters: Mapping[str, str]) -> None:
 
 
 def read(name: str, default: str = "") -> str:
-    """A parameter of the URL."""
+    """Return a parameter of the URL."""
     return str(st.query_params.get(name, default))[:_LONGEST]
 
 
@@ -82,7 +82,7 @@ def settle(name: str, value: str) -> str:
 
 
 def pick(name: str, options: Sequence[str], default: str, show: Callable[[str], str] = str) -> str:
-    """A parameter that must be one of some options, or the name of just one of them without its parameters; anything
+    """Return a parameter that must be one of some options, or the name of just one of them without its parameters; anything
     else is the default, as `show` has it."""
     query = read(name)
     results = [query] if query in options else [option for option in options if query and _shorten_option(option) == query]
@@ -102,9 +102,9 @@ def miss(name: str, query: str, shown: str = "") -> None:
 
 
 def corrected() -> dict[str, Miss]:
-    """At a page's end: what the link that led here names and is not here, by parameter, until something else is chosen.
+    """Return at a page's end: what the link that led here names and is not here, by parameter, until something else is chosen.
 
-    The URL then says what is shown. Choices that another choice made impossible are no misses, nor is what stands in
+    The URL then says what is shown. Choices that another choice made impossible are not misses, nor is what is in
     the browser's history: there a second correction would lead the way back forward again.
     """
     results, view = st.session_state.get(_MISSES, {}), st.session_state.get(_VIEW, {})
@@ -123,17 +123,17 @@ def _here() -> str:
 
 
 def _seen() -> set[str]:
-    """Addresses at which this session has been."""
+    """Return addresses at which this session has been."""
     return st.session_state.setdefault(_SEEN, set())
 
 
 def view() -> dict[str, str]:
-    """The whole state of this view, as URL parameters."""
+    """Return the whole state of this view, as URL parameters."""
     return {name: value for name, value in st.session_state[_VIEW].items() if value}
 
 
 def permalink() -> str | None:
-    """The address of this view with every choice spelled out; None where the server does not know its own."""
+    """Return the address of this view with every choice spelled out; None where the server does not know its own."""
     address = st.context.url
     return f"{address.partition('?')[0]}?{urlencode(view())}" if address else None
 
@@ -146,7 +146,7 @@ def write(**changes: str | None) -> None:
 
 
 def act(allowed: Sequence[str], pages: Mapping[str, str] = _NO_PAGES) -> Callable[[Mapping[str, str | None]], None]:
-    """A handler of clicks that may change these parameters and no others.
+    """Return a handler of clicks that may change these parameters and no others.
 
     Args:
         allowed: Parameters of this page.
@@ -173,7 +173,7 @@ def select(
     resets: Sequence[str] = (),
     help: str | None = None,
 ) -> str:
-    """A select box bound to a parameter.
+    """Return a select box bound to a parameter.
 
     Args:
         label: What it chooses.
@@ -192,7 +192,7 @@ def select(
 def bound(
     name: str, value: Any, resets: Sequence[str] = (), write_as: Callable[[Any], str | None] = lambda chosen: chosen
 ) -> dict[str, Any]:
-    """Options that bind a widget to a parameter: its key, which holds the value, and what a change writes.
+    """Return options that bind a widget to a parameter: its key, which holds the value, and what a change writes.
 
     Args:
         name: The parameter.
@@ -206,20 +206,20 @@ def bound(
 
 
 def switch(label: str, name: str, *, resets: Sequence[str] = (), help: str | None = None) -> bool:
-    """A toggle bound to a parameter that is "1" or absent."""
+    """Return a toggle bound to a parameter that is "1" or absent."""
     value = settle(name, "1" if read(name) == "1" else "") == "1"
     st.toggle(label, help=help, **bound(name, value, resets, lambda chosen: "1" if chosen else None))
     return value
 
 
 def number(name: str, default: int = 0) -> int:
-    """A parameter that is a whole number of at most eight digits; anything else is the default."""
+    """Return a parameter that is a whole number of at most eight digits; anything else is the default."""
     text = read(name)
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else default
 
 
 def search(label: str, name: str, *, placeholder: str, resets: Sequence[str] = ()) -> str:
-    """A text field bound to a parameter."""
+    """Return a text field bound to a parameter."""
     value = settle(name, read(name)[:200])
     st.text_input(label, max_chars=200, placeholder=placeholder, **bound(name, value, resets, str.strip))
     return value

@@ -54,7 +54,7 @@ STYLE = (
     " [data-testid='stMultiSelect'] [data-tag] :is(span, button), [data-testid='stMultiSelect'] [data-tag]"
     " { color: light-dark(#ffffff, #10151b); }"
 )
-"""For Streamlit: on a phone all bars of widgets are folded behind one switch, two widgets stand in a row, and the line of counts
+"""For Streamlit: on a phone all bars of widgets are folded behind one switch, two widgets are in a row, and the line of counts
 stands below the table. What is chosen
 would be white on our light blue in dark mode."""
 
@@ -127,7 +127,7 @@ def _page_component():  # type: ignore[no-untyped-def]  # Streamlit's ComponentR
 
 @cache
 def asset(name: str) -> str:
-    """A file of ours, read once: a page draws ten trees."""
+    """Return a file of ours, read once: a page draws ten trees."""
     return importlib.resources.files("leaderboard").joinpath("assets", name).read_text("utf-8")
 
 
@@ -210,7 +210,7 @@ _OF_EXPERIMENT = (
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a page is about.
+    """Subject of a page.
 
     Attributes:
         at: The store.
@@ -230,12 +230,12 @@ class Chosen:
 
     @property
     def metrics(self) -> list[str]:
-        """All metric ids of the board."""
+        """Return all metric ids of the board."""
         return self.families["all"]
 
     @property
     def methods(self) -> list[str]:
-        """Names of the methods that can be a reference."""
+        """Return names of the methods that can be a reference."""
         return list(dict.fromkeys(run.method for run in self.runs if run.kind != "control"))
 
 
@@ -252,7 +252,7 @@ def choose() -> Chosen | None:
 
 
 def experiment_of(at: Source) -> str | None:
-    """The experiment that the URL names, None for all runs; nothing is drawn."""
+    """Return the experiment that the URL names, None for all runs; nothing is drawn."""
     name = state.pick("experiment", *_experiments(at))
     return None if name == ALL_RUNS else name
 
@@ -351,7 +351,7 @@ def permalink() -> None:
 
 
 def default_reference(chosen: Chosen) -> str:
-    """The experiment's reference where it has a run here."""
+    """Return the experiment's reference where it has a run here."""
     for row in read.experiments(chosen.at):
         if row.name == chosen.experiment and row.reference in chosen.methods:
             return row.reference
@@ -395,7 +395,7 @@ def _encoded(text: Callable[[], str]) -> Callable[[], bytes]:
 
 
 def _png(name: str, svg: Callable[[], str], key: str) -> None:
-    """A button that has the browser draw the picture: it has the fonts of whatever a method is called."""
+    """Add a button that makes the browser draw the picture, with its own fonts for every script."""
 
     def asked() -> None:
         st.session_state[f"asked-{key}"] = True
@@ -417,7 +417,7 @@ def several(
     show: Callable[[str], str] = str,
     resets: Sequence[str] = (),
 ) -> list[str]:
-    """A box in which several values are chosen, bound to a parameter.
+    """Return a box in which several values are chosen, bound to a parameter.
 
     Args:
         label: What it chooses.
@@ -527,7 +527,7 @@ def filters_of_url(result: Choices) -> Filters:
 
 
 def datasets_of_url(labels: Mapping[str, str]) -> list[str]:
-    """Columns that the URL asks for; all of them where it names none."""
+    """Return columns that the URL asks for; all of them where it names none."""
     return [key for key in labels if key in _keys("datasets", labels)] or list(labels)
 
 
@@ -544,7 +544,7 @@ def _day(name: str) -> date | None:
 
 
 def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> bool:
-    """Draw the filters; whether published figures are to stand in the cells.
+    """Draw the filters; whether published figures are to be in the cells.
 
     Args:
         labels: Of all columns, by key.

@@ -28,7 +28,7 @@ from methods.record import RECORD, Search, Shown, Statement, read_record
 FAILED = "failed"
 """Key in `notes` under which a prediction says why it has no answer."""
 CAUSE = "cause"
-"""Key in `notes` beside `failed`: `CODE` if our code or a plug-in raised; without it the model gave no answer."""
+"""Key in `notes` next to `failed`: `CODE` if our code or a plug-in raised; without it the model gave no answer."""
 CODE, MODEL = "code", "model"
 SCRIPTED = "scripted"
 """Key in `notes`: the name of the script, where one played a language model that had a part in the prediction."""
@@ -82,7 +82,7 @@ class Usage:
 
     @property
     def own_s(self) -> float:
-        """The question's own seconds: all stages but waiting for a slot."""
+        """Return the question's own seconds: all stages but waiting for a slot."""
         return float(sum(spent for stage, spent in self.seconds.items() if stage != WAIT))
 
     def __add__(self, other: Usage) -> Usage:
@@ -100,7 +100,7 @@ class Usage:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with every field."""
+        """Return a JSON object with every field."""
         return {name: getattr(self, name) for name in self.__slots__} | {"seconds": dict(self.seconds)}
 
 
@@ -184,7 +184,7 @@ class Call:
 
     @property
     def name(self) -> str:
-        """Role and step, as pages and tables have it."""
+        """Return role and step, as pages and tables have it."""
         return f"{self.role}/{self.step}" if self.step else self.role
 
 
@@ -195,7 +195,7 @@ KEPT_CALLS = 200
 
 
 def kept(text: str) -> str:
-    """A prompt or reply as it is kept under a prediction."""
+    """Return a prompt or reply as it is kept under a prediction."""
     if len(text) <= KEPT_CHARACTERS:
         return text
     # With room for the note: what is cut already stays as it is.
@@ -260,7 +260,7 @@ class Prediction:
     confidence: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The submission row."""
+        """Return the submission row."""
         return {
             "question_id": self.question_id,
             "answer": self.answer,
@@ -318,7 +318,7 @@ class Ranking:
     selected: frozenset[str] | None = None
 
     def top(self, k: int) -> Ranking:
-        """The first k."""
+        """Return the first k."""
         return replace(self, ids=self.ids[:k], scores=self.scores[:k])
 
     def handed_on(self, k: int | None) -> Ranking:
@@ -369,7 +369,7 @@ class Index(Protocol):
     """
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        """Rank at most k passages per query: among its candidates if it has some, else in the whole corpus.
+        """Return rank at most k passages per query: among its candidates if it has some, else in the whole corpus.
 
         A ranking depends on its query alone, never on the batch it came in.
         """
@@ -399,7 +399,7 @@ class Reranker(Protocol):
     """Reorders given candidates."""
 
     def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
-        """One ranking per query, over the same ids; what is kept from the reader is not among `selected`."""
+        """Return one ranking per query, over the same ids; what is kept from the reader is not among `selected`."""
         ...
 
 
@@ -408,7 +408,7 @@ class Compressor(Protocol):
     """Shortens evidence to a budget."""
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
-        """One context per query; `budget` in tokens of the reader, None for the compressor's own."""
+        """Return one context per query; `budget` in tokens of the reader, None for the compressor's own."""
         ...
 
 
@@ -417,7 +417,7 @@ class Reader(Protocol):
     """Answers from a context."""
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
-        """One answer per query."""
+        """Return one answer per query."""
         ...
 
 
@@ -456,7 +456,7 @@ class Judge(Protocol):
         ...
 
     async def verdicts_one(self, question: Question, answer: str) -> str | None:
-        """The verdict on an answer, None where the judge's reply could not be used."""
+        """Return the verdict on an answer, None where the judge's reply could not be used."""
         ...
 
 
@@ -468,7 +468,7 @@ class Reading:
         prompt: A template as readers take them, with `$passages` and `$question`.
         max_new_tokens: Longest answer.
         truncation: What a prompt that is too long loses: its `middle`, or its last `passages`.
-        chat: Whether the prompt is put into a model's chat format; examples to go on from are not.
+        chat: Whether the prompt is put into a model's chat format; examples to continue from are not.
     """
 
     prompt: str
@@ -510,11 +510,11 @@ class Services:
     embeddings: Path | None = None
 
     def folder(self, *parts: str) -> Path | None:
-        """A folder below `artifacts`, None where nothing is kept."""
+        """Return a folder below `artifacts`, None where nothing is kept."""
         if parts == ("embeddings",) and self.embeddings is not None:
             return self.embeddings
         return self.artifacts.joinpath(*parts) if self.artifacts else None
 
     def seeded(self, seed: int) -> Services:
-        """The same services under another seed."""
+        """Return the same services under another seed."""
         return replace(self, seed=seed)

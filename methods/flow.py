@@ -42,7 +42,7 @@ _workers: dict[tuple[int, str], queue.SimpleQueue[Callable[[], None]]] = {}
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
-    """The loop of this process."""
+    """Return the loop of this process."""
     with _lock:
         loop = _loops.get(os.getpid())
         if loop is None:
@@ -103,7 +103,7 @@ def _worker(device: str) -> queue.SimpleQueue[Callable[[], None]]:
 
 @dataclass(slots=True)
 class Trace:
-    """Kept beside each program; its methods are called on the loop alone.
+    """Kept next to each program; its methods are called on the loop alone.
 
     Attributes:
         calls: Calls of models, in the order in which they ended.
@@ -184,7 +184,7 @@ class Batcher(Generic[In, Out]):
         self._busy = False
 
     async def __call__(self, item: In) -> Out:
-        """The result of one item."""
+        """Return the result of one item."""
         loop = asyncio.get_running_loop()
         entry: _Waiting[In, Out] = _Waiting(item, loop.create_future(), trace())
         self._queue.append(entry)
@@ -382,7 +382,7 @@ async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
 
 
 async def together(*programs: Awaitable[T]) -> list[T]:
-    """The results of programs that a program awaits side by side; where one raises, the others are cancelled."""
+    """Return the results of programs that a program awaits side by side; where one raises, the others are cancelled."""
     tasks = [asyncio.ensure_future(program) for program in programs]
     try:
         return await asyncio.gather(*tasks)
@@ -407,7 +407,7 @@ def in_order(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_
 
 
 def ordered(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_flight: int) -> list[Out]:
-    """The results of all programs, in the order of the queries."""
+    """Return the results of all programs, in the order of the queries."""
     return list(in_order(program, queries, in_flight))
 
 
@@ -426,7 +426,7 @@ IN_FLIGHT = 32
 
 
 def form_of(role: Any, name: str) -> str | None:
-    """`batch`, `single`, or None where a role does not do this.
+    """Return `batch`, `single`, or None where a role does not do this.
 
     Raises:
         ContractError: It has both forms.
@@ -438,7 +438,7 @@ def form_of(role: Any, name: str) -> str | None:
 
 
 def one(role: Any, name: str) -> Callable[..., Awaitable[Any]]:
-    """A role as an `async` function of one query, with the arguments of its single form, whichever form it has.
+    """Return a role as an `async` function of one query, with the arguments of its single form, whichever form it has.
 
     Args:
         role: What is asked.
@@ -476,7 +476,7 @@ def one(role: Any, name: str) -> Callable[..., Awaitable[Any]]:
 
 
 def _batch(role: Any, work: Callable[..., Any], own: int, items: list[tuple[Any, ...]]) -> list[Any]:
-    """Results of a batch; what is asked with other further arguments (k, corpus, budget) is a batch of its own."""
+    """Return results of a batch; what is asked with other further arguments (k, corpus, budget) is a batch of its own."""
     results: list[Any] = [None] * len(items)
     waiting = list(range(len(items)))
     while waiting:
@@ -493,7 +493,7 @@ def _batch(role: Any, work: Callable[..., Any], own: int, items: list[tuple[Any,
 
 
 def matched(result: Any, query: Any, role: Any) -> Any:
-    """A result, checked to be the query's: a shifted list would score silently wrong."""
+    """Return a result, checked to be the query's: a shifted list would score silently wrong."""
     if hasattr(result, "query_id") and result.query_id != query.id:
         raise ContractError(
             f"{type(role).__name__} must return one result per query, in order: got that of {result.query_id} for {query.id}"
@@ -514,7 +514,7 @@ def each(role: Any, name: str, *arguments: Any) -> list[Any]:
 
 
 def in_flight(roles: Iterable[tuple[Any, str]]) -> int:
-    """Questions that keep all of these roles busy: two batches (one is worked on, one waits), or what a role says."""
+    """Return questions that keep all of these roles busy: two batches (one is worked on, one waits), or what a role says."""
     wanted = [
         2 * int(getattr(role, "batch_size", SIZE)) if form_of(role, name) == "batch" else int(getattr(role, "in_flight", IN_FLIGHT))
         for role, name in roles

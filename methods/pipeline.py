@@ -70,7 +70,7 @@ class RetrieverChoice(FrozenModel):
 
     @property
     def component(self) -> Component:
-        """The retriever with validated options."""
+        """Return the retriever with validated options."""
         return Component.of(self.id, self.config)
 
 
@@ -92,7 +92,7 @@ def index_folder(retriever: Component, corpus: Corpus, services: Services) -> Pa
 
 
 def indexed(retriever: Retriever, corpus: Corpus, folder: Path | None) -> tuple[Index | None, Indexed]:
-    """A retriever's index over a corpus, built or reopened, and what that took; an empty corpus needs none."""
+    """Return a retriever's index over a corpus, built or reopened, and what that took; an empty corpus needs none."""
     reused = folder is not None and any(folder.rglob(MARKER))
     started = time.perf_counter()
     index = retriever.index(corpus, folder) if len(corpus) else None
@@ -158,7 +158,7 @@ class Composition:
             )
 
     def _refuse_memory(self) -> None:
-        """A reader must read what the compressor delivers: it would answer from nothing."""
+        """Refuse a reader that cannot read the compressor's output."""
         memory, reader = self.compressor.entry.memory if self.compressor else None, self.answering
         if memory is None or reader is None:
             return
@@ -185,7 +185,7 @@ class Composition:
             )
 
     def _refuse_parts(self) -> None:
-        """A whole system takes no parts."""
+        """Refuse parts of a complete system."""
         options = {
             "reader": self.reader,
             "rerankers": self.rerankers,
@@ -202,25 +202,25 @@ class Composition:
 
     @property
     def answering(self) -> Component | None:
-        """The reader in effect: the one given, or the default one; None for a whole method."""
+        """Return the reader in effect: the one given, or the default one; None for a whole method."""
         if self.reader is None and not self.method.entry.whole:
             return Component.of(DEFAULT_READER)
         return self.reader
 
     @property
     def handed_on(self) -> int | None:
-        """Passages handed to compressor and reader; None for all, and for a whole method."""
+        """Return passages handed to compressor and reader; None for all, and for a whole method."""
         entry = self.method.entry
         return self.k or (None if entry.whole or entry.reads_all else PASSAGES)
 
     @property
     def context_tokens(self) -> int:
-        """Tokens of what the method hands to the reader besides passages, at most; a compressor takes passages alone."""
+        """Return tokens of what the method hands to the reader besides passages, at most; a compressor takes passages alone."""
         return 0 if self.compressor is not None else self.method.config.context_tokens
 
     @property
     def kept(self) -> int | None:
-        """Length of the ranking that is retrieved and kept; None for all, and for a whole method."""
+        """Return length of the ranking that is retrieved and kept; None for all, and for a whole method."""
         entry = self.method.entry
         depth = self.depth or (None if entry.whole or entry.reads_all else DEPTH)
         return None if depth is None or self.handed_on is None else max(depth, self.handed_on)
@@ -232,7 +232,7 @@ class Composition:
         return any(part is not None and part.config.follows_benchmark for part in parts)
 
     def describe(self, reading: Reading | None = None) -> dict[str, Any]:
-        """Every part with its version, options and weights: what the fingerprint is a hash of.
+        """Return every part with its version, options and weights: what the fingerprint is a hash of.
 
         Args:
             reading: The benchmark's instructions; described where a part follows them.
@@ -252,7 +252,7 @@ class Composition:
 
     @property
     def fingerprint(self) -> str:
-        """Equal for methods that are made of equal parts."""
+        """Return equal for methods that are made of equal parts."""
         return fingerprint(self.describe())
 
     def build(self, services: Services) -> Method:
@@ -376,7 +376,7 @@ class Pipeline:
 
     @property
     def in_flight(self) -> int:
-        """Questions at once."""
+        """Return questions at once."""
         roles: list[tuple[Any, str]] = [(self.reader, "read"), *((reranker, "rerank") for reranker in self.rerankers)]
         if self.compressor is not None:
             roles.append((self.compressor, "compress"))
@@ -385,7 +385,7 @@ class Pipeline:
         return in_flight(roles)
 
     def _connect(self) -> None:
-        """Every role as an `async` function of one query."""
+        """Connect every role as an `async` function of one query."""
         self._retrieve = one(self._index, "retrieve") if self._index is not None else None
         self._rerank = [one(reranker, "rerank") for reranker in self.rerankers]
         self._compress = one(self.compressor, "compress") if self.compressor is not None else None

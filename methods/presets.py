@@ -1,4 +1,4 @@
-"""Presets: named sets of options, in YAML files beside the method that they are for.
+"""Presets: named sets of options, in YAML files next to the method that they are for.
 
 `{over: NAME, key: value}` stands for the options that NAME names with others laid over them; it may stand anywhere in a
 file. Names that begin with `_` only serve other entries.

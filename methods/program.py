@@ -6,7 +6,7 @@
         hint = await q.ask("two_looks", question=q.text, passages=seen)
         return await q.read([*seen, *await q.search(hint)]) if hint else await q.plain()
 
-Prompts are files of the folder `templates` beside the program (`methods/prompts.py`). A reply that cannot be used is counted
+Prompts are files of the folder `templates` next to the program (`methods/prompts.py`). A reply that cannot be used is counted
 (`Session.fallback`), and the program decides how it continues.
 """
 
@@ -46,14 +46,14 @@ UNUSABLE, NO_REPLY, NO_ROOM, NO_END, NOTHING_FOUND = "unusable", "failed", "no_r
 DEEPEST = 100
 """Passages of a question that are kept as evidence."""
 INSTRUCTIONS = 200
-"""Tokens of a prompt beside question and passages, about."""
+"""Tokens of a prompt next to question and passages, about."""
 
 
 class SearchingConfig(MethodConfig):
     """Options of all programs."""
 
     thinks: ClassVar[bool] = False
-    """Whether the program's protocol includes the model's reasoning."""
+    """True if the program's protocol includes the model's reasoning."""
     retriever: RetrieverPart = Field(RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}")
     k: int = Field(5, ge=1, le=DEEPEST, description="passages per search")
     prompts: str | None = Field(
@@ -103,7 +103,7 @@ class Session:
         self._found: dict[str, None] = {}
 
     async def search(self, text: str, k: int | None = None) -> list[Passage]:
-        """The passages that a search finds among those that the question may use, best first."""
+        """Return the passages that a search finds among those that the question may use, best first."""
         self.searched.append(text)
         if self._system.retrieve is None or self._query.candidates == ():
             return []
@@ -156,7 +156,7 @@ class Session:
         return short_answer(await self.fitted(messages, len(passages), "read"))
 
     async def plain(self) -> str:
-        """Answer by plain retrieval and reading if a program reached no answer; the notes record it."""
+        """Return answer by plain retrieval and reading if a program reached no answer; the notes record it."""
         self.ended = "plain"
         return await self.read(await self.search(self.text))
 
@@ -200,7 +200,7 @@ class Program:
         config: Options.
         services: Handed to the retriever, whose index it shares; of them the cache of replies, device and seed.
         prompts: Its templates.
-        tool: Made of options and services, beside the language model.
+        tool: Made of options and services, next to the language model.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ def register_program(
         identifier, summary, config, extra: As of `register`, and so is what else is given.
         calls: From options to calls of the model for a question, at most.
         searches: The same for searches.
-        prompts: Names of the templates, files of the folder `templates` beside the program.
+        prompts: Names of the templates, files of the folder `templates` next to the program.
         released: Those of them in whose place the published prompt of that name is asked by default.
         tool: From options and services to what `Session.tool` is.
         models: From options to those of models that the tool loads, each with `model` and `revision`.

@@ -94,7 +94,7 @@ class PromptPart:
 
     @property
     def placeholders(self) -> frozenset[str]:
-        """Names of what is put in."""
+        """Return names of what is put in."""
         return frozenset(name for text in (self.text, *self.others) for name in Template(text).get_identifiers())
 
     def fill(self, values: Mapping[str, object]) -> str:
@@ -118,22 +118,22 @@ class Prompt:
 
     @property
     def hash(self) -> str:
-        """Hash of the source: another text is another prompt."""
+        """Return hash of the source: another text is another prompt."""
         return content_hash([self.source])
 
     @property
     def placeholders(self) -> frozenset[str]:
-        """Names of all that is put in."""
+        """Return names of all that is put in."""
         return frozenset().union(*(part.placeholders for part in self.parts))
 
     @property
     def system(self) -> str:
-        """Template of the system message, "" if there is none."""
+        """Return template of the system message, "" if there is none."""
         return self._template("system")
 
     @property
     def user(self) -> str:
-        """Template of the user's message, "" if there is none."""
+        """Return template of the user's message, "" if there is none."""
         return self._template("user")
 
     def _template(self, role: str) -> str:
@@ -141,12 +141,12 @@ class Prompt:
 
     @property
     def texts(self) -> list[str]:
-        """Templates of the parts, without white space at their ends."""
+        """Return templates of the parts, without white space at their ends."""
         return [part.text.strip() for part in self.parts]
 
     @property
     def wordings(self) -> int:
-        """Number of wordings."""
+        """Return number of wordings."""
         return 1 + max(len(part.others) for part in self.parts)
 
     def worded(self, number: int) -> Prompt:
@@ -193,7 +193,7 @@ class Prompt:
         return [] if self.options.bos == "none" else beginning(tokenizer)
 
     def frame_ids(self, tokenizer: Any) -> list[int]:
-        """Return the token ids that stand in every prompt of `text` parts, whatever is put in."""
+        """Return the token ids that are in every prompt of `text` parts, whatever is put in."""
         fixed = [ids for part in self.parts if not part.placeholders for ids in encoded(tokenizer, [part.text])]
         return _join(self._begin(tokenizer), fixed, self.options.bos == "always")
 
@@ -329,7 +329,7 @@ def parse(text: str, where: str) -> Prompt:
 
 
 def _head(block: str) -> list[str] | None:
-    """The words with which a part states what it is; None if it does not."""
+    """Return the words with which a part states what it is; None if it does not."""
     words = block.partition("\n")[0].split()
     known = words[1:] in ([], [EACH]) if words and words[0] in ROLES[:3] else words in (["text"], [OR], [OPTIONS])
     return words if known else None
@@ -381,8 +381,8 @@ class Shipped:
         optional: Placeholders that a user's own file may hold or leave out. It must hold all others of the shipped
             template, and may hold none besides.
         each: Placeholders that are put in once per passage.
-        follows: Options, beside `whitespace`, that the caller follows. Others are refused.
-        published: Name of the published prompt that may stand in its place; "" if there is none.
+        follows: Options, next to `whitespace`, that the caller follows. Others are refused.
+        published: Name of the published prompt that may be in its place; "" if there is none.
         released: Whether the published prompt is the default, since released checkpoints were trained with it.
     """
 

@@ -134,7 +134,7 @@ def _search(place: str, item: Mapping[str, Any]) -> Search:
 
 
 RECORD = ("contexts", "statements", "searches", "confidence")
-"""Fields of a prediction that hold what a system returned beside its answer."""
+"""Fields of a prediction that hold what a system returned next to its answer."""
 
 
 def read_record(row: Mapping[str, Any]) -> dict[str, Any]:

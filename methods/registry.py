@@ -152,7 +152,7 @@ class MethodEntry:
 
     @property
     def reads_memory(self) -> tuple[str, ...]:
-        """The kinds of memory that a reader reads, beside passages."""
+        """Return the kinds of memory that a reader reads, next to passages."""
         return tuple(getattr(self.factory, "reads_memory", ()))
 
     @property
@@ -161,7 +161,7 @@ class MethodEntry:
         return bool(getattr(self.factory, "over_triples", False))
 
     def validate(self, config: Mapping[str, Any] | None) -> MethodConfig:
-        """Options with defaults filled in; a `preset` key lays named values under the given ones.
+        """Return options with defaults filled in; a `preset` key lays named values under the given ones.
 
         Raises:
             pydantic.ValidationError: An option is unknown or of the wrong type.
@@ -176,7 +176,7 @@ class MethodEntry:
         return self.config.model_validate(options)
 
     def card(self) -> dict[str, Any]:
-        """The method card as JSON."""
+        """Return the method card as JSON."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -286,7 +286,7 @@ class Component:
         return self.entry.factory(self.config, services)
 
     def describe(self) -> dict[str, Any]:
-        """Id, version, options and weights, and the code of plug-ins: what the fingerprint is a hash of."""
+        """Return id, version, options and weights, and the code of plug-ins: what the fingerprint is a hash of."""
         weights = self.entry.checkpoint_hash(self.config) if self.entry.checkpoint_hash else None
         config = self.config.model_dump(mode="json")
         described = {"id": self.id, "version": self.entry.version, "config": config, "weights": weights}
@@ -294,13 +294,13 @@ class Component:
 
     @property
     def codes(self) -> dict[str, Code]:
-        """Code of the plug-ins that it consists of, by id: itself, and parts that its options name."""
+        """Return code of the plug-ins that it consists of, by id: itself, and parts that its options name."""
         own = {} if self.entry.code is None else {self.id: self.entry.code}
         return own | codes_named(self.config)
 
     @property
     def fingerprint(self) -> str:
-        """Equal for equal code version, options and weights."""
+        """Return equal for equal code version, options and weights."""
         return fingerprint(self.describe())
 
 
@@ -386,11 +386,11 @@ def register_explainer(identifier: str, *, summary: str) -> Callable[[E], E]:
 
 
 def shortened(text: str, length: int = 160) -> str:
-    """A text on one line, cut with an ellipsis."""
+    """Return a text on one line, cut with an ellipsis."""
     flat = " ".join(text.split())
     return flat if len(flat) <= length else flat[: length - 1] + "…"
 
 
 def numbers(values: Sequence[float]) -> tuple[str, ...]:
-    """Numbers as tables show them."""
+    """Return numbers as tables show them."""
     return tuple(f"{value:.4f}" for value in values)

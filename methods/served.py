@@ -57,7 +57,7 @@ class ServedConfig(MethodConfig):
 
     @property
     def served(self) -> ChatConfig | None:
-        """The endpoint with the limit of the system's replies; None if weights of this machine are used."""
+        """Return the endpoint with the limit of the system's replies; None if weights of this machine are used."""
         options: Any = self
         return self.endpoint and self.endpoint.model_copy(update={"max_tokens": options.max_new_tokens, "temperature": 0.0})
 
@@ -125,7 +125,7 @@ class ScorerConfig(ServedConfig, CausalConfig):
 
     @property
     def identity(self) -> str:
-        """Identity of the scorer: the weights, or the names of the served model and of its tokenizer."""
+        """Return identity of the scorer: the weights, or the names of the served model and of its tokenizer."""
         if self.endpoint is None:
             return fingerprint(weights_hash(self.model, self.revision), self.dtype)
         return fingerprint(self.model, self.revision, self.endpoint.model_dump(mode="json"))
@@ -277,7 +277,7 @@ class ServedModel:
         return Scored(values, reply.usage)
 
     def prompt_room(self, target: int) -> int:
-        """Longest prompt in tokens before a target of this length; vLLM wants room for one more token after it."""
+        """Return longest prompt in tokens before a target of this length; vLLM wants room for one more token after it."""
         if self._length is None:
             self._length = context_length(self.config.model, self.config.revision) or FALLBACK_LENGTH
         return self._length - target - 1

@@ -192,7 +192,7 @@ class Account:
 
     @asynccontextmanager
     async def charged(self, most: float, place: str) -> AsyncIterator[Charge]:
-        """Let a request through that costs at most so many dollars; the block makes it and says what it did cost.
+        """Let a request through that costs at most this many dollars; the block makes it and says what it did cost.
 
         Args:
             most: By the stated price; 0 if it is unknown.

@@ -1,4 +1,4 @@
-"""What a part says beside itself of its work and its needs; planning sums both and loads nothing.
+"""Declare the work and requirements of parts; planning sums both and loads nothing.
 
 `@register(…, work=f, needs=g)`: `f(config, lengths)` is the `Work` of all questions that `lengths` counts, `g(config)`
 the `Needs`. A part that states no work is unknown, never free; one that states work and no needs has none. Work is in
@@ -27,29 +27,29 @@ Where = Literal["here", "served", "away"]
 
 
 def tokens(text: str) -> int:
-    """Tokens of a text, estimated."""
+    """Return tokens of a text, estimated."""
     return -(-len(text) // CHARACTERS)
 
 
 def filler(number: float) -> Passage:
-    """Return a passage of so many tokens, for a text that is not written yet."""
+    """Return a passage of this many tokens, for a text that is not written yet."""
     return Passage("filler", "", "are " * math.ceil(number))
 
 
 def mean(values: Sequence[float]) -> float:
-    """0 for none."""
+    """Return 0 for none."""
     return sum(values) / len(values) if values else 0.0
 
 
 class Size(Protocol):
-    """What is known of a model's size; None: unknown."""
+    """Known size of a model; None: unknown."""
 
     @property
     def parameters(self) -> float | None: ...
     @property
     def width(self) -> int | None: ...
     def adapters(self, rank: int) -> float | None:
-        """Parameters of one adapter of this rank on all linear layers."""
+        """Return parameters of one adapter of this rank on all linear layers."""
         ...
 
 
@@ -76,7 +76,7 @@ def _unsized(model: str, revision: str | None = None) -> Size:
 
 @dataclass(frozen=True)
 class Lengths:
-    """What is known of the data that a part meets; lengths are means, in tokens.
+    """Known properties of a part's data; lengths are means, in tokens.
 
     Attributes:
         data: Name and options of the data.
@@ -122,7 +122,7 @@ class Lengths:
 
     @cached_property
     def candidates(self) -> float:
-        """Passages that a question may use."""
+        """Return passages that a question may use."""
         return self.corpus if self.whole else mean([item.candidates for item in self.samples])
 
     @cached_property
@@ -132,11 +132,11 @@ class Lengths:
 
     @property
     def handed(self) -> float:
-        """Passages that compressor and reader are handed."""
+        """Return passages that compressor and reader are handed."""
         return self.candidates if self.k is None else min(self.k, self.candidates)
 
     def ranked(self, *limits: int | None) -> float:
-        """Passages ranked, under further limits."""
+        """Return passages ranked, under further limits."""
         return min(limit for limit in (self.depth, *limits, self.candidates) if limit is not None)
 
     def shown_passages(self, sample: Sample) -> tuple[Text, ...]:
@@ -146,7 +146,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one model does, in tokens of all texts together.
+    """Work of one model, in tokens of all texts.
 
     Attributes:
         model, revision, dtype: The model; None as dtype: its own.
@@ -190,7 +190,7 @@ TOKENS = ("calls", "prompt", "completion", "memory", "encoded", "trained")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What something takes, at most; adds up.
+    """Maximum work; can be added.
 
     Attributes:
         uses: Of models.
@@ -211,15 +211,15 @@ class Work:
         return Work((*self.uses, *other.uses), self.bytes + other.bytes, self.usd + other.usd, (*self.once, *other.once), open_ones)
 
     def __mul__(self, factor: float) -> Work:
-        """So many times as much; what is done once stays once."""
+        """Return the work: so many times as much; what is done once stays once."""
         return replace(self, uses=tuple(use * factor for use in self.uses), bytes=self.bytes * factor, usd=self.usd * factor)
 
     def count(self, what: str) -> float:
-        """`calls`, or tokens of one kind (see `Use`), of all models together."""
+        """Return `calls`, or tokens of one kind (see `Use`), of all models together."""
         return math.fsum(getattr(use, what) for use in self.uses)
 
     def keyed_by(self, key: str, part: Any) -> Work:
-        """With one name for everything that is done once and has none yet."""
+        """Return the work: with one name for everything that is done once and has none yet."""
         unnamed = [item.work for item in self.once if not item.key]
         own = (Once(total(unnamed), key, part),) if unnamed else ()
         return replace(self, once=(*own, *(item for item in self.once if item.key)))
@@ -259,27 +259,27 @@ class StageWork:
 
 
 def total(works: Iterable[Work]) -> Work:
-    """All of them together."""
+    """Return the work: all of them together."""
     return sum(works, Work())
 
 
 def unknown(what: str) -> Work:
-    """Work of which nothing is known but that it is there."""
+    """Return work of which nothing is known but that it is there."""
     return Work(unknown=(what,))
 
 
 def free(config: Any, lengths: Lengths) -> Work:
-    """The `work` of parts that ask no model and keep nothing."""
+    """Return the `work` of parts that ask no model and keep nothing."""
     return Work()
 
 
 def index(work: Work) -> Work:
-    """The work of building a part's index, which all who search the same share."""
+    """Return the work of building a part's index, which all who search the same share."""
     return Work(once=(Once(work),))
 
 
 def ask(llm: Any, number: float, prompt: float, longest: float | None = None, memory: float = 0.0) -> Work:
-    """Calls of a language model: an endpoint's options, a local model's, or a script's.
+    """Return the work: calls of a language model: an endpoint's options, a local model's, or a script's.
 
     Args:
         llm: Its options; None: nobody is asked.
@@ -312,7 +312,7 @@ def ask(llm: Any, number: float, prompt: float, longest: float | None = None, me
 
 
 def longest_reply(llm: Any) -> int:
-    """Tokens of a language model's longest reply."""
+    """Return tokens of a language model's longest reply."""
     return int(getattr(llm, "longest", None) or getattr(llm, "max_tokens", None) or llm.max_new_tokens)
 
 
@@ -365,26 +365,26 @@ def _passes(config: Any, kind: str, texts: float, length: float, causal: bool, d
 
 
 def vectors(config: Any, lengths: Lengths, rows: float, each: int = FLOAT) -> Work:
-    """Disk of so many vectors of a model, `each` bytes a number."""
+    """Return the work: disk of this many vectors of a model, `each` bytes a number."""
     model = getattr(config, "encoder", config)
     width = getattr(model, "dimension", None) or lengths.size(model.model, getattr(model, "revision", None)).width
     return unknown(f"disk of the vectors of {model.model}: its width is unknown") if width is None else Work(bytes=rows * each * width)
 
 
 def saved_weights(size: Size, name: str, towers: int = 1) -> Work:
-    """Disk of a checkpoint whose parameters are all kept in float32."""
+    """Return the work: disk of a checkpoint whose parameters are all kept in float32."""
     if size.parameters is None:
         return unknown(f"disk of the checkpoint: the size of {name} is unknown")
     return Work(bytes=towers * FLOAT * size.parameters)
 
 
 def resumable(size: Size, towers: int = 1) -> float:
-    """Bytes of the point that an interrupted training continues from: parameters and two means of AdamW, in float32."""
+    """Return bytes of the point that an interrupted training continues from: parameters and two means of AdamW, in float32."""
     return towers * 3 * FLOAT * (size.parameters or 0.0)
 
 
 def steps(rows: float, batch: int, epochs: int = 1) -> int:
-    """Steps of the optimizer: the last one of an epoch may be smaller."""
+    """Return steps of the optimizer: the last one of an epoch may be smaller."""
     return math.ceil(rows / batch) * epochs if rows else 0
 
 
@@ -410,7 +410,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What must be there; adds up.
+    """Requirements; can be added.
 
     Attributes:
         checkpoints: Local models; of a training the first is what it begins from.
@@ -433,12 +433,12 @@ class Needs:
 
 
 def needs_of(*configs: Any) -> Needs:
-    """The models that options name: those of endpoints, encoders, cross-encoders and language models; None is passed over."""
+    """Return the models that options name: those of endpoints, encoders, cross-encoders and language models; None is passed over."""
     return sum(map(_needs, (config for config in configs if config is not None)), Needs())
 
 
 def all_needs(several: Iterable[Needs | None]) -> Needs | None:
-    """Those of several parts; None: one of them does not say."""
+    """Return those of several parts; None: one of them does not say."""
     known = list(several)
     return None if None in known else sum((item for item in known if item), Needs())
 

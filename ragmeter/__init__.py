@@ -23,7 +23,7 @@ _PACKAGES = ("benchmarks", "methods", "judges", "results", "leaderboard")
 
 
 class _Beside:
-    """Finds our packages of common names beside this one, whatever folder of such a name the import path holds."""
+    """Finds our packages of common names next to this one, whatever folder of such a name the import path holds."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:

@@ -71,7 +71,7 @@ def speaking_python(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def folder(value: Any, name: str) -> Path | None:
-    """A folder, as text or path."""
+    """Return a folder, as text or path."""
     if value is None:
         return None
     if not isinstance(value, str | os.PathLike):
@@ -80,14 +80,14 @@ def folder(value: Any, name: str) -> Path | None:
 
 
 def text(value: Any, name: str) -> str | None:
-    """A text, or nothing."""
+    """Return a text, or nothing."""
     if value is None or isinstance(value, str):
         return value
     raise _wanted("a text", value, name)
 
 
 def texts(value: Any, name: str) -> list[str] | None:
-    """Texts; a single one is a list of one."""
+    """Text a single one is a list of one."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -98,7 +98,7 @@ def texts(value: Any, name: str) -> list[str] | None:
 
 
 def at_least_one(value: Any, name: str) -> int | None:
-    """A whole number from 1 on, or nothing."""
+    """Return a whole number from 1 on, or nothing."""
     if value is None:
         return None
     # True is a number to Python, and hardly meant as one.
@@ -110,7 +110,7 @@ def at_least_one(value: Any, name: str) -> int | None:
 
 
 def flag(value: Any, name: str) -> bool:
-    """True or false; a text such as "no" would be true to Python."""
+    """Return true or false; a text such as "no" would be true to Python."""
     if isinstance(value, bool):
         return value
     raise _wanted("True or False", value, name)
@@ -125,7 +125,7 @@ ANSWER_COLUMNS = ("method", "dataset", "setting", "seed", "question", "text", "g
 
 
 def frame(columns: Sequence[str], values: Any) -> DataFrame:
-    """A data frame.
+    """Return a data frame.
 
     Args:
         columns: Their names.
@@ -142,12 +142,12 @@ def frame(columns: Sequence[str], values: Any) -> DataFrame:
 
 
 def table_frame(boards: Sequence[Board]) -> DataFrame:
-    """One row for each run and metric, the columns of `ragmeter results --format csv` (`results.boards.tables.CSV_COLUMNS`)."""
+    """Return one row for each run and metric, the columns of `ragmeter results --format csv` (`results.boards.tables.CSV_COLUMNS`)."""
     return frame(CSV_COLUMNS, [line for board in boards for line in tidy(board)])
 
 
 def scores_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
-    """One row for each run, question and metric of some boards, in the boards' order.
+    """Return one row for each run, question and metric of some boards, in the boards' order.
 
     A value is NaN where the question is not answered yet, unscorable, or was given no value by a judge.
     """
@@ -173,7 +173,7 @@ def _repeated(shared: Sequence[Any], questions: Sequence[str], metric: str, valu
 
 
 def answers_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
-    """One row for each run and answered question: its text, gold answers, the answer, and why it failed (or None)."""
+    """Return one row for each run and answered question: its text, gold answers, the answer, and why it failed (or None)."""
     rows = []
     for board in boards:
         questions = {question.question: question for question in queries.questions(store, board.dataset_fingerprint)}
@@ -188,7 +188,7 @@ def answers_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
 
 
 DICTIONARY = "the dictionary"
-"""What messages call an experiment that was given as one."""
+"""Name in messages of an experiment that was passed as an object."""
 TEXT_WIDTH = 160
 """Columns of the tables as text."""
 
@@ -198,7 +198,7 @@ warnings.filterwarnings("ignore", message="IProgress not found")
 
 @dataclass(frozen=True)
 class Results:
-    """What a store holds of an experiment, or of every run in it, at the moment of asking.
+    """Results of an experiment, or of every run of a store, at the time of the call.
 
     A notebook shows it as tables of value × 100 ± half its 95 % interval; `print` shows them as the command line does.
 
@@ -216,16 +216,16 @@ class Results:
 
     @property
     def runs(self) -> tuple[RunRow, ...]:
-        """The runs, in the order of the tables."""
+        """Return the runs, in the order of the tables."""
         return tuple(row.run for board in self.boards for row in board.rows)
 
     @property
     def failed(self) -> tuple[RunRow, ...]:
-        """Runs that broke, or of whose questions too many failed; `error` of each says why."""
+        """Return runs that broke, or of whose questions too many failed; `error` of each says why."""
         return tuple(run for run in self.runs if run.status in (FAILED_RUN, INCOMPLETE))
 
     def table(self) -> DataFrame:
-        """One row for each run and metric: value, 95 % interval, n, paired difference to the reference, p, cost.
+        """Return one row for each run and metric: value, 95 % interval, n, paired difference to the reference, p, cost.
 
         Columns are those of `ragmeter results --format csv` (`results.boards.tables.CSV_COLUMNS`); values are fractions.
 
@@ -235,7 +235,7 @@ class Results:
         return table_frame(self.boards)
 
     def scores(self) -> DataFrame:
-        """One row for each run, question and metric: method, dataset, setting, seed, question, metric, value, run.
+        """Return one row for each run, question and metric: method, dataset, setting, seed, question, metric, value, run.
 
         `value` is a fraction; NaN where the question is not answered yet, unscorable, or got no value from a judge.
 
@@ -245,7 +245,7 @@ class Results:
         return scores_frame(self.store, self.boards)
 
     def answers(self) -> DataFrame:
-        """One row for each run and answered question: its text, gold answers, the answer, why it failed (or None).
+        """Return one row for each run and answered question: its text, gold answers, the answer, why it failed (or None).
 
         Raises:
             MissingPackage: pandas is not installed.
@@ -293,7 +293,7 @@ def run(
 ) -> Results:
     """Run an experiment: answer and score what the store does not hold of it yet (as `ragmeter run`).
 
-    Stopped at any moment, the same call goes on where it was. A task that breaks costs the others nothing: it is warned
+    Stopped at any moment, the same call resumes where it was. A task that breaks costs the others nothing: it is warned
     of, and is among `Results.failed`.
 
     Args:
@@ -387,7 +387,7 @@ def _results(store: Store, experiment: str | None, *, metrics: Sequence[str] | N
 
 
 def _experiment(value: str | os.PathLike[str] | Mapping[str, Any] | Experiment, profile: str | None, store: Path) -> Experiment:
-    """Whatever names an experiment, read and validated."""
+    """Return whatever names an experiment, read and validated."""
     if isinstance(value, Experiment):
         if profile is not None and profile != value.profile:
             raise UserError(
@@ -419,12 +419,12 @@ def _experiment(value: str | os.PathLike[str] | Mapping[str, Any] | Experiment, 
 
 
 def _without_line(where: str | None) -> str | None:
-    """The place in a dictionary, which has keys and no lines."""
+    """Return the place in a dictionary, which has keys and no lines."""
     return where and re.sub(rf"^{DICTIONARY}:\d+", DICTIONARY, where)
 
 
 def _near(folder: Path) -> Path:
-    """A folder as it is seen from here, where it lies below."""
+    """Return a folder as it is seen from here, where it lies below."""
     here = Path.cwd()
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
@@ -462,41 +462,41 @@ class Compared:
 
     @property
     def difference(self) -> float:
-        """Mean of b minus a, question by question."""
+        """Return mean of b minus a, question by question."""
         return self.paired.value
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % interval of the difference, over what was sampled; NaN if there is insufficient data."""
+        """Return 95 % interval of the difference, over what was sampled; NaN if there is insufficient data."""
         return self.paired.low, self.paired.high
 
     @property
     def p(self) -> float:
-        """Two-sided p-value of the difference of this one metric, not corrected for others; NaN if there is insufficient data."""
+        """Return two-sided p-value of the difference of this one metric, not corrected for others; NaN if there is insufficient data."""
         return self.paired.p
 
     @property
     def n(self) -> int:
-        """Questions that both have a value on."""
+        """Return questions that both have a value on."""
         return self.paired.n
 
     @property
     def wins(self) -> int:
-        """Questions on which b is better than a, in the metric's own direction."""
+        """Return questions on which b is better than a, in the metric's own direction."""
         return self.paired.wins if self.higher_is_better else self.paired.losses
 
     @property
     def ties(self) -> int:
-        """Questions on which both score the same."""
+        """Return questions on which both score the same."""
         return self.paired.ties
 
     @property
     def losses(self) -> int:
-        """Questions on which b is worse than a."""
+        """Return questions on which b is worse than a."""
         return self.paired.losses if self.higher_is_better else self.paired.wins
 
     def questions(self) -> DataFrame:
-        """One row per question that both have a value on: question, text, first, second, difference (second - first).
+        """Return one row per question that both have a value on: question, text, first, second, difference (second - first).
 
         Raises:
             MissingPackage: pandas is not installed.
@@ -541,7 +541,7 @@ class Compared:
 
 @speaking_python
 def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, store: str | os.PathLike[str] | None = None) -> Compared:
-    """Is run b better than run a? The paired difference on one metric (as `ragmeter results compare A B`).
+    """Return is run b better than run a? The paired difference on one metric (as `ragmeter results compare A B`).
 
     Args:
         a, b: Runs: a tag, the beginning of a fingerprint, a path (`experiment/method/dataset/setting/seed`, or
@@ -588,7 +588,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
 
 
 def _chosen(numbers: tuple[Number, ...], metric: str | None, where: str) -> Number:
-    """The number that was asked for; without a name, the first that both runs have."""
+    """Return the number that was asked for; without a name, the first that both runs have."""
     if not numbers:
         raise UserError("neither run has been scored yet", code="runs-not-scored", where=where, try_this="ragmeter run --resume")
     if metric is not None and len(numbers) > 1:

@@ -128,7 +128,7 @@ def _method_checks(component: Component) -> list[Check]:
 
 
 def alone(method: Method, queries: Iterable[Query], corpus: Corpus) -> Iterator[Prediction]:
-    """Each query asked of a corpus that holds its candidates and no more, in another order: nothing else is there to learn from."""
+    """Yield each query asked of a corpus that holds its candidates and no more, in another order: nothing else is there to learn from."""
     for query in queries:
         ids = sorted(query.candidates or ())
         if isinstance(corpus, TripleCorpus):
@@ -145,7 +145,7 @@ def _graphs() -> Benchmark:
 
 
 def _complete(component: Component) -> Method:
-    """The method on its own, or inside the plainest pipeline that it fits in."""
+    """Return the method on its own, or inside the plainest pipeline that it fits in."""
     services = Services(seed=SEED)
     kind = component.entry.kind
     if kind in {"method", "control"}:
@@ -162,7 +162,7 @@ def _complete(component: Component) -> Method:
 
 
 def _reader_of(component: Component) -> Component:
-    """The default reader; of a compressor into vectors the one that reads them, with the same model."""
+    """Return the default reader; of a compressor into vectors the one that reads them, with the same model."""
     memory = component.entry.memory
     if memory is None:
         return Component.of("extractive")
@@ -323,7 +323,7 @@ def gold_prediction(question: Question) -> Prediction:
 
 
 def _official(benchmark: Benchmark) -> list[Check]:
-    """Official metrics over gold predictions give their maximum on every scorable question."""
+    """Return official metrics over gold predictions give their maximum on every scorable question."""
     metrics = [parse_metric(name) for name in benchmark.card.metrics_of(benchmark.reference.subset)]
     predictions = [gold_prediction(question) for question in benchmark.questions]
 

@@ -51,7 +51,7 @@ def candidate_retriever(setting: Setting) -> Component | None:
 
 
 def _find_component(name: str, where: str | None = None) -> Component:
-    """A retriever, with a preset's options where one stands in brackets.
+    """Return a retriever, with a preset's options where one is in brackets.
 
     Raises:
         UserError: There is no such method or preset.
@@ -67,7 +67,7 @@ def _retriever_of(setting: Setting) -> str | None:
 
 
 def read_setting(text: str, where: str | None) -> Setting:
-    """A setting whose candidates, where a retriever finds them, come from a registered one that needs no reader's help.
+    """Return a setting whose candidates, where a retriever finds them, come from a registered one that needs no reader's help.
 
     Raises:
         UserError: There is no such setting, or what it names is not a retriever.
@@ -85,7 +85,7 @@ def read_setting(text: str, where: str | None) -> Setting:
 
 
 def in_setting(setting: Setting, benchmark: Benchmark, services: Services) -> Benchmark:
-    """A benchmark as it is asked in a setting, drawn by the seed of the services.
+    """Return a benchmark as it is asked in a setting, drawn by the seed of the services.
 
     Raises:
         UserError: It cannot be asked so.
@@ -245,14 +245,14 @@ class MethodPlan:
 
     @property
     def stated(self) -> dict[str, Any]:
-        """Its revision as a description has it; empty if none is stated."""
+        """Return its revision as a description has it; empty if none is stated."""
         if self.revision is None:
             return {}
         return {"revision": self.revision if isinstance(self.revision, str) else self.revision.model_dump(mode="json")}
 
     @property
     def components(self) -> Iterator[Component]:
-        """The method and its parts, the default reader included."""
+        """Yield the method and its parts, the default reader included."""
         made_of = self.composition
         yield made_of.method
         yield from made_of.rerankers
@@ -386,7 +386,7 @@ def skipping_bad(experiment: Experiment) -> Experiment:
 
 
 def place_of_data(experiment: Experiment, index: int) -> str:
-    """File and line at which an experiment names the data of a benchmark: its path, else the benchmark.
+    """Return file and line at which an experiment names the data of a benchmark: its path, else the benchmark.
 
     Args:
         experiment: The experiment.
@@ -465,7 +465,7 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
 
 
 def _check_positive_controls(spec: ExperimentSpec, methods: Sequence[MethodPlan], source: Source, reference: str | None) -> None:
-    """Refuse positive controls that are no rows, see the gold, or are what others are compared with."""
+    """Refuse positive controls that are not rows, see the gold, or are what others are compared with."""
     rows = {base_name(method.name): method for method in methods}
     for index, name in enumerate(spec.positive_controls):
         where = source.where(("positive_controls", index))
@@ -521,7 +521,7 @@ def _benchmark(spec: BenchmarkSpec, index: int, source: Source, limit: int | Non
 
 
 def _methods(spec: MethodSpec, index: int, source: Source, trainings: Trainings) -> Iterator[MethodPlan]:
-    """The method; one for each seed of the trainings that it uses, where they have several."""
+    """Yield the method; one for each seed of the trainings that it uses, where they have several."""
     at = ("methods", index)
     # A dump of a probe lacks its request headers.
     options = spec.model_dump(exclude={"revision", "repeats"})

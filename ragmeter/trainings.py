@@ -1,6 +1,6 @@
 """Trainings that an experiment needs: declared in its file, carried out before its methods are run.
 
-`{checkpoint: NAME}` stands in a part's options where the folder of a checkpoint is wanted; `{checkpoint: NAME/STAGE}`
+`{checkpoint: NAME}` is in a part's options where the folder of a checkpoint is wanted; `{checkpoint: NAME/STAGE}`
 means an earlier stage of it. Where the folder will lie follows from the options alone, so an experiment can be planned
 before anything is trained. A training of several seeds makes one method for each, called `NAME #SEED`.
 """
@@ -66,12 +66,12 @@ class TrainingPlan:
 
     @property
     def models(self) -> Needs | None:
-        """Models that it needs; None: it does not say."""
+        """Return models that it needs; None: it does not say."""
         return self.entry.needs(self.config) if self.entry.needs else None
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Stages that end in a checkpoint, in order."""
+        """Return stages that end in a checkpoint, in order."""
         return self.config.stages_of(self.entry.stages)
 
     def folder(self, store: Path) -> Path:
@@ -79,7 +79,7 @@ class TrainingPlan:
         return checkpoint_home(self.entry, self.config, store)
 
     def trained(self, store: Path) -> tuple[str, ...]:
-        """Stages whose checkpoints are there."""
+        """Return stages whose checkpoints are there."""
         home = self.folder(store)
         return tuple(stage for stage in self.stages if (home / stage / CHECKPOINT_CARD).is_file())
 
@@ -150,7 +150,7 @@ class Trainings:
         return TrainingPlan(name, entry, config, options, needs, where(at))
 
     def seeds(self, options: Any, at: tuple[str | int, ...]) -> tuple[int, ...]:
-        """Seeds of the trainings that options refer to; () where they refer to none.
+        """Return seeds of the trainings that options refer to; () where they refer to none.
 
         Raises:
             UserError: They refer to an unknown one, or to trainings of different seeds.
@@ -167,12 +167,12 @@ class Trainings:
         return several[0] if several else next(iter(results.values()), ())
 
     def filled(self, options: Any, seed: int, at: tuple[str | int, ...]) -> tuple[Any, tuple[TrainingPlan, ...]]:
-        """Options with folders in place of references, and the trainings that make them.
+        """Return options with folders in place of references, and the trainings that make them.
 
         Args:
             options: Any YAML value.
             seed: Which of a training's seeds is meant, where it has several.
-            at: Where they stand in the file.
+            at: Where they are in the file.
         """
         needed: dict[str, TrainingPlan] = {}
 
@@ -226,7 +226,7 @@ class Trainings:
 
 
 def references(options: Any) -> list[Reference]:
-    """The checkpoints that options refer to."""
+    """Return the checkpoints that options refer to."""
     result = _reference(options)
     if result is not None:
         return [result]

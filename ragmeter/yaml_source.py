@@ -51,7 +51,7 @@ def read(text: str, name: str) -> Source:
 
 
 def _parse(text: str, name: str, loader: type[Any]) -> tuple[Any, dict[Path, int]]:
-    """The value, and the line of every path in it."""
+    """Return the value, and the line of every path in it."""
     reader = loader(text)
     try:
         node = reader.get_single_node()
@@ -63,7 +63,7 @@ def _parse(text: str, name: str, loader: type[Any]) -> tuple[Any, dict[Path, int
 
 
 def explain(error: ValidationError, model: type[BaseModel], source: Source, prefix: Path = ()) -> UserError:
-    """A pydantic error as a user's error: what, file and line, and the nearest valid key."""
+    """Return a pydantic error as a user's error: what, file and line, and the nearest valid key."""
     first = _most_specific(error)
     path: Path = tuple(part for part in first["loc"] if not _is_tag(part))
     where = without_secrets(source.where((*prefix, *path)))
@@ -83,7 +83,7 @@ def explain(error: ValidationError, model: type[BaseModel], source: Source, pref
 
 
 def _most_specific(error: ValidationError) -> Any:
-    """The error to report; where a name or a mapping may stand and a mapping does, what is wrong in the mapping."""
+    """Return the error to report; where a name or a mapping may stand and a mapping does, what is wrong in the mapping."""
     first = first_error(error)
     if first["type"] == "string_type" and isinstance(first.get("input"), Mapping):
         at = first["loc"][:-1]
@@ -93,7 +93,7 @@ def _most_specific(error: ValidationError) -> Any:
 
 
 _PLAIN = re.compile(r"'([\w./@()=-]+)'")
-"""A text as an error repeats it that can stand in YAML as it is."""
+"""A text as an error repeats it that can be in YAML as it is."""
 _LISTS = ("list_type", "tuple_type")
 _MAPPINGS = ("model_type", "model_attributes_type", "dict_type", "mapping_type")
 _BOUNDS = {
@@ -141,12 +141,12 @@ def _last(path: Path) -> str:
 
 
 def _is_tag(part: str | int) -> bool:
-    """Pydantic puts the tried branch of a union into the path; those are types, not keys."""
+    """Return Pydantic puts the tried branch of a union into the path; those are types, not keys."""
     return isinstance(part, str) and (part in {"str", "int", "float", "bool"} or part[:1].isupper() or "[" in part)
 
 
 def _keys(model: type[BaseModel], path: Path) -> list[str]:
-    """Keys that a model accepts at a path."""
+    """Return keys that a model accepts at a path."""
     return list(_fields(model, path))
 
 
@@ -157,7 +157,7 @@ def _meaning(model: type[BaseModel], path: Path) -> str:
 
 
 def _fields(model: type[BaseModel], path: Path) -> Mapping[str, Any]:
-    """The fields of the model at a path."""
+    """Return the fields of the model at a path."""
     current: Any = model
     for part in path:
         if isinstance(part, int):
@@ -170,7 +170,7 @@ def _fields(model: type[BaseModel], path: Path) -> Mapping[str, Any]:
 
 
 def _model_in(annotation: Any) -> Any:
-    """The first pydantic model inside a type such as `list[Model] | None`."""
+    """Return the first pydantic model inside a type such as `list[Model] | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in get_args(annotation):

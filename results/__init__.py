@@ -14,5 +14,5 @@ DEFAULT_STORE = "ragmeter-store"
 
 
 def store_folder(option: Path | None) -> Path:
-    """The store folder that an option (or RAGMETER_STORE, or the default) means."""
+    """Return the store folder that an option (or RAGMETER_STORE, or the default) means."""
     return (option or Path(os.environ.get("RAGMETER_STORE") or DEFAULT_STORE)).absolute()

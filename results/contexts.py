@@ -4,7 +4,7 @@ Systems cut documents into chunks of their own and name them as they like. ragme
 lower case, without punctuation, markup and line breaks. A context and a passage match if
 
 - they have equal words, with or without the passage's title; or
-- at least `SHARE` of the runs of `RUN` words of the shorter one stand in the longer one, and the shorter one has at least
+- at least `SHARE` of the runs of `RUN` words of the shorter one are in the longer one, and the shorter one has at least
   `LEAST` words.
 
 A context that repeats the id of a passage of the corpus is that passage. A context that matches nothing keeps its rank, under
@@ -109,7 +109,7 @@ class TextIndex:
         self._hashes, self._rows = every[order], rows[order]
 
     def find(self, text: str) -> tuple[str, ...]:
-        """Return the ids of the passages that a text matches, in the order in which they stand in it."""
+        """Return the ids of the passages that a text matches, in the order in which they are in it."""
         tokens = words(text)
         equal = self._equal.get(tuple(tokens), [])
         if len(tokens) < LEAST:

@@ -27,7 +27,7 @@ PREDICTIONS = (
 )
 """Formats that predictions may come in; `results.formats.outputs` reads them."""
 TABLES = ("csv", "markdown", "latex")
-"""Formats that tables are written in, beside text and JSON."""
+"""Formats that tables are written in, next to text and JSON."""
 WIDE = ("csv-wide", "latex-wide")
 """Formats with all benchmarks side by side in one table."""
 PARQUET = "parquet"

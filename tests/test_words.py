@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import subprocess
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,6 +92,58 @@ def names_of_values(text: str) -> Iterator[tuple[int, str]]:
         name = node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else node.arg if isinstance(node, ast.arg) else ""
         if name in VALUES:
             yield node.lineno, name
+
+
+PHRASES = {
+    "again, from scratch": r"\banew\b",
+    "states it, reports it": r"\bsa(?:y|ys|id) so\b",
+    "anybody who": r"\bwhoever\b",
+    "is not a": r"(?<!here )\b(?:is|are) no (?!longer\b|more\b|less\b|such\b|other\b)[a-z]",
+    "next to": r"\bbeside\b",
+    "continues, resumes": r"\bgo(?:es)? on\b",
+}
+"""Idioms by their plain replacement, in texts that people read."""
+PLAIN = {better: re.compile(phrase) for better, phrase in PHRASES.items()}
+OPENERS = frozenset({"What", "Whether", "Of", "By", "Where", "How", "As", "In", "With", "Who", "Which", "That"})
+"""Words that no docstring begins with."""
+ARTICLES = frozenset({"The", "A", "An", "One", "Every", "All", "Each", "Why", "Its"})
+"""Words that no docstring of a function begins with, since it begins with a verb."""
+PACKAGES = ("benchmarks/", "methods/", "judges/", "results/", "leaderboard/", "ragmeter/")
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str, bool]]:
+    """Yield line, text and whether it is a function's, also of the strings that describe constants and attributes."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for at, item in enumerate(body if isinstance(body, list) else ()):
+            if isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, str):
+                yield item.lineno, item.value.value, at == 0 and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def unclear(text: str) -> Iterator[tuple[int, str]]:
+    """Line and idiom, in docstrings and comments of a file."""
+    for line, docstring, of_function in docstrings(ast.parse(text)):
+        first = docstring.split(maxsplit=1)[0].rstrip(".,:;") if docstring.strip() else ""
+        if first in OPENERS or (of_function and first in ARTICLES):
+            yield line, first
+        yield from ((line, match[0]) for phrase in PLAIN.values() for match in phrase.finditer(re.sub("`[^`]*`", "", docstring)))
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield from ((token.start[0], match[0]) for phrase in PLAIN.values() for match in phrase.finditer(token.string))
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
+def test_docstrings_and_comments_have_no_idiom_of_the_list() -> None:
+    modules = [name for name in files() if name.endswith(".py") and name.startswith(PACKAGES)]
+    wrong = [f"{name}:{line}: {word!r}" for name in modules for line, word in unclear((ROOT / name).read_text("utf-8"))]
+    assert wrong == []
+
+
+def test_the_idioms_are_found() -> None:
+    function, constant = 'def f():\n    """The value."""\n', '"""Whether it is no file; whoever reads it says so."""\n'
+    text = f"{function}\n\nx = 1\n{constant}# made anew beside it\n# goes on\n"
+    assert {word for _, word in unclear(text)} == {"The", "Whether", "is no f", "whoever", "says so", "anew", "beside", "goes on"}
+    assert not list(unclear('def f():\n    """Return what there is; `beside` is no longer read, and there is no file."""\n'))
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")

@@ -9,9 +9,9 @@ Python files are compared as syntax trees (`benchmarks.core.syntax`): comments, 
 Docstrings count if any of the modules reads them or imports a framework that sends them to a model; the bytes count if one
 reads source code. Extension modules and bytecode without source count by their bytes.
 
-Data files are text files beside the modules of a package, all text files in folders called `templates`, `prompts` and the
-like, and whatever a module names in a literal (`"assets/ask.txt"`). Beside a module that is in no package, only named files
-count, because such a folder also holds experiments and reports. READMEs, licenses and the like beside modules, hidden
+Data files are text files next to the modules of a package, all text files in folders called `templates`, `prompts` and the
+like, and whatever a module names in a literal (`"assets/ask.txt"`). Next to a module that is in no package, only named files
+count, because such a folder also holds experiments and reports. READMEs, licenses and the like next to modules, hidden
 folders and stores do not count. Of a file over 1 MiB, or past 32 MiB in all, the size and evenly spaced
 blocks count, which differ if a model was trained again. Of a template or
 named folder, the first 5,000 files count.
@@ -57,7 +57,7 @@ _ABOUT = re.compile(
     r"(readme|licen[cs]e|notice|changelog|changes|contributing)\b.*|(requirements|constraints).*\.txt|pyproject\.toml|setup\.cfg|tox\.ini",
     re.IGNORECASE,
 )
-"""Files beside modules that say something about a project, and that it does not read."""
+"""Files next to modules that say something about a project, and that it does not read."""
 _MOST_BYTES, _MOST_TOGETHER, _MOST_FILES = 2**20, 2**25, 5000
 _SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES)
 """Endings of modules in the order in which Python looks for them."""
@@ -91,7 +91,7 @@ class Code:
 
     @cached_property
     def hash(self) -> str:
-        """Sixteen hex digits; if the source is unknown, `u` and fifteen digits that no other registration has."""
+        """Return sixteen hex digits; if the source is unknown, `u` and fifteen digits that no other registration has."""
         return self._token if self.unknown else fingerprint(dict(self.files))
 
     @property
@@ -157,7 +157,7 @@ def code_of(item: Any) -> Code:
 
 
 def _code(own: Sequence[str], kind: Identity, frame: FrameType | None) -> Code:
-    """The code of modules, of which the first one registers a part."""
+    """Return the code of modules, of which the first one registers a part."""
     unknown = next(filter(None, (_unreadable(name, frame) for name in own)), "")
     if unknown:
         return Code(own[0], kind, {}, unknown)
@@ -171,7 +171,7 @@ def _code(own: Sequence[str], kind: Identity, frame: FrameType | None) -> Code:
 
 
 def _hashes(closures: Sequence[_Closure]) -> dict[str, str]:
-    """Hashes of all files of several modules, by name.
+    """Return hashes of all files of several modules, by name.
 
     Raises:
         OSError, BadZipFile: A module cannot be read.
@@ -183,7 +183,7 @@ def _hashes(closures: Sequence[_Closure]) -> dict[str, str]:
 
 
 def _registering(frame: FrameType) -> FrameType:
-    """The frame whose code registers a part: the first outside ragmeter, or the top of a module of ours."""
+    """Return the frame whose code registers a part: the first outside ragmeter, or the top of a module of ours."""
     while (
         str(frame.f_globals.get("__name__")).partition(".")[0] in SHIPPED
         and frame.f_code.co_name != "<module>"
@@ -198,7 +198,7 @@ def _module_of(item: Any) -> str | None:
 
 
 def _unreadable(name: str, frame: FrameType | None) -> str:
-    """Why a module's source cannot be read; "" if it can."""
+    """Return why a module's source cannot be read; "" if it can."""
     place = _file_of(name)
     if place is None:
         return f"module {name} has no file: a notebook, a prompt or `python -c`"
@@ -220,7 +220,7 @@ def _same_file(ran: str, file: Path) -> bool:
 
 
 def _name_of(module: str) -> str:
-    """A module's dotted name; of the script that runs, that of its file."""
+    """Return a module's dotted name; of the script that runs, that of its file."""
     if module != "__main__":
         return module
     main = sys.modules["__main__"]
@@ -229,7 +229,7 @@ def _name_of(module: str) -> str:
 
 
 def _file_of(module: str) -> tuple[Path, str] | None:
-    """The folder from which a loaded module is imported, and its file there."""
+    """Return the folder from which a loaded module is imported, and its file there."""
     loaded = sys.modules.get(module)
     named = getattr(loaded, "__file__", None) or getattr(getattr(loaded, "__spec__", None), "origin", None)
     if not named or str(named).startswith("<"):
@@ -267,7 +267,7 @@ class _Closure:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the package, or the one that a single module is in."""
+        """Return the folder of the package, or the one that a single module is in."""
         folder = (self.tree.base / self.start).parent if "/" not in self.start else self.tree.base / self.top
         return folder if folder.is_dir() else None
 
@@ -294,7 +294,7 @@ class _Closure:
         self._syntaxes.keep()
 
     def _imported(self, tree: Tree, file: str, syntax: Syntax) -> Iterator[tuple[Tree, str]]:
-        """Files of the modules that a file imports, and of the packages that it lies in."""
+        """Yield files of the modules that a file imports, and of the packages that it lies in."""
         package = file.split("/")[:-1]
         if package:
             yield from self._resolved(".".join(package), tree)
@@ -324,7 +324,7 @@ class _Closure:
                 yield from self._all_of(module, tree if item.level else None)
 
     def _all_of(self, module: str, tree: Tree | None) -> Iterator[tuple[Tree, str]]:
-        """Modules that `from package import *` may bring: those that the package names in a literal (`__all__`)."""
+        """Yield modules that `from package import *` may bring: those that the package names in a literal (`__all__`)."""
         for root, file in list(self._resolved(module, tree))[-1:]:
             if file.endswith("__init__.py"):
                 names = self._syntaxes.of(root.read(file)).names
@@ -332,7 +332,7 @@ class _Closure:
                     yield from self._resolved(f"{module}.{name}", tree)
 
     def _resolved(self, name: str, tree: Tree | None) -> Iterator[tuple[Tree, str]]:
-        """Files that importing a module runs: its packages from outside in, then itself; those that are its own."""
+        """Yield files that importing a module runs: its packages from outside in, then itself; those that are its own."""
         parts = name.split(".")
         root = tree if tree is not None else self._root(parts[0])
         if root is None:
@@ -350,7 +350,7 @@ class _Closure:
             folder = inner
 
     def _root(self, top: str) -> Tree | None:
-        """The tree from which a top-level module of one's own is imported; None for others."""
+        """Return the tree from which a top-level module of one's own is imported; None for others."""
         if top not in self._roots:
             self._roots[top] = self._find_root(top)
         return self._roots[top]
@@ -389,7 +389,7 @@ class _Closure:
         return mine or (self.owner is not None and file in self.owner.files)
 
     def hashes(self, level: int) -> dict[str, str]:
-        """Hashes by file: the modules at this level, and their data files."""
+        """Return hashes by file: the modules at this level, and their data files."""
         results = {file: item.hashes[level] if isinstance(item, Syntax) else item for (_, file), item in self.modules.items()}
         read = 0
         for tree, file in sorted(self._find_data(), key=lambda item: item[1]):
@@ -423,7 +423,7 @@ class _Closure:
 
 
 def _find_named(tree: Tree, package: list[str], name: str) -> Iterator[str]:
-    """Files that a literal in a module names: seen from its folder, or from one above it, up to where its package lies."""
+    """Yield files that a literal in a module names: seen from its folder, or from one above it, up to where its package lies."""
     name = name.removeprefix("./").rstrip("/")
     first = name.partition("/")[0]
     if not first or ".." in name.split("/") or first == ".":

@@ -40,7 +40,7 @@ class UserError(Exception):
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def lines(self) -> list[str]:
-        """The message, one aspect a line."""
+        """Return the message, one aspect a line."""
         lines = [self.what]
         if self.where:
             lines.append(f"  where: {self.where}")
@@ -127,7 +127,7 @@ _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 
 
 def unwritable(error: OSError, where: object = None, *, what: str = "this file", try_this: str | None = None) -> UserError:
-    """The error for a place that cannot be written to: another may be named, unless the disk is at fault.
+    """Return the error for a place that cannot be written to: another may be named, unless the disk is at fault.
 
     Args:
         error: What the system said.
@@ -139,7 +139,7 @@ def unwritable(error: OSError, where: object = None, *, what: str = "this file",
 
 
 def refused(error: OSError, where: object = None, *, what: str, try_this: str | None = None) -> UserError:
-    """The error for what the system refused (arguments as of `unwritable`; `what` is what could not be done)."""
+    """Return the error for what the system refused (arguments as of `unwritable`; `what` is what could not be done)."""
     kind = Broke if error.errno in _DISK else UserError
     position = error.filename if where is None else where
     message = f"{what}: {error.strerror or error}"
@@ -182,7 +182,7 @@ def require_writable(file: Path, *, what: str = "this file") -> None:
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str | None:
-    """The known name closest to a mistyped one, or None where nothing is close."""
+    """Return the known name closest to a mistyped one, or None where nothing is close."""
     result = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.5)
     return result[0] if result else None
 
@@ -191,7 +191,7 @@ _LISTED = 12
 
 
 def unknown_name(noun: str, wrong: str, known: Iterable[str], *, where: str | None = None) -> UserError:
-    """The error for a name that nobody registered, with the nearest one that exists, or the first dozen of all."""
+    """Return the error for a name that nobody registered, with the nearest one that exists, or the first dozen of all."""
     names = sorted(set(known))
     guess = nearest(wrong, names)
     more = f", … ({len(names)} in all)" if len(names) > _LISTED else ""
@@ -203,7 +203,7 @@ def unknown_name(noun: str, wrong: str, known: Iterable[str], *, where: str | No
 
 
 def counted(number: int, noun: str, several: str | None = None) -> str:
-    """`1 task`, `2 tasks`, `1,000 tasks`; `several` is the plural that is not made with an s."""
+    """Return `1 task`, `2 tasks`, `1,000 tasks`; `several` is the plural that is not made with an s."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {several or noun + 's'}"
 
 
@@ -258,7 +258,7 @@ def in_words(error: Mapping[str, Any]) -> str:
 
 
 def first_error(error: ValidationError) -> Any:
-    """The error to tell of: an unknown key where there is one, as a mistyped key is the likely cause of the others."""
+    """Return the error to tell of: an unknown key where there is one, as a mistyped key is the likely cause of the others."""
     first = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     # Which of several kinds of options was meant (`<endpoint>`) is not part of a place in a file.
     return {**first, "loc": tuple(part for part in first["loc"] if part not in ("<endpoint>", "<local>", "<scripted>")) or first["loc"]}

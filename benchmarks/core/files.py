@@ -24,7 +24,7 @@ def cache_home() -> Path:
 
 
 def whole(path: Path, write: Callable[[Path], T]) -> T:
-    """Write a file under another name beside its own, then give it its own, in place of any that is there.
+    """Write a file under another name next to its own, then give it its own, in place of any that is there.
 
     Args:
         path: The file, in a folder that is there.

@@ -47,7 +47,7 @@ def content_hash(chunks: Iterable[str]) -> str:
 
 
 def framed(text: str) -> bytes:
-    """A text as `content_hash` takes it: the number of its bytes, and the bytes."""
+    """Return a text as `content_hash` takes it: the number of its bytes, and the bytes."""
     raw = text.encode("utf-8", "surrogatepass")
     return _SIZE(len(raw)) + raw
 
@@ -58,7 +58,7 @@ def framed_hash(frames: bytes) -> bytes:
 
 
 def content_id(prefix: str, *texts: str) -> str:
-    """An opaque id that says nothing but "same content, same id": a letter and sixteen hex digits."""
+    """Return an opaque id that says nothing but "same content, same id": a letter and sixteen hex digits."""
     # As `content_hash`, written out: a corpus asks for millions.
     frames = []
     for text in texts:
@@ -114,13 +114,13 @@ def folder_sha256(folder: Path) -> str:
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's content as 64 hex digits; an unchanged file is read once per process."""
+    """Return SHA-256 of a file's content as 64 hex digits; an unchanged file is read once per process."""
     stat = path.stat()
     return _file_sha256(str(path), stat.st_size, stat.st_mtime_ns)
 
 
 @lru_cache(maxsize=4096)
 def _file_sha256(path: str, size: int, modified: int) -> str:
-    """Hash of a file; size and time of change are there to make the cache notice a change."""
+    """Return hash of a file; size and time of change are there to make the cache notice a change."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

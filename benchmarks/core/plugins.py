@@ -1,7 +1,7 @@
 """Registries that fill themselves: decorators in a package's own modules, entry points in other packages.
 
 Discovery imports only modules whose source holds a registration mark (`@register`), so that listing methods
-does not import the training code beside them. A module with a registration keeps heavy imports (torch,
+does not import the training code next to them. A module with a registration keeps heavy imports (torch,
 transformers …) inside functions.
 """
 
@@ -107,7 +107,7 @@ class Registry(Generic[E]):
         self._sources[entry.id] = source
 
     def get(self, identifier: str, *, where: str | None = None) -> E:
-        """The entry with this id.
+        """Return the entry with this id.
 
         Raises:
             UserError: Nobody registered it. If a plug-in could not be loaded, the error is about the plug-in, which may register it.
@@ -144,7 +144,7 @@ class Registry(Generic[E]):
         return iter([self._entries[name] for name in sorted(self._entries)])
 
     def source(self, identifier: str) -> str:
-        """The module that registered an entry."""
+        """Return the module that registered an entry."""
         return self._sources[identifier]
 
     def _import_one(self, identifier: str) -> None:
@@ -254,7 +254,7 @@ def load_file(path: Path, *, where: str | None = None) -> ModuleType:
 
 
 def written_ids(package: str, decorator: str) -> dict[str, str]:
-    """Ids that a package's own modules register, each with its module, read from their source: nothing is imported.
+    """Return ids that a package's own modules register, each with its module, read from their source: nothing is imported.
 
     For who waits while a word is completed; what other packages register is not among them (`has_plugins`).
 
@@ -272,7 +272,7 @@ def written_ids(package: str, decorator: str) -> dict[str, str]:
 
 @cache
 def _modules_by_id(package: str) -> dict[str, list[str]]:
-    """Modules of a package that register an id by any decorator, read from their source."""
+    """Return modules of a package that register an id by any decorator, read from their source."""
     modules: dict[str, list[str]] = {}
     for module, path in _registering_modules(package):
         for _, identifier in _WRITTEN.findall(path.read_text("utf-8")):
@@ -287,12 +287,12 @@ def has_plugins(group: str) -> bool:
 
 @cache
 def _groups(path: tuple[str, ...]) -> set[str]:
-    """The entry-point groups of every package, as of this search path: reading them takes a hundredth of a second."""
+    """Return the entry-point groups of every package, as of this search path: reading them takes a hundredth of a second."""
     return entry_points().groups
 
 
 def _registering_modules(package: str) -> Iterator[tuple[str, Path]]:
-    """The package's modules that hold a registration, by name and file, in a fixed order."""
+    """Yield the package's modules that hold a registration, by name and file, in a fixed order."""
     root = importlib.import_module(package)
     for folder in root.__path__:
         for path in sorted(Path(folder).rglob("*.py")):

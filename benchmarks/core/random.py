@@ -27,19 +27,19 @@ class Draws:
         self.random = random.Random(int.from_bytes(digest, "little")).random
 
     def below(self, bound: int) -> int:
-        """A whole number in [0, bound)."""
+        """Return a whole number in [0, bound)."""
         return int(self.random() * bound)
 
     def between(self, low: int, high: int) -> int:
-        """A whole number in [low, high]."""
+        """Return a whole number in [low, high]."""
         return low + int(self.random() * (high - low + 1))
 
     def chance(self, probability: float) -> bool:
-        """True with this probability."""
+        """Return true with this probability."""
         return self.random() < probability
 
     def pick(self, items: Sequence[T]) -> T:
-        """One item of a non-empty sequence."""
+        """Return one item of a non-empty sequence."""
         return items[int(self.random() * len(items))]
 
     def shuffle(self, items: MutableSequence[T]) -> None:
@@ -50,7 +50,7 @@ class Draws:
             items[last], items[other] = items[other], items[last]
 
     def sample(self, items: Sequence[T], size: int) -> list[T]:
-        """Up to `size` different positions of a sequence, in random order."""
+        """Return up to `size` different positions of a sequence, in random order."""
         pool = list(items)
         size = min(size, len(pool))
         for first in range(size):

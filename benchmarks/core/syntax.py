@@ -199,7 +199,7 @@ _CLOSE, _END = _Mark(")"), _Mark("]")
 
 
 def _counting(items: Sequence[Any], level: int) -> Iterator[Any]:
-    """Elements of a list that count: no `pass`, docstrings only if they count, neighboring texts of an f-string as one."""
+    """Yield elements of a list that count: no `pass`, docstrings only if they count, neighboring texts of an f-string as one."""
     text: str | None = None
     within = any(isinstance(item, ast.FormattedValue) for item in items)
     for item in items:

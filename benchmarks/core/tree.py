@@ -85,7 +85,7 @@ class Tree:
         return b"".join(blocks)
 
     def _place(self, folder: str) -> str:
-        """The folder itself, whatever links lead to it, so that a loop of links ends."""
+        """Return the folder itself, whatever links lead to it, so that a loop of links ends."""
         return os.path.realpath(self.base / folder)
 
     def _list(self, folder: str) -> Listing:

@@ -30,7 +30,7 @@ class Located:
     lines: dict[Path, int]
 
     def where(self, path: Sequence[str | int] = ()) -> str:
-        """`file:line (dotted.path)` of the deepest part of a path that the document has."""
+        """Return `file:line (dotted.path)` of the deepest part of a path that the document has."""
         known = tuple(path)
         while known and known not in self.lines:
             known = known[:-1]
@@ -46,7 +46,7 @@ _WRITTEN = "check the indentation, brackets and quotes there and in the line bef
 
 
 def not_yaml(error: yaml.YAMLError, name: str) -> UserError:
-    """The error for a file that is not YAML, with its line where the parser tells one."""
+    """Return the error for a file that is not YAML, with its line where the parser tells one."""
     if isinstance(error, yaml.reader.ReaderError):
         sign = error.character if isinstance(error.character, int) else ord(error.character[:1])
         message = f"this is not YAML: character {error.position + 1:,} of it is U+{sign:04X}, which no text has"
@@ -81,7 +81,7 @@ def require_shallow(text: str, name: str) -> None:
 
 
 def line_numbers(node: yaml.Node | None, name: str) -> dict[Path, int]:
-    """1-based lines of every key and item below a composed document.
+    """Return 1-based lines of every key and item below a composed document.
 
     Args:
         node: As `yaml.compose` gives it; None for an empty document.

@@ -95,12 +95,12 @@ def fold_of(text: str, parts: int) -> int:
 
 
 def said(counts: Mapping[str, int], sentences: Mapping[str, str], *before: str) -> dict[str, Any]:
-    """`counts` and `notes` of `Benchmark.extra`: what was met, in the order of the sentences.
+    """Return `counts` and `notes` of `Benchmark.extra`: what was met, in the order of the sentences.
 
     Args:
         counts: Numbers by key.
         sentences: What each key means, `{n}` in the place of the number.
-        before: Notes that stand before them.
+        before: Notes that are before them.
     """
     met = {key: counts[key] for key in sentences if counts.get(key)}
     return {"counts": met, "notes": (*before, *(sentences[key].format(n=number) for key, number in met.items()))}

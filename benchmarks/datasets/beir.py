@@ -84,7 +84,7 @@ class BeirConfig(DatasetConfig):
 
 
 def _names(role: str, split: str, part: str | None) -> list[str]:
-    """Patterns of a role's files (`corpus`, `queries`, `qrels`), the most specific first."""
+    """Return patterns of a role's files (`corpus`, `queries`, `qrels`), the most specific first."""
     results: list[str] = []
     for name in _SPLITS[split]:
         if role == "qrels":
@@ -116,7 +116,7 @@ class _Place:
         return (name.removesuffix(".zip") or "beir") + (f", {config.part}" if config.part else "")
 
     def files(self, role: str) -> tuple[Path, ...]:
-        """The files of a role: one, or the shards of one.
+        """Return the files of a role: one, or the shards of one.
 
         Raises:
             UserError: There is none, or several that are not shards.
@@ -161,7 +161,7 @@ def _in_place(position: Path, names: Iterable[str]) -> tuple[Path, ...]:
 
 
 def qrels_of(position: Path) -> Path:
-    """The judgments of the split `test` in a folder or archive in BEIR's layout.
+    """Return the judgments of the split `test` in a folder or archive in BEIR's layout.
 
     Raises:
         UserError: There are none.
@@ -254,7 +254,7 @@ def _corpus(place: _Place, skipped: list[SkippedRecord]) -> Corpus:
 
 
 def resolved(question: Question, judged: Mapping[str, float], corpus: Corpus, counts: Counter[str]) -> Question:
-    """A question with its judgments, by the ids that its documents have here.
+    """Return a question with its judgments, by the ids that its documents have here.
 
     Args:
         question: Without judgments.

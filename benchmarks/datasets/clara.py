@@ -70,7 +70,7 @@ def stream_rows(
     parse: Callable[[Record, str], StageRow],
     skipped: list[SkippedRecord],
 ) -> Iterator[StageRow]:
-    """The rows of files, one at a time; memory does not grow with their number.
+    """Return the rows of files, one at a time; memory does not grow with their number.
 
     Args:
         reference: What is loaded, subset set.
@@ -98,12 +98,12 @@ def stream_rows(
 
 
 def _ordinal(record: Record) -> int:
-    """The number that ends `line 3` or `line 1, record 3`; it does not change when others are skipped."""
+    """Return the number that ends `line 3` or `line 1, record 3`; it does not change when others are skipped."""
     return int(record.position.rpartition(" ")[2])
 
 
 def documents(record: Record, *names: str) -> tuple[str, ...]:
-    """The documents of a row, from the first of these fields that it has.
+    """Return the documents of a row, from the first of these fields that it has.
 
     Raises:
         BadRecord: There are none, or one is not a string.
@@ -198,7 +198,7 @@ _MIXED = {"musique": tuple(source for sources in _SOURCES.values() for source in
 
 
 def _same_questions() -> dict[str, tuple[str, ...]]:
-    """Both pools ask the same; the e2e sets ask the questions of the datasets that they are called after."""
+    """Return both pools ask the same; the e2e sets ask the questions of the datasets that they are called after."""
     results = {}
     for subset, split in SPLITS.items():
         if not subset.endswith(_POOLS):
@@ -313,9 +313,9 @@ def _pretraining(record: Record, identifier: str) -> StageRow:
 
 
 def _answered(record: Record, identifier: str) -> StageRow:
-    """A row of instruction tuning, joint training or evaluation.
+    """Return a row of instruction tuning, joint training or evaluation.
 
-    Its gold is the short answer where the row has one beside the text that is taught.
+    Its gold is the short answer where the row has one next to the text that is taught.
     """
     refuse_other_dataset(record, "clara_stages")
     if record.has("data_type"):

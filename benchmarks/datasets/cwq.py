@@ -159,7 +159,7 @@ def tog(record: Record) -> GraphRow:
 
 
 def _answers(record: Record) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]], Counter[str], list[str]]:
-    """The answers as listed, other wordings by answer, what was met, and the answers' ids."""
+    """Return the answers as listed, other wordings by answer, what was met, and the answers' ids."""
     names: list[str] = []
     known: dict[str, dict[str, None]] = {}
     ids: list[str] = []

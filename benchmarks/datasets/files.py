@@ -4,7 +4,7 @@
 | --- | --- |
 | questions | JSON Lines, JSON, CSV, TSV, Parquet; a folder of `datasets.save_to_disk`; a repository of the hub |
 | documents | passages that the questions bring; a folder of .txt, .md, .html, .pdf, .docx; a file of documents; a built corpus |
-| gold | ids of passages, ids or names of documents, spans of a document, texts that stand in one |
+| gold | ids of passages, ids or names of documents, spans of a document, texts that are in one |
 
 Fields are mapped by the option `fields` or guessed from their names. The mapping is part of the benchmark's fingerprint.
 """
@@ -374,7 +374,7 @@ def _question(item: Asked, own: Sequence[str], loading: _Loading) -> Question:
 
 
 def _absent(name: str, loading: _Loading) -> str:
-    """An id for gold that matches nothing: it stays in every denominator, and no method can find it."""
+    """Return an id for gold that matches nothing: it stays in every denominator, and no method can find it."""
     loading.unmatched.append(name)
     return content_id("p", "not in the corpus", name)
 
@@ -483,7 +483,7 @@ def _benchmark(loading: _Loading, questions: Sequence[Question], rows: Sequence[
 
 
 def _card(questions: Sequence[Question], corpus: Corpus, loading: _Loading, by_rule: bool) -> DatasetCard:
-    """The card with the metrics and settings that the data allow."""
+    """Return the card with the metrics and settings that the data allow."""
     metrics = ["em", "f1", "cover_em"] if any(question.answers for question in questions) else []
     if any(SPANS in question.metadata for question in questions):
         metrics.append("span_recall@5")

@@ -1,6 +1,6 @@
 """Read WebQSP and CWQ: records with one graph each, converted once into memory-mapped files.
 
-A layout with graphs is read a single time: its graphs go to `graphs.GraphWriter`, its questions beside them, into a
+A layout with graphs is read a single time: its graphs go to `graphs.GraphWriter`, its questions next to them, into a
 folder of the cache that is named by the hash of the source. From then on a load reads questions alone.
 """
 
@@ -80,7 +80,7 @@ class Layout:
 
 
 def answered(record: Record, name: str) -> tuple[tuple[str, ...], Counter[str]]:
-    """A field of answers that may be absent or empty: as listed, nulls left out, and how many stand again or are null."""
+    """Return a field of answers that may be absent or empty: as listed, nulls left out, and how many stand again or are null."""
     listed = record.fields.get(name)
     if not isinstance(listed, list):
         return (record.answers(name), Counter(answers_as_text=1)) if record.has(name) else ((), Counter())
@@ -89,7 +89,7 @@ def answered(record: Record, name: str) -> tuple[tuple[str, ...], Counter[str]]:
 
 
 def topics_once(names: Collection[str], counts: Counter[str]) -> tuple[str, ...]:
-    """Topic entities by name, each once, and counted where two have the same name."""
+    """Return topic entities by name, each once, and counted where two have the same name."""
     once = tuple(dict.fromkeys(names))
     counts["repeated_topics"] += len(names) - len(once)
     return once
@@ -177,7 +177,7 @@ class Vocabulary:
 
     @classmethod
     def alongside(cls, path: Path) -> Vocabulary:
-        """The vocabularies that lie beside a file, or one folder up.
+        """Return the vocabularies that lie next to a file, or one folder up.
 
         Raises:
             UserError: One is missing or cannot be read.
@@ -198,16 +198,16 @@ class Vocabulary:
 
     @cached_property
     def names_shown(self) -> list[str]:
-        """The name of every entity, or its id, by number."""
+        """Return the name of every entity, or its id, by number."""
         return [self.names.get(identifier, identifier) for identifier in self.entities]
 
     @cached_property
     def homonyms(self) -> int:
-        """Named entities whose name another one has too."""
+        """Return named entities whose name another one has too."""
         return len(self.names) - len(set(self.names.values()))
 
     def entity(self, record: Record, value: Any, name: str) -> str:
-        """The name of an entity given by number, by id, or as `{kb_id, text}`.
+        """Return the name of an entity given by number, by id, or as `{kb_id, text}`.
 
         Raises:
             BadRecord: There is no such number, or it is none of these.
@@ -219,7 +219,7 @@ class Vocabulary:
         return self.names.get(value, value) if isinstance(value, str) else record.expect(value, name, str)
 
     def relation(self, record: Record, value: Any, name: str) -> str:
-        """The name of a relation given by number, by name, or as `{rel_id, text}`.
+        """Return the name of a relation given by number, by name, or as `{rel_id, text}`.
 
         Raises:
             BadRecord: There is no such number, or it is none of these.
@@ -238,7 +238,7 @@ def _at(record: Record, texts: Sequence[str], number: int, name: str, file: Path
 
 
 def vocabulary_files(path: Path) -> tuple[Path, ...]:
-    """The files that NSM's numbers refer to, beside a file or one folder up.
+    """Return the files that NSM's numbers refer to, next to a file or one folder up.
 
     Raises:
         UserError: There is no relations.txt, or neither entities.txt nor entity_name.txt.
@@ -262,7 +262,7 @@ def vocabulary_files(path: Path) -> tuple[Path, ...]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines split at line feeds alone: names hold other characters that end a line elsewhere."""
+    """Yield lines split at line feeds alone: names hold other characters that end a line elsewhere."""
     with open_bytes(path) as source:
         for number, raw in enumerate(source, 1):
             try:
@@ -274,7 +274,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _names(path: Path) -> dict[str, str]:
-    """Id to name, "" where an entity has none, in the file's order."""
+    """Return id to name, "" where an entity has none, in the file's order."""
     if path.suffix == ".json":
         with open_bytes(path) as source:
             try:
@@ -350,7 +350,7 @@ def _numbered_triples(record: Record, vocabulary: Vocabulary) -> list[Triple]:
 
 
 def topics_by_id(record: Record, name: str) -> dict[str, str]:
-    """Topic entities as ToG's files have them: an object from id to name; absent in other files.
+    """Return topic entities as ToG's files have them: an object from id to name; absent in other files.
 
     Raises:
         BadRecord: It is no such object.
@@ -503,7 +503,7 @@ def _files(reference: DataReference, card: DatasetCard, config: GraphConfig, sou
 
 
 def _layout(config: GraphConfig, path: Path, source: Source) -> str:
-    """The layout of a file, by the fields of the first record that can be read."""
+    """Return the layout of a file, by the fields of the first record that can be read."""
     if config.layout is not None:
         return config.layout
     first: BadRecord | None = None
@@ -604,7 +604,7 @@ def cache_folder() -> Path:
 def _compiled(
     reader: _Reader, paths: Sequence[Path], identity: tuple[str, int, str], counts: Counter[str]
 ) -> tuple[list[Question], Graphs, TripleCorpus]:
-    """Questions and graphs of files, from the cache or read into it."""
+    """Return questions and graphs of files, from the cache or read into it."""
     hashes = [file_sha256(archive_of(path)[0] if archive_of(path) else path) for path in paths]  # type: ignore[index]
     beside = [file_sha256(path) for path in reader.layout.alongside(paths[0])]
     members = [str(archive_of(path)[1]) if archive_of(path) else "" for path in paths]  # type: ignore[index]

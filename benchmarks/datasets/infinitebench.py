@@ -106,7 +106,7 @@ def _parse(record: Record, name: str) -> LongDocumentRow:
 
 
 def _choice(question: Question, record: Record) -> Question:
-    """A question with its choices: the gold is the right one's text, as listed, and its letter."""
+    """Return a question with its choices: the gold is the right one's text, as listed, and its letter."""
     choices = record.texts("options")
     if len(choices) != len(LETTERS):
         raise record.problem(f"field 'options' has {len(choices)} choices", "options", f"a list of {len(LETTERS)}")

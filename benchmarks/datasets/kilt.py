@@ -144,7 +144,7 @@ def _question(record: Record, split: str, corpus: Corpus) -> Question:
 
 
 def _page(part: Record, entry: Any, number: int) -> str | None:
-    """The page that a provenance names, None where it names none; those the official script leaves out."""
+    """Return the page that a provenance names, None where it names none; those the official script leaves out."""
     name = f"provenance[{number}]"
     value = part.expect(entry, name, dict).get("wikipedia_id")
     if value is None or type(value) is int:

@@ -61,7 +61,7 @@ class LongDocumentConfig(DatasetConfig):
     )
 
     def cut(self, text: str) -> list[str]:
-        """A document cut by words."""
+        """Return a document cut by words."""
         return chunks(text, self.chunk_words, self.chunk_overlap)
 
     @field_validator("chunk_overlap")
@@ -111,7 +111,7 @@ def character_chunks(text: str, characters: int = CHUNK_WORDS) -> list[str]:
 
     Args:
         text: The text.
-        characters: Most characters of a window, white space not counted; a longer sentence is cut after so many.
+        characters: Most characters of a window, white space not counted; a longer sentence is cut after this many.
 
     Returns:
         The windows, which join to the text; none for a text of white space.
@@ -134,7 +134,7 @@ Cut = Callable[[str], list[str]]
 
 
 def document_text(passages: Iterable[Passage], overlap: int = 0) -> str:
-    """The text of a document from its passages in their order.
+    """Return the text of a document from its passages in their order.
 
     Args:
         passages: All passages of the document.
@@ -150,7 +150,7 @@ def document_text(passages: Iterable[Passage], overlap: int = 0) -> str:
 
 
 def truncate_middle(tokens: Sequence[T], limit: int) -> Sequence[T]:
-    """LongBench's rule for prompts that are too long: the first and the last half of the limit stay.
+    """Return LongBench's rule for prompts that are too long: the first and the last half of the limit stay.
 
     Args:
         tokens: The tokens of the whole prompt, before the model's chat format is put around it.
@@ -210,7 +210,7 @@ def gold(record: Record, name: str = "answers", *, words: bool = True) -> tuple[
         words: Whether they are scored by their words, so that those which normalize to nothing count.
 
     Raises:
-        BadRecord: The field is missing or is no answer.
+        BadRecord: The field is missing or is not an answer.
     """
     options = record.answers(name)
     answers = tuple(answer for answer in options if answer.strip())
@@ -254,7 +254,7 @@ def assemble(
         paths: The files, in order.
         parse: From a record to what it yields.
         first: Read no more than so many good records; None reads all.
-        extra: Put into the benchmark's `extra`, beside counts and notes.
+        extra: Put into the benchmark's `extra`, next to counts and notes.
         cut: How documents are cut; None: by words, as the options say.
 
     Raises:
@@ -277,7 +277,7 @@ def _refuse_swapped(row: LongDocumentRow, *, whole: bool) -> None:
     """Stop at a question that is longer than its document, if documents are cut into passages.
 
     Raises:
-        UserError: Question and document stand in each other's field.
+        UserError: Question and document are in each other's field.
     """
     question, document = len(row.question.text), len(row.context)
     if not whole and question > max(document, 2000):
@@ -290,7 +290,7 @@ def _refuse_swapped(row: LongDocumentRow, *, whole: bool) -> None:
 
 
 def _divided(questions: Sequence[Question]) -> int:
-    """Documents beyond the first of their native context id."""
+    """Return documents beyond the first of their native context id."""
     texts: dict[str, set[str | None]] = {}
     for question in questions:
         native = question.metadata.get("context_id")

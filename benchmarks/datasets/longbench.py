@@ -197,7 +197,7 @@ def bucket_of(metadata: Mapping[str, Any]) -> str:
 
 
 def set_of(subset: str) -> Set:
-    """The set that a subset is, or is a variant of."""
+    """Return the set that a subset is, or is a variant of."""
     return SETS[subset.removesuffix(_EVEN)]
 
 
@@ -297,7 +297,7 @@ def load(reference: DataReference, config: LongBenchConfig) -> Benchmark:
 
 
 def _length(record: Record, subset: str) -> int | None:
-    """The length of a context by the authors' count, by which LongBench-E groups its questions.
+    """Return the length of a context by the authors' count, by which LongBench-E groups its questions.
 
     Raises:
         BadRecord: It is not a whole number, or an `_e` set lacks it.

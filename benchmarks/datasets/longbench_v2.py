@@ -89,5 +89,5 @@ def _parse(record: Record) -> LongDocumentRow:
 
 
 def with_choices(question: str, choices: Sequence[str]) -> str:
-    """A question's text, followed by its choices."""
+    """Return a question's text, followed by its choices."""
     return "\n".join((question.strip(), *(f"({letter}) {choice.strip()}" for letter, choice in zip(LETTERS, choices, strict=True))))

@@ -37,7 +37,7 @@ CONTENT = "content"
 
 
 def restorer() -> Callable[[Record], Record]:
-    """A function from the records of one file to the authors' records, whichever layout the file has.
+    """Return a function from the records of one file to the authors' records, whichever layout the file has.
 
     Raises (the function):
         UserError: A record is in another layout than the file's first: two files were joined.
@@ -69,7 +69,7 @@ def is_hub_row(fields: Mapping[str, Any]) -> bool:
 
 
 def restored(record: Record) -> Record:
-    """The authors' record that a row of the hub was made of."""
+    """Return the authors' record that a row of the hub was made of."""
     fields = dict(record.fields)
     for name in (*PAIRS, *TRIPLES, *OBJECTS):
         if _is_json(fields.get(name)):
@@ -102,7 +102,7 @@ def _identify(fields: dict[str, Any]) -> None:
 
 
 def _zip_columns(record: Record, name: str, value: Mapping[str, Any], columns: list[str]) -> zip[tuple[Any, ...]]:
-    """The rows of an object of lists."""
+    """Return the rows of an object of lists."""
     lists = []
     for column in columns:
         if not isinstance(value.get(column), list):
@@ -179,7 +179,7 @@ TITLES = "titles"
 
 
 def absent_passage(title: str) -> str:
-    """The id of a positive of which only the title is known; no passage can have it."""
+    """Return the id of a positive of which only the title is known; no passage can have it."""
     return content_id("p", "absent", title)
 
 
@@ -313,7 +313,7 @@ def _by_title(record: Record, joiner: str) -> list[Passage]:
 
 
 def paragraph(record: Record, title: str, sentences: list[Any], name: str, joiner: str) -> Passage:
-    """A passage of a title and sentences; `name` is the field as messages write it."""
+    """Return a passage of a title and sentences; `name` is the field as messages write it."""
     for i, sentence in enumerate(sentences):
         if type(sentence) is not str:
             record.expect(sentence, f"{name}[{i}]", str)
@@ -370,7 +370,7 @@ def sentence_record(record: Record, *, split: str, joiner: str) -> Parsed:
 
 
 def gold_answers(record: Record, split: str) -> tuple[str, ...]:
-    """The answers of a record; test files may come without, and such questions are unscorable.
+    """Return the answers of a record; test files may come without, and such questions are unscorable.
 
     Raises:
         BadRecord: A record of a training or development split has none.
@@ -405,7 +405,7 @@ def _facts(record: Record, *, gold: bool) -> list[tuple[str, int]]:
 
 
 def holder(paragraphs: Sequence[Passage], index: int) -> tuple[Passage | None, str]:
-    """The paragraph of these, all of one title, that a supporting fact means, and what is odd about it (a key of `NOTES`, or "")."""
+    """Return the paragraph of these, all of one title, that a supporting fact means, and what is odd about it (a key of `NOTES`, or "")."""
     if not paragraphs:
         return None, "facts_without_paragraph"
     holding = [p for p in paragraphs if 0 <= index < len(p.sentences)]

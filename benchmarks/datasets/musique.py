@@ -171,7 +171,7 @@ def _paragraphs(record: Record, *, gold: bool) -> tuple[list[Passage], list[int]
 
 
 def _numbers(record: Record, numbers: list[Any]) -> list[int]:
-    """The numbers of the paragraphs, checked; their positions if none has a number.
+    """Return the numbers of the paragraphs, checked; their positions if none has a number.
 
     Raises:
         BadRecord: One has no whole number, or two have the same.

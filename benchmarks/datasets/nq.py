@@ -69,7 +69,7 @@ Parse = Callable[[Record, str], Parsed]
 
 
 def layout_of(path: Path) -> str:
-    """The layout of a file, by its first record.
+    """Return the layout of a file, by its first record.
 
     Raises:
         UserError: The file cannot be read, or is of another dataset.
@@ -153,7 +153,7 @@ def _csv(record: Record, split: str) -> Parsed:
 
 
 def _literal(record: Record) -> list[str]:
-    """The answers of a line: a Python literal, which is parsed and never evaluated."""
+    """Return the answers of a line: a Python literal, which is parsed and never evaluated."""
     text = record.text("answers").strip()
     if printed_by_numpy(text):
         raise record.problem(NUMPY, "answers", LIST)
@@ -288,7 +288,7 @@ def _answers(record: Record, split: str, name: str) -> tuple[str, ...]:
 
 
 def _gold(record: Record, split: str, answers: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """The answers; a test file may come without, and such questions are unscorable."""
+    """Return the answers; a test file may come without, and such questions are unscorable."""
     if not answers and split != "test":
         raise record.problem(f"there is no answer, as in a test file; this is asked for as {split}", name)
     return answers

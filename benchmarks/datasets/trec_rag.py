@@ -90,7 +90,7 @@ def load(reference: DataReference, config: TrecRagConfig) -> Benchmark:
 
 
 def _topics(path: Path) -> Iterator[tuple[str, str]]:
-    """Ids and questions of a file of topics."""
+    """Yield ids and questions of a file of topics."""
     seen: set[str] = set()
     for number, line in text_lines(path):
         if not line.strip():

@@ -49,7 +49,7 @@ ALIASES = "id_aliases.json"
 
 @register("2wikimultihopqa", card=CARD, version=VERSION, config=MultiHopConfig)
 def load(reference: DataReference, config: MultiHopConfig) -> Benchmark:
-    """Read a split from the authors' file, with the aliases beside it, or from the hub's rows.
+    """Read a split from the authors' file, with the aliases next to it, or from the hub's rows.
 
     Sentences carry no space of their own, so a paragraph's text joins them by one. `Question.triples` are the
     `evidences`; `metadata` keeps `entity_ids`, `answer_id`, `evidences_id` and, where aliases are there,
@@ -98,7 +98,7 @@ def _triples(record: Record, name: str, *, required: bool) -> tuple[Triple, ...]
 
 
 def _aliases(path: Path) -> Mapping[str, tuple[str, ...]]:
-    """Wikidata id to other names, from `id_aliases.json` beside a file (JSON Lines in spite of its name)."""
+    """Return Wikidata id to other names, from `id_aliases.json` next to a file (JSON Lines in spite of its name)."""
     for name in (ALIASES, f"{ALIASES}.gz"):
         file = beside(path, name)
         # A file of a world without aliases is empty; that is not a fault.

@@ -1,7 +1,7 @@
 """UltraDomain: questions over textbooks and papers of twenty domains, many of them about one long document.
 
 Source: Qian et al., 2024 (MemoRAG), https://huggingface.co/datasets/TommyChien/UltraDomain; LightRAG's layout of the
-same data, queries beside unique contexts, is read too.
+same data, queries next to unique contexts, is read too.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _require_domain(record: Record, domain: str) -> None:
 
 
 def _decoded(value: Any) -> Any:
-    """A string, or a list's strings, without the JSON encoding that they may carry once more."""
+    """Return a string, or a list's strings, without the JSON encoding that they may carry once more."""
     if isinstance(value, list):
         return [_decoded(item) for item in value]
     if not (isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"'):
@@ -164,7 +164,7 @@ def _metadata(record: Record) -> Mapping[str, Any]:
 
 
 def _queries(reference: DataReference, config: LongDocumentConfig, path: Path) -> Benchmark:
-    """LightRAG's queries; its contexts are an array of strings in the file beside them."""
+    """Return LightRAG's queries; its contexts are an array of strings in the file next to them."""
     contexts = path.with_name(path.name.replace("_query.jsonl", "_unique_contexts.json"))
     if contexts == path or not contexts.is_file():
         raise UserError(

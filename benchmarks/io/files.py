@@ -67,7 +67,7 @@ def refuse_foreign(head: bytes, path: Path) -> None:
 
 
 def archive_of(path: Path) -> tuple[Path, str] | None:
-    """The archive and the member that a path names; None for the path of an ordinary file."""
+    """Return the archive and the member that a path names; None for the path of an ordinary file."""
     if path.exists():
         return None
     archive, mark, member = str(path).partition(MEMBER_MARK)
@@ -83,7 +83,7 @@ def is_zip(path: Path) -> bool:
 
 
 def members(archive: Path) -> list[str]:
-    """The names of an archive's files, sorted.
+    """Return the names of an archive's files, sorted.
 
     Raises:
         UserError: It is not a zip archive, a pointer of Git LFS, or damaged.
@@ -95,7 +95,7 @@ def members(archive: Path) -> list[str]:
 
 
 def beside(path: Path, name: str) -> Path:
-    """The path of another file in the folder of a file or of a member of an archive."""
+    """Return the path of another file in the folder of a file or of a member of an archive."""
     position = archive_of(path)
     if position is None:
         return path.with_name(name)
@@ -105,7 +105,7 @@ def beside(path: Path, name: str) -> Path:
 
 
 def size_of(path: Path) -> int:
-    """The size of a file or of a member of an archive, in bytes as stored unpacked; 0 where there is none."""
+    """Return the size of a file or of a member of an archive, in bytes as stored unpacked; 0 where there is none."""
     position = archive_of(path)
     if position is None:
         return path.stat().st_size if path.is_file() else 0
@@ -201,7 +201,7 @@ _LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
 
 def recorded(folder: Path) -> dict[str, str]:
-    """The hashes that a folder's SHA256SUMS records, by file name; empty without one.
+    """Return the hashes that a folder's SHA256SUMS records, by file name; empty without one.
 
     Raises:
         UserError: A line of it is not `HASH  NAME`.
@@ -224,7 +224,7 @@ def recorded(folder: Path) -> dict[str, str]:
 
 
 def check_recorded(paths: Iterable[Path]) -> None:
-    """Hold files against the SHA256SUMS beside each, where there is one that names it.
+    """Hold files against the SHA256SUMS next to each, where there is one that names it.
 
     Args:
         paths: Files, or members of archives, which stand for their archive.
@@ -262,7 +262,7 @@ def fits(name: str, pattern: str) -> bool:
 
 
 def best(names: Iterable[str], patterns: Sequence[str]) -> tuple[str, ...]:
-    """All names that the first pattern with any fits, sorted; of `archive.zip!member` the archive."""
+    """Return all names that the first pattern with any fits, sorted; of `archive.zip!member` the archive."""
     known = sorted(names)
     for pattern in patterns:
         results = tuple(name for name in known if fits(name, pattern.partition(MEMBER_MARK)[0]))
@@ -272,7 +272,7 @@ def best(names: Iterable[str], patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def archived(path: Path, patterns: Sequence[str], name: str) -> tuple[Path, ...]:
-    """A file itself, or the members of an archive that the pattern which chose it means."""
+    """Return a file itself, or the members of an archive that the pattern which chose it means."""
     for pattern in patterns:
         outer, mark, inner = pattern.partition(MEMBER_MARK)
         if fits(name, outer):
@@ -281,7 +281,7 @@ def archived(path: Path, patterns: Sequence[str], name: str) -> tuple[Path, ...]
 
 
 def matching(position: Path, pattern: str) -> tuple[Path, ...]:
-    """The files that a pattern means in a folder or a zip archive, sorted.
+    """Return the files that a pattern means in a folder or a zip archive, sorted.
 
     In an archive, a pattern without a folder fits a member in any folder.
     """

@@ -73,7 +73,7 @@ class Fetched:
     files: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """Repository, commit, whether that was asked for (and so is the same for ever), and each file with size and hash."""
+        """Return repository, commit, whether that was asked for (and so is the same for ever), and each file with size and hash."""
         positions: dict[str, Path] = {}
         for path in self.paths:
             archive = archive_of(path)
@@ -149,12 +149,12 @@ def be_quiet() -> None:
 
 
 def endpoint() -> str:
-    """The address of the hub."""
+    """Return the address of the hub."""
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
 def cache_folder() -> Path:
-    """The folder of huggingface_hub's cache."""
+    """Return the folder of huggingface_hub's cache."""
     named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     if named:
         return Path(os.path.expandvars(named)).expanduser()
@@ -164,7 +164,7 @@ def cache_folder() -> Path:
 
 
 def fetch(repository: str, patterns: Sequence[str], revision: str | None = None) -> Fetched:
-    """Files of a data repository, from the cache or the hub, verified against what the hub states of them.
+    """Return files of a data repository, from the cache or the hub, verified against what the hub states of them.
 
     Args:
         repository: Its id, `owner/name`.
@@ -214,7 +214,7 @@ def source(fetched: Sequence[Fetched]) -> dict[str, Any]:
     """Return the origin of data as runs store it: `hub`, `revision`, `pinned`, and `files` with their SHA-256.
 
     Args:
-        fetched: Of one load, not empty; further repositories stand under `others`.
+        fetched: Of one load, not empty; further repositories are under `others`.
     """
     united: dict[tuple[str, str], dict[str, Any]] = {}
     for item in fetched:
@@ -269,7 +269,7 @@ def _chosen(repository: str, patterns: Sequence[str], listing: _Listing) -> tupl
 
 
 def _listing(repository: str, revision: str) -> _Listing:
-    """The commit of a revision and its files; a commit never changes, so its listing is asked for once."""
+    """Return the commit of a revision and its files; a commit never changes, so its listing is asked for once."""
     known = offline() or _COMMIT.fullmatch(revision)
     commit = _remembered_commit(repository, revision) if known else _current_commit(repository, revision)
     record = _folder(repository) / "ragmeter" / f"{commit}.json"
@@ -305,7 +305,7 @@ def _listed_files(repository: str, commit: str) -> dict[str, Stated]:
 
 
 def _remembered_commit(repository: str, revision: str) -> str:
-    """The commit that a branch was when it was last asked for, as huggingface_hub's cache keeps it."""
+    """Return the commit that a branch was when it was last asked for, as huggingface_hub's cache keeps it."""
     if _COMMIT.fullmatch(revision):
         return revision
     reference = _folder(repository) / "refs" / revision
@@ -439,7 +439,7 @@ README = "README.md"
 
 
 def stated_sizes(repository: str, revision: str | None = None) -> dict[str, dict[str, int]]:
-    """The numbers of rows that a repository states for its splits.
+    """Return the numbers of rows that a repository states for its splits.
 
     Args:
         repository: Its id.

@@ -146,7 +146,7 @@ def _unreachable(wanted: Wanted, reason: object) -> Broke:
 
 
 def _message(error: Exception, wanted: Wanted) -> UserError | None:
-    """The error to show, None for one that is not the hub's."""
+    """Return the error to show, None for one that is not the hub's."""
     repository, revision, file = wanted.repository, wanted.revision, wanted.file
     kinds = {kind.__name__ for kind in type(error).__mro__}
     page = f"{wanted.endpoint}/datasets/{repository}"

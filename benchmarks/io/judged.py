@@ -112,7 +112,7 @@ Parse = Callable[[str], tuple[str, str, str, str | None]]
 
 
 def entries(lines: Iterable[tuple[int, str]], kind: Kind, reading: Reading) -> Iterator[Entry | Fault]:
-    """The entries of a text, and a fault in the place of each line that holds none.
+    """Yield the entries of a text, and a fault in the place of each line that holds none.
 
     Args:
         lines: Lines with their numbers, without a byte order mark.
@@ -273,7 +273,7 @@ def _entry(line: int, question: str, document: str, value: str, rank: str | None
 
 
 def _json(number: int, line: str, rest: Iterator[tuple[int, str]], kind: Kind, reading: Reading) -> Iterator[Entry | Fault]:
-    """The entries of JSON: an object of objects, an array of rows, or a row per line."""
+    """Yield the entries of JSON: an object of objects, an array of rows, or a row per line."""
     first: Any = None
     with suppress(ValueError, RecursionError):
         first = json.loads(line)

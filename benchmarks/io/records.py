@@ -1,7 +1,7 @@
 """Records one after another from a file of any size, each with its place: JSON, rows of Parquet, tab-separated lines.
 
 Reads JSON Lines and JSON arrays, plain, gzip-compressed or in a zip archive, without holding the file: a line at a
-time, or an array in pieces. A record that cannot be read is reported in its turn wherever the reading can go on behind
+time, or an array in pieces. A record that cannot be read is reported in its turn wherever the reading can continue behind
 it.
 """
 
@@ -103,7 +103,7 @@ class Item:
 
     @property
     def position(self) -> str:
-        """`line 3`, `line 1, column 812, record 7` …"""
+        """Return `line 3`, `line 1, column 812, record 7` …"""
         column = f", column {self.column}" if self.column is not None else ""
         return f"line {self.line}{column}" + (f", record {self.number}" if self.number is not None else "")
 
@@ -150,7 +150,7 @@ def encoding_mark(head: bytes, path: Path) -> int:
 
 
 def _check_head(head: bytes, path: Path) -> int:
-    """The length of a byte order mark to skip."""
+    """Return the length of a byte order mark to skip."""
     skip = encoding_mark(head, path)
     if not head[skip:].strip():
         raise UserError("this file is empty", code="empty-file", where=f"{path}, line 1", try_this="fetch it again")
@@ -252,7 +252,7 @@ class _Window:
             self.text += self._decoder.decode(raw, self.run_command)
 
     def locate(self, position: int) -> tuple[int, int]:
-        """Line and column (1-based) of a position in the held text, at or behind the last one asked for."""
+        """Return line and column (1-based) of a position in the held text, at or behind the last one asked for."""
         self._line += self.text.count("\n", self._counted, position)
         newline = self.text.rfind("\n", self._counted, position)
         if newline >= 0:
@@ -261,7 +261,7 @@ class _Window:
         return self._line, position - self._line_start + 1
 
     def skip_space(self) -> str:
-        """The next character that is not white space, "" at the end of the file."""
+        """Return the next character that is not white space, "" at the end of the file."""
         while True:
             self.at = _SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]  # it matches the empty string
             if self.at < len(self.text):
@@ -332,7 +332,7 @@ def _certain(error: json.JSONDecodeError, length: int) -> bool:
 
 
 def _fault(window: _Window, error: json.JSONDecodeError, number: int, path: Path) -> Item:
-    """The last record of an array that is cut off; nothing behind it can be lost.
+    """Return the last record of an array that is cut off; nothing behind it can be lost.
 
     Raises:
         UserError: The array is broken before its end: what follows cannot be read.
@@ -374,7 +374,7 @@ def is_parquet(path: Path) -> bool:
 
 
 def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a Parquet file as dicts, in order.
+    """Yield the rows of a Parquet file as dicts, in order.
 
     The hub's files say in their schema which `datasets` features their columns are. Where one of them stores
     something other than its value (`Json` stores text), `datasets` itself decodes the rows.
@@ -425,7 +425,7 @@ def decoder_of(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]] | None
 
 
 def _types(stated: Any) -> set[str]:
-    """Every feature type that a schema's metadata names."""
+    """Return every feature type that a schema's metadata names."""
     if isinstance(stated, dict):
         own = {stated["_type"]} if isinstance(stated.get("_type"), str) else set()
         return own.union(*map(_types, stated.values()))
@@ -439,7 +439,7 @@ _FIELD = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|([^\t"][^\t]*|))(?=\t|\Z)')
 
 
 def numbered_lines(path: Path, skip: int = 0) -> Iterator[tuple[int, bytes]]:
-    r"""The lines of a file with their 1-based numbers; they end at \n alone, which stays on them.
+    r"""Yield the lines of a file with their 1-based numbers; they end at \n alone, which stays on them.
 
     Args:
         path: A file, gzip or not, or a member of an archive.
@@ -462,7 +462,7 @@ def numbered_lines(path: Path, skip: int = 0) -> Iterator[tuple[int, bytes]]:
 def stream_tabs(path: Path, names: Sequence[str]) -> Iterator[Item]:
     """Yield the fields of each line (`Item.value`, a list of strings) as DPR writes them, or what is wrong with it.
 
-    A field that holds a double quote stands in doubled quotes. Lines are independent: a quote that is not closed spoils its
+    A field that holds a double quote is in doubled quotes. Lines are independent: a quote that is not closed spoils its
     own line and never swallows those that follow.
 
     Args:
@@ -485,7 +485,7 @@ def cut_off(raw: bytes) -> str:
 
 
 def fields(raw: bytes, names: Sequence[str]) -> list[str]:
-    """The fields of one line.
+    """Return the fields of one line.
 
     Raises:
         ValueError: It is empty, not UTF-8, its quotes are not closed, or it has more or fewer fields than names.

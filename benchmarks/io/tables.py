@@ -1,7 +1,7 @@
 """Tables as text: CSV and TSV as spreadsheets and programs write them, with the line on which each record begins.
 
 The delimiter (comma, semicolon, tab or bar) is the one that cuts the first lines into the same number of fields; Excel's first line
-`sep=;` names it. Fields may be quoted and hold line breaks. A line that cannot be read is reported in its turn, and reading goes on
+`sep=;` names it. Fields may be quoted and hold line breaks. A line that cannot be read is reported in its turn, and reading continues
 behind it.
 """
 

@@ -83,7 +83,7 @@ class Missing(Exception):
 
 
 def values(fields: Mapping[str, Any], path: str) -> list[Any]:
-    """Return what stands at a path: one value, or those of all items of its lists; nulls are left out.
+    """Return what is at a path: one value, or those of all items of its lists; nulls are left out.
 
     Raises:
         Missing: The record lacks the field, and the path does not end in `?`.
@@ -144,7 +144,7 @@ class Fields:
         return [value for path in self.paths.get(role, ()) for value in values(record, path)]
 
     def in_words(self) -> str:
-        """The mapping as people read it."""
+        """Return the mapping as people read it."""
 
         def shown(roles: Iterable[str]) -> str:
             return ", ".join(f"{role}: {' + '.join(self.paths[role])}" for role in roles)

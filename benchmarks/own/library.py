@@ -45,7 +45,7 @@ class Held:
 
     @property
     def passages(self) -> tuple[str, ...]:
-        """The ids of its passages."""
+        """Return the ids of its passages."""
         return tuple(piece.passage for piece in self.pieces)
 
 
@@ -63,7 +63,7 @@ class Span:
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """The passages that hold all of it; if none does, those that hold a part."""
+        """Return the passages that hold all of it; if none does, those that hold a part."""
         whole = tuple(name for name, (start, end) in self.parts.items() if end - start == self.length)
         return whole or tuple(self.parts)
 
@@ -127,7 +127,7 @@ class Library:
         return identifier
 
     def corpus(self) -> Corpus:
-        """All passages."""
+        """Return all passages."""
         return self._builder.build()
 
     def named(self, name: str) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ class Library:
 
     @cached_property
     def _names(self) -> dict[str, list[str]]:
-        """Documents by other forms of their names; a more specific form goes before the others."""
+        """Return documents by other forms of their names; a more specific form goes before the others."""
         forms: list[dict[str, list[str]]] = [{}, {}, {}]
         for name in self._documents:
             path = PurePosixPath(name)
@@ -178,7 +178,7 @@ class Library:
 
     @cached_property
     def _holding(self) -> dict[str, set[str]]:
-        """Documents by the words in them."""
+        """Return documents by the words in them."""
         holding: dict[str, set[str]] = {}
         for document in self._documents.values():
             for word in _words(document.text):
@@ -249,6 +249,6 @@ _SAME = {sign: pattern for plain, pattern in _SIGNS.items() for sign in {plain, 
 
 
 def _loose(word: str) -> str:
-    """The pattern of a word whose quotation marks and dashes may be typographic, and stand beside marks of emphasis."""
+    """Return the pattern of a word whose quotation marks and dashes may be typographic, and stand next to marks of emphasis."""
     signs = unicodedata.normalize("NFC", word)
     return "".join(sign if sign.isalnum() else f"[*`]*{_SAME.get(sign, re.escape(sign))}[*`]*" for sign in signs)

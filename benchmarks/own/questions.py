@@ -144,7 +144,7 @@ class Reader:
         return self._text(record, held[0], role) if held else ""
 
     def _text(self, record: Record, value: Any, role: str) -> str:
-        """A text, or an id that is a number: whole ones have no decimals (1.0 is 1)."""
+        """Return a text, or an id that is a number: whole ones have no decimals (1.0 is 1)."""
         if isinstance(value, str):
             return value.strip()
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

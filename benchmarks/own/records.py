@@ -149,7 +149,7 @@ def _only_list(fields: Mapping[str, Any], path: Path) -> str | None:
 
 
 def _column(value: Any) -> int | None:
-    """The length of a column as pandas and others write it, None of anything else."""
+    """Return the length of a column as pandas and others write it, None of anything else."""
     if isinstance(value, dict) and value and all(key.isdecimal() for key in value):
         return len(value)
     return len(value) if isinstance(value, list) and len(value) > 1 and not isinstance(value[0], dict | list) else None

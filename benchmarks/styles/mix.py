@@ -37,7 +37,7 @@ Has = Callable[[int, str], bool]
 
 
 def shares_of(mix: Mapping[str, float]) -> dict[str, float]:
-    """The shares of the styles beside the formal one.
+    """Return the shares of the styles next to the formal one.
 
     Raises:
         UserError: A share lies outside [0, 1], or they do not sum to 1 (to at most 1, where formal is not named).
@@ -87,13 +87,13 @@ def assigned(size: int, shares: Mapping[str, float], seed: int, question_id: str
 
 
 def formal_count(size: int, shares: Mapping[str, float]) -> int:
-    """Return how many of so many candidates stay formal: round(r × N), of the share that the styles leave."""
+    """Return how many of this many candidates stay formal: round(r × N), of the share that the styles leave."""
     # 1 - 0.9 is a little less than 0.1: without the inner rounding, halves would round the wrong way.
     return round(round(1 - math.fsum(shares.values()), 12) * size)
 
 
 def _in_counts(size: int, shares: Mapping[str, float]) -> list[str]:
-    """Styles in the numbers wanted, the formal ones first."""
+    """Return styles in the numbers wanted, the formal ones first."""
     formal = formal_count(size, shares)
     total = math.fsum(shares.values())
     rest = size - formal
@@ -192,7 +192,7 @@ def styled(
     restyled: Restyled = "all",
     **shares: float,
 ) -> Benchmark:
-    """The same questions over candidates of mixed style.
+    """Return the same questions over candidates of mixed style.
 
     What names a passage follows it to its new text: candidates, evidence, supporting sentences (where sentences were
     kept apart) and metadata. `Question.metadata["styled"]` says per question how many candidates have which style, and
@@ -268,7 +268,7 @@ def styled(
 
 
 def rewritten(benchmark: Benchmark, rewriter: Rewriter, styles: Iterable[str], *, by_question: bool = False) -> StylePairs:
-    """Every candidate in every style, in memory; `rewriting.rewrite_candidates` keeps them in a file instead.
+    """Return every candidate in every style, in memory; `rewriting.rewrite_candidates` keeps them in a file instead.
 
     Args:
         benchmark: Questions with candidates.
@@ -308,13 +308,13 @@ class _Mixing:
         self.counts: Counter[str] = Counter()
 
     def formal(self, identifiers: Sequence[str]) -> list[Passage]:
-        """Passages in their original style."""
+        """Return passages in their original style."""
         new = [identifier for identifier in identifiers if identifier not in self._formal]
         self._formal.update(zip(new, _held(self._benchmark, new), strict=True))
         return [self._formal[identifier] for identifier in identifiers]
 
     def question(self, question: Question) -> Question:
-        """A question over its mixed candidates."""
+        """Return a question over its mixed candidates."""
         formal = self.formal(question.candidates or ())
         rendering = self._usable(question.id, formal)
         chosen = self._chosen(question)
@@ -344,13 +344,13 @@ class _Mixing:
         return replace(moved, metadata={**moved.metadata, STYLED: {"counts": dict(Counter(styles))}})
 
     def _chosen(self, question: Question) -> list[int]:
-        """Places of the candidates that the shares are of."""
+        """Return places of the candidates that the shares are of."""
         evidence = set(question.evidence)
         fits = {"all": (True, False), "evidence": (True,), "distractors": (False,)}[self._restyled]
         return [position for position, candidate in enumerate(question.candidates or ()) if (candidate in evidence) in fits]
 
     def _usable(self, question: str, formal: Sequence[Passage]) -> dict[tuple[int, str], Passage]:
-        """The pairs of a question by place and style; a text that two candidates would share is of use to neither."""
+        """Return the pairs of a question by place and style; a text that two candidates would share is of use to neither."""
         taken = {passage.id for passage in formal}
         results = {}
         for position, passage in enumerate(formal):
@@ -401,7 +401,7 @@ def _held(benchmark: Benchmark, identifiers: Iterable[str]) -> list[Passage]:
 
 
 def _moved(question: Question, formal: Sequence[Passage], now: Sequence[Passage]) -> Question:
-    """The question over rewritten passages: every id that names one of them follows it."""
+    """Return the question over rewritten passages: every id that names one of them follows it."""
     new = {old.id: passage for old, passage in zip(formal, now, strict=True)}
     ids = {old: passage.id for old, passage in new.items()}
     kept = {old.id for old, other in zip(formal, now, strict=True) if len(old.sentences) == len(other.sentences)}
@@ -436,7 +436,7 @@ def _moved(question: Question, formal: Sequence[Passage], now: Sequence[Passage]
 
 
 def _renamed(value: Any, ids: Mapping[str, str]) -> Any:
-    """A value in which passage ids, wherever they stand, are the new ones."""
+    """Return a value in which passage ids, wherever they stand, are the new ones."""
     if isinstance(value, str):
         return ids.get(value, value)
     if isinstance(value, tuple | list):
@@ -447,7 +447,7 @@ def _renamed(value: Any, ids: Mapping[str, str]) -> Any:
 
 
 def _with_survival(before: Benchmark, after: Sequence[Question], work: _Mixing) -> list[Question]:
-    """Record per question in how many of its sources a gold answer string stands, before and after."""
+    """Return record per question in how many of its sources a gold answer string stands, before and after."""
     rows: list[int] = []
     texts: list[tuple[str, str]] = []
     among: list[str] = []
@@ -484,7 +484,7 @@ def _with_survival(before: Benchmark, after: Sequence[Question], work: _Mixing) 
 
 
 def _sources(question: Question) -> tuple[str, list[int]]:
-    """Places of the candidates that an answer is to be read from: the evidence, or all where none is known."""
+    """Return places of the candidates that an answer is to be read from: the evidence, or all where none is known."""
     candidates, evidence = question.candidates or (), set(question.evidence)
     known = [position for position, candidate in enumerate(candidates) if candidate in evidence]
     return (EVIDENCE, known) if known else (CANDIDATES, list(range(len(candidates))))

@@ -76,7 +76,7 @@ class Rewriting:
         return self.question, self.formal.id, self.style
 
     def to_json(self) -> dict[str, Any]:
-        """The line of a file."""
+        """Return the line of a file."""
         formal, styled = self.formal, self.styled
         row: dict[str, Any] = {
             "question": self.question,
@@ -138,17 +138,17 @@ class StylePairs:
 
     @property
     def styles(self) -> tuple[str, ...]:
-        """The styles of the rewritten passages, in the order of their first appearance."""
+        """Return the styles of the rewritten passages, in the order of their first appearance."""
         return tuple(dict.fromkeys(style for _, _, style in self._rewritten))
 
     @property
     def fingerprint(self) -> str:
-        """A hash of keys and texts, whatever their order."""
+        """Return a hash of keys and texts, whatever their order."""
         rows = sorted((*key, item.styled.id, item.styled.text) for key, item in self._rewritten.items() if item.styled is not None)
         return content_hash(part for row in rows for part in row)
 
     def get(self, question: str, passage: str, style: str) -> Passage | None:
-        """A passage of a question in a style; None where there is no such pair."""
+        """Return a passage of a question in a style; None where there is no such pair."""
         item = self._find(question, passage, style)
         return None if item is None else item.styled
 
@@ -162,12 +162,12 @@ class StylePairs:
 
 
 def restyled(formal: Passage, text: str, sentences: tuple[str, ...] = ()) -> Passage:
-    """A passage with another text, and an id of its own."""
+    """Return a passage with another text, and an id of its own."""
     return Passage(passage_id(formal.title, text, formal.document_id), formal.title, text, sentences, formal.document_id)
 
 
 def header(rewriter: str, made_from: str) -> dict[str, Any]:
-    """The first line of a file."""
+    """Return the first line of a file."""
     return {"ragmeter": HEADER, "format": FORMAT, "rewriter": rewriter, "made from": made_from}
 
 
@@ -193,7 +193,7 @@ def write_pairs(path: Path, rewritings: Iterable[Rewriting], *, rewriter: str, m
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """A row as a line of JSON."""
+    """Return a row as a line of JSON."""
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
@@ -208,7 +208,7 @@ def read_header(path: Path) -> Mapping[str, Any]:
 
 
 def read_pairs(path: Path) -> Iterator[Rewriting]:
-    """The rewritings of a file, one at a time, those that failed among them.
+    """Yield the rewritings of a file, one at a time, those that failed among them.
 
     Raises:
         UserError: The file holds no pairs, a line cannot be read, or a text is not that of the passage it names.
@@ -223,7 +223,7 @@ def read_pairs(path: Path) -> Iterator[Rewriting]:
 
 
 def load_pairs(path: Path | str) -> StylePairs:
-    """The pairs of a file.
+    """Return the pairs of a file.
 
     Raises:
         UserError: As in `read_pairs` and `StylePairs`.
@@ -315,11 +315,11 @@ class Parallel:
 
     @property
     def formal(self) -> list[Passage]:
-        """The formal texts as passages."""
+        """Return the formal texts as passages."""
         return [Passage(passage_id(self.title, text), self.title, text) for text in self.texts[FORMAL]]
 
     def rewritings(self, by: str) -> Iterator[Rewriting]:
-        """The other texts as rewritings of the formal ones; where one is blank, there is no pair."""
+        """Yield the other texts as rewritings of the formal ones; where one is blank, there is no pair."""
         formal = self.formal
         for style, texts in self.texts.items():
             for source, text in zip(formal, texts, strict=True):
@@ -330,7 +330,7 @@ class Parallel:
 def read_parallel(
     paths: Path | Sequence[Path], fields: Fields, *, skip_bad: bool = False, skipped: list[SkippedRecord] | None = None
 ) -> Iterator[Parallel]:
-    """The records of files of parallel texts.
+    """Return the records of files of parallel texts.
 
     Args:
         paths: JSON Lines, a JSON array or Parquet.
@@ -348,7 +348,7 @@ def read_parallel(
 
 
 def import_parallel(paths: Path | Sequence[Path], fields: Fields, *, by: str = "people") -> Iterator[Rewriting]:
-    """The pairs of files of parallel texts, each once.
+    """Yield the pairs of files of parallel texts, each once.
 
     Args:
         paths, fields: As in `read_parallel`.

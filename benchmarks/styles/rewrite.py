@@ -1,4 +1,4 @@
-"""Rewriting all candidates of a benchmark into a file of pairs; what was killed goes on where it was."""
+"""Rewriting all candidates of a benchmark into a file of pairs; what was killed resumes where it was."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ def rewrite_candidates(
 
     A passage that is a candidate of several questions is rewritten once; each question gets its own line. The file
     grows in the order of the questions, a passage as soon as it and those before it are rewritten; a line that was cut off
-    is dropped when the rewriting goes on. A killed rewriting ends with the same file as one that was not, where equal requests get equal
+    is dropped when the rewriting continues. A killed rewriting ends with the same file as one that was not, where equal requests get equal
     replies.
 
     Args:
         benchmark: Questions with candidates, as a setting or the dataset gives them.
         rewriter: What rewrites.
         styles: The styles.
-        path: The file; when it is there, the rewriting goes on.
+        path: The file; when it is there, the rewriting continues.
         retry_failed: Whether passages are asked for again whose rewriting failed for good.
         progress: Called after each passage how many passages are done, and of how many.
 
@@ -154,7 +154,7 @@ def _header(benchmark: Benchmark, rewriter: Rewriter) -> dict[str, object]:
 
 
 def _jobs(benchmark: Benchmark, styles: Sequence[str], done: set[Key]) -> list[_RewritingJob]:
-    """Every passage in every style with the questions that lack it, in the order of the questions."""
+    """Return every passage in every style with the questions that lack it, in the order of the questions."""
     asking: dict[str, list[str]] = {}
     for question in benchmark.questions:
         for candidate in dict.fromkeys(question.candidates or ()):
@@ -210,7 +210,7 @@ def _done(path: Path, wanted: dict[str, object], summary: Summary, retry_failed:
 
 
 def _written_in_part(path: Path, jobs: Sequence[_RewritingJob], done: set[Key]) -> dict[tuple[str, str], Outcome]:
-    """Outcomes of passages that some of their questions have already, so that all get the same text."""
+    """Return outcomes of passages that some of their questions have already, so that all get the same text."""
     queries = {(job.passage.id, job.style) for job in jobs if job.questions}
     partial = {(passage, style) for _, passage, style in done if (passage, style) in queries}
     if not partial:

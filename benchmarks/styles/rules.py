@@ -41,11 +41,11 @@ class Rules:
 
 
 STYLES = ("informal", "humor", "romance")
-"""The styles beside `formal`, in which passages are written."""
+"""The styles next to `formal`, in which passages are written."""
 
 
 def _read_rules(style: str, rule_set: str) -> Rules:
-    """Read the file `STYLE_SET.txt` beside this one: one phrase per line below `[openers]`, `[closers]`, `[vague]` and `[swaps]`."""
+    """Read the file `STYLE_SET.txt` next to this one: one phrase per line below `[openers]`, `[closers]`, `[vague]` and `[swaps]`."""
     sections: dict[str, list[str]] = {}
     for line in (Path(__file__).parent / f"{style}_{rule_set}.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
@@ -88,7 +88,7 @@ class Rewriter(Protocol):
 
     @property
     def id(self) -> str:
-        """Name and version: equal ids give equal texts."""
+        """Return name and version: equal ids give equal texts."""
         ...
 
     def rewrite(self, passages: Sequence[Passage], style: str) -> list[Passage | None]:
@@ -140,7 +140,7 @@ class RuleRewriter:
 
     @property
     def id(self) -> str:
-        """Name, rule set, version and shares."""
+        """Return name, rule set, version and shares."""
         return f"rules-{self.rules_of}#v2(loss={self.content_loss},opener={self.opener},closer={self.closer})"
 
     def rewrite(self, passages: Sequence[Passage], style: str) -> list[Passage | None]:
@@ -151,7 +151,7 @@ class RuleRewriter:
         return [Outcome(passage, RULE) for passage in self.rewrite(passages, style)]
 
     def sentence(self, text: str, style: str, draws: Draws) -> str:
-        """One sentence in another style."""
+        """Return one sentence in another style."""
         rules, pattern = self._compiled(style)
         return self._sentence(text, rules, pattern, draws)
 

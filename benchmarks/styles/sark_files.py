@@ -55,19 +55,19 @@ class StyleRow:
 
 
 def contents(passage: Passage) -> str:
-    """A passage as one string: `"title" text`, or the text where there is no title."""
+    """Return a passage as one string: `"title" text`, or the text where there is no title."""
     return f'"{passage.title}" {passage.text}' if passage.title else passage.text
 
 
 def passage_of(text: str, *, titled: bool = True) -> Passage:
-    """The passage that a string is; `titled`: what stands in quotes at its beginning is the title."""
+    """Return the passage that a string is; `titled`: what is in quotes at its beginning is the title."""
     match = _TITLED.fullmatch(text) if titled else None
     title, body = (match[1], match[2]) if match else ("", text)
     return Passage(passage_id(title, body), title, body)
 
 
 def layout_of(path: Path) -> Layout:
-    """The layout of a file, by its first record.
+    """Return the layout of a file, by its first record.
 
     Raises:
         UserError: It is neither.
@@ -91,7 +91,7 @@ def layout_of(path: Path) -> Layout:
 def read_sark(
     path: Path, layout: Layout | None = None, *, titled: bool = True, skip_bad: bool = False, skipped: list[SkippedRecord] | None = None
 ) -> list[StyleRow]:
-    """The questions of a file in either layout; the rows of one query are one question.
+    """Return the questions of a file in either layout; the rows of one query are one question.
 
     Raises:
         UserError: A record cannot be read, rows of one query differ in their lists or in a passage's label, or a ranked
@@ -121,7 +121,7 @@ def read_sark(
 
 
 def import_sark(formal: Path, styled: Path, style: str, *, titled: bool = True, by: str = "") -> Iterator[Rewriting]:
-    """The pairs of two files of SARK's with the same rows, one formal, one in another style.
+    """Yield the pairs of two files of SARK's with the same rows, one formal, one in another style.
 
     The files have no ids, so this is the one place where rows are matched by their order; every row must be of the
     same question, with as many passages. A blank text is not a pair.
@@ -166,7 +166,7 @@ _SAME_ROWS = "two files with the same rows in the same order"
 
 
 def question_id(text: str) -> str:
-    """The id of a question that has none."""
+    """Return the id of a question that has none."""
     return content_id("n", text)
 
 
@@ -218,7 +218,7 @@ def write_sark(
 
 
 def writable(benchmark: Benchmark, passages: int | None = None) -> tuple[Benchmark, list[str]]:
-    """The questions that a file of ranked lists can hold, and what is to be said of the others.
+    """Return the questions that a file of ranked lists can hold, and what is to be said of the others.
 
     In the layout a question's text is its id, and a list must not be empty.
 

@@ -103,7 +103,7 @@ class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
     content_loss: float = Field(default=0.0, ge=0, le=1, description="share of restyled sentences that lose their content (style)")
 
     def sized(self, subset: str, split: str) -> WorldsConfig:
-        """The same with the number of worlds, and their size where none is given."""
+        """Return the same with the number of worlds, and their size where none is given."""
         if self.worlds is not None:
             return self
         if split != "test" or self.model_fields_set & {"entities", "community", "triples"}:
@@ -123,18 +123,18 @@ class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
 
     @property
     def world_config(self) -> WorldConfig:
-        """The options of a single world."""
+        """Return the options of a single world."""
         values = {name: getattr(self, name) for name in WorldConfig.model_fields}
         return WorldConfig(**{**values, "unseen_relations": self.unseen_relations or self.relations in _UNSEEN})
 
     @property
     def question_mix(self) -> dict[str, float]:
-        """Shares of the types that can be asked about the relations wanted."""
+        """Return shares of the types that can be asked about the relations wanted."""
         return {kind: share for kind, share in self.mix.items() if self.relations != "unseen" or kind in HELD_OUT_TYPES}
 
     @property
     def rendering(self) -> Rendering:
-        """The options of its texts."""
+        """Return the options of its texts."""
         return Rendering(**{name: getattr(self, name) for name in Rendering.model_fields})
 
 
@@ -225,7 +225,7 @@ def _check(config: WorldsConfig, split: str) -> None:
 
 
 def _dealt(config: WorldsConfig, parts: int) -> list[list[str]]:
-    """The types of the questions of each world (or document): shares are those of all together, the parts alike."""
+    """Return the types of the questions of each world (or document): shares are those of all together, the parts alike."""
     kinds = kinds_of(config.questions, config.unanswerable, config.question_mix)
     return [kinds[part::parts] for part in range(parts)]
 
@@ -307,7 +307,7 @@ def _question(world: World, query: WorldQuestion, identifier: str, library: Libr
 
 
 def _id(world: World, entity: Entity | None) -> str:
-    """An entity's id that is unique over worlds; "" for none."""
+    """Return an entity's id that is unique over worlds; "" for none."""
     return f"W{world.seed}{entity.id}" if entity else ""
 
 
@@ -340,7 +340,7 @@ def _styled(
 
 
 def _moved(question: Question, new: Mapping[str, str]) -> Question:
-    """The question over restyled passages: every id that names one of them follows it."""
+    """Return the question over restyled passages: every id that names one of them follows it."""
     facts = map(sentence_of, question.supporting_facts)
     steps = tuple({**step, "passage": new[step["passage"]]} for step in question.metadata["steps"])
     return replace(

@@ -23,7 +23,7 @@ SIZES = {"train": 1500, "validation": 300, "test": 600}
 
 
 def read_lists(name: str) -> dict[str, tuple[str, ...]]:
-    """Read the file `NAME.txt` beside this one: `kind: value, value`, one kind per line."""
+    """Read the file `NAME.txt` next to this one: `kind: value, value`, one kind per line."""
     lines = (Path(__file__).parent / f"{name}.txt").read_text(encoding="utf-8").splitlines()
     kinds = (line.partition(": ") for line in lines if not line.startswith("#"))
     return {kind: tuple(values.split(", ")) for kind, _, values in kinds}
@@ -53,7 +53,7 @@ _REAL = frozenset(
 
 @cache
 def all_words() -> tuple[str, ...]:
-    """All words: the training words first, then those of validation, then those of test worlds."""
+    """Return all words: the training words first, then those of validation, then those of test worlds."""
     draws = Draws("lexicon", 1)
     wanted = sum(SIZES.values())
     chosen: list[str] = []
@@ -71,7 +71,7 @@ def all_words() -> tuple[str, ...]:
 
 
 def introduced_by(split: str) -> range:
-    """Positions in `all_words()` of the words that a split introduces."""
+    """Return positions in `all_words()` of the words that a split introduces."""
     start = 0
     for name, size in SIZES.items():
         if name == split:
@@ -81,7 +81,7 @@ def introduced_by(split: str) -> range:
 
 
 def training_words() -> tuple[str, ...]:
-    """The words that occur in training worlds, and in part in all others."""
+    """Return the words that occur in training worlds, and in part in all others."""
     return all_words()[: SIZES["train"]]
 
 
@@ -229,7 +229,7 @@ class Namer:
 
 
 def name_class(pattern: int, positions: Sequence[int]) -> int:
-    """The class of a combination of words: a number below 10, each of which belongs to one split.
+    """Return the class of a combination of words: a number below 10, each of which belongs to one split.
 
     Args:
         pattern: Number of the name's pattern, the same for all kinds that have it.
@@ -244,7 +244,7 @@ def _core(pattern: str) -> str:
 
 @cache
 def _core_number() -> dict[str, int]:
-    """Patterns numbered over all kinds: two names of equal words and pattern have one class, whatever they name."""
+    """Return patterns numbered over all kinds: two names of equal words and pattern have one class, whatever they name."""
     cores = dict.fromkeys(_core(pattern) for patterns in _PATTERNS.values() for pattern in patterns)
     return {core: number for number, core in enumerate(cores)}
 
@@ -255,7 +255,7 @@ def _places() -> dict[str, int]:
 
 
 def _phrases(parts: Sequence[str]) -> list[str]:
-    """Every run of two or more neighbouring words."""
+    """Return every run of two or more neighbouring words."""
     return [" ".join(parts[a:b]) for a in range(len(parts)) for b in range(a + 2, len(parts) + 1)]
 
 
@@ -268,7 +268,7 @@ NAME = re.compile(r"[A-Z][a-z]{3,}")
 
 
 def out_of_vocabulary_words(known: Iterable[str], share: float, draws: Draws) -> dict[str, str]:
-    """Unheard words in the place of a share of known ones.
+    """Return unheard words in the place of a share of known ones.
 
     Args:
         known: Words, in an order of their own.
@@ -287,7 +287,7 @@ def out_of_vocabulary_words(known: Iterable[str], share: float, draws: Draws) ->
 
 
 def out_of_vocabulary_in(texts: Iterable[str], share: float, draws: Draws) -> dict[str, str]:
-    """Out-of-vocabulary words for a share of the words of train worlds that stand in some texts."""
+    """Return out-of-vocabulary words for a share of the words of train worlds that are in some texts."""
     return out_of_vocabulary_words(sorted({word for text in texts for word in NAME.findall(text)} & _training()), share, draws)
 
 
@@ -297,5 +297,5 @@ def _training() -> frozenset[str]:
 
 
 def replaced(text: str, swaps: Mapping[str, str]) -> str:
-    """A text with words of names replaced."""
+    """Return a text with words of names replaced."""
     return NAME.sub(lambda match: swaps.get(match[0], match[0]), text)

@@ -136,7 +136,7 @@ class Asker:
         )
 
     def single(self) -> WorldQuestion | None:
-        """One fact: ask for its tail, or for its head where only one head leads to that tail."""
+        """Return one fact: ask for its tail, or for its head where only one head leads to that tail."""
         if self._inverse and self._draws.chance(0.15):
             fact = self._draws.pick(self._inverse)
             if fact.tail is not None and len(self._world.leading_to(fact.tail, fact.relation)) == 1:
@@ -150,7 +150,7 @@ class Asker:
         return self._question(text, "single", [fact], (fact,), (fact.head,), (Step(text, fact.text, fact.row),))
 
     def bridge(self) -> WorldQuestion | None:
-        """Two facts: the second is about the tail of the first, which the question only describes."""
+        """Return two facts: the second is about the tail of the first, which the question only describes."""
         first = self._pick(self._bridges)
         if first is None or first.tail is None:
             return None
@@ -166,7 +166,7 @@ class Asker:
         return self._question(ask.format(h=phrase), "bridge", [second], (first, second), (first.head,), steps)
 
     def comparison(self) -> WorldQuestion | None:
-        """Two facts of one relation: which of two, or yes and no."""
+        """Return two facts of one relation: which of two, or yes and no."""
         if self._same and (not self._sized or self._draws.chance(0.4)):
             return self._same_or_not()
         if not self._sized:
@@ -184,7 +184,7 @@ class Asker:
         return self._question(text, "comparison", ["yes" if winner is item else "no"], (item, two), heads, ())
 
     def multi(self) -> WorldQuestion | None:
-        """All tails of one head, or all heads of one tail; the answer is the whole set."""
+        """Return all tails of one head, or all heads of one tail; the answer is the whole set."""
         if self._lists and (not self._inverse or self._draws.chance(0.5)):
             fact = self._draws.pick(self._lists)
             facts = self._world.about(fact.head, fact.relation)
@@ -198,7 +198,7 @@ class Asker:
         return self._set(text, [fact.head for fact in facts], facts, fact.tail)
 
     def unanswerable(self) -> WorldQuestion | None:
-        """A question of one or two steps whose last fact does not hold anywhere in the world."""
+        """Return a question of one or two steps whose last fact does not hold anywhere in the world."""
         first = self._pick(self._bridges) if self._draws.chance(0.4) else None
         head = first.tail if first is not None and first.tail is not None else self._draws.pick(self._heads)
         query = self._draws.pick(relations_of(head.kind, self._world.config.unseen_relations))
@@ -265,7 +265,7 @@ class Asker:
 
 
 def answer_of(answer: Fact | Entity | str) -> tuple[str, tuple[str, ...]]:
-    """An answer as it is to be given, and its accepted shorter forms."""
+    """Return an answer as it is to be given, and its accepted shorter forms."""
     if isinstance(answer, str):
         return answer, ()
     entity = answer.tail if isinstance(answer, Fact) else answer
@@ -281,18 +281,18 @@ def answer_of(answer: Fact | Entity | str) -> tuple[str, tuple[str, ...]]:
 
 
 def paraphrases(fact: Fact) -> list[str]:
-    """Every way to ask for the tail of a fact, by the head's full name."""
+    """Return every way to ask for the tail of a fact, by the head's full name."""
     return [template.format(h=fact.head.text) for template in fact.relation.asks]
 
 
 def kinds_of(count: int, unanswerable: float = 0.0, mix: Mapping[str, float] = MIX) -> list[str]:
-    """The types of so many questions, as `Asker.ask` draws them."""
+    """Return the types of this many questions, as `Asker.ask` draws them."""
     lost = round(count * unanswerable)
     return ["unanswerable"] * lost + apportion(count - lost, mix)
 
 
 def apportion(count: int, mix: Mapping[str, float]) -> list[str]:
-    """The names of `count` things, in shares as close to those of `mix` as whole numbers allow."""
+    """Return the names of `count` things, in shares as close to those of `mix` as whole numbers allow."""
     total = sum(mix.values())
     exact = {kind: count * share / total for kind, share in mix.items()}
     counts = {kind: int(value) for kind, value in exact.items()}
@@ -335,7 +335,7 @@ class Distractors:
 
     @cached_property
     def _stating(self) -> dict[str, list[int]]:
-        """Texts by the relations that they state."""
+        """Return texts by the relations that they state."""
         results: dict[str, list[int]] = {}
         for row, text in enumerate(self._library.texts):
             for fact in text.facts:
@@ -344,7 +344,7 @@ class Distractors:
         return results
 
     def choose(self, query: WorldQuestion, size: int, draws: Draws) -> list[int]:
-        """Candidates of a question in random order: all of its evidence, filled up with distractors.
+        """Return candidates of a question in random order: all of its evidence, filled up with distractors.
 
         Args:
             query: The question.
@@ -411,7 +411,7 @@ class Distractors:
 
 
 def question_graph(world: World, query: WorldQuestion, size: int, draws: Draws) -> tuple[Triple, ...]:
-    """The graph of one question, by names, in random order.
+    """Return the graph of one question, by names, in random order.
 
     It grows breadth first from the entities that the question names, so that it is connected as far as the world
     is, and is topped up with facts from elsewhere.

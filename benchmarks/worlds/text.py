@@ -52,7 +52,7 @@ class Mention(NamedTuple):
 
 
 def mention_by_name(text: str) -> Mention:
-    """The mention by a name."""
+    """Return the mention by a name."""
     return Mention(text, text, text + "'s")
 
 
@@ -65,13 +65,13 @@ def state(template: str, mention: Mention, tail: str) -> str:
 
 
 def statements(fact: Fact) -> list[str]:
-    """Every plain way to state a fact, by the full names."""
+    """Return every plain way to state a fact, by the full names."""
     tail = fact.tail.text if fact.tail else fact.text
     return [state(template, mention_by_name(fact.head.text), tail) for template in fact.relation.says]
 
 
 def tell(entity: Entity, items: Iterable[Fact | Relation], rendering: Rendering, draws: Draws) -> list[Sentence]:
-    """A few sentences about one entity that can be understood on their own.
+    """Return a few sentences about one entity that can be understood on their own.
 
     The first sentence calls the entity by its name or an unambiguous shorter one; later ones may use a pronoun or
     an epithet that the first sentence introduced.
@@ -165,7 +165,7 @@ class Library:
 
     @cached_property
     def about(self) -> dict[int, list[int]]:
-        """Indices of the texts in which an entity is the subject of a sentence."""
+        """Return indices of the texts in which an entity is the subject of a sentence."""
         results: dict[int, list[int]] = {}
         for row, text in enumerate(self.texts):
             for subject in dict.fromkeys(text.subjects):
@@ -173,18 +173,18 @@ class Library:
         return results
 
     def evidence(self, facts: Iterable[Fact]) -> tuple[str, ...]:
-        """Ids of the passages that state these facts, in the facts' order."""
+        """Return ids of the passages that state these facts, in the facts' order."""
         rows = dict.fromkeys(self.where[fact.row][0] for fact in facts)
         return tuple(self.texts[row].passage.id for row in rows)
 
     def supporting(self, facts: Iterable[Fact]) -> tuple[str, ...]:
-        """Ids of the sentences that state these facts, in the facts' order."""
+        """Return ids of the sentences that state these facts, in the facts' order."""
         positions = (self.where[fact.row] for fact in facts)
         return tuple(dict.fromkeys(sentence_id(self.texts[row].passage.id, number) for row, number in positions))
 
 
 def articles(world: World, rendering: Rendering | None = None) -> Library:
-    """One or more short passages about every entity, titled like an encyclopedia's."""
+    """Return one or more short passages about every entity, titled like an encyclopedia's."""
     rendering = rendering or Rendering()
     draws = Draws("articles", world.seed)
     texts: list[Text] = []
@@ -202,7 +202,7 @@ def articles(world: World, rendering: Rendering | None = None) -> Library:
 
 
 def document(world: World, community: int, rendering: Rendering | None = None) -> Library:
-    """The long document of one community: what is known about an entity is spread over distant chunks.
+    """Return the long document of one community: what is known about an entity is spread over distant chunks.
 
     Args:
         world: The world.
@@ -239,7 +239,7 @@ def document(world: World, community: int, rendering: Rendering | None = None) -
 
 
 def document_title(world: World, community: int) -> str:
-    """The title of a community's long document."""
+    """Return the title of a community's long document."""
     region = next(e for e in world.entities if e.community == community and e.kind == "region")
     return f"Chronicle of {region.text}"
 

@@ -99,7 +99,7 @@ class Relation:
 
 @cache
 def relations() -> tuple[Relation, ...]:
-    """All relations, held-out ones included, in the order of the files."""
+    """Return all relations, held-out ones included, in the order of the files."""
     results = [relation for name in FILES for relation in _read(_FOLDER / f"{name}.txt")]
     if len({relation.id for relation in results}) != len(results):
         raise UserError("a relation is defined twice", code="duplicate-relation", where=str(_FOLDER), try_this="rename one of the two")
@@ -108,13 +108,13 @@ def relations() -> tuple[Relation, ...]:
 
 @cache
 def relations_of(head: str, held_out: bool) -> tuple[Relation, ...]:
-    """The relations whose head is of this kind, with or without those held out."""
+    """Return the relations whose head is of this kind, with or without those held out."""
     return tuple(r for r in relations() if r.head == head and (held_out or not r.held_out))
 
 
 @cache
 def relation(identifier: str) -> Relation:
-    """The relation with this id."""
+    """Return the relation with this id."""
     return next(r for r in relations() if r.id == identifier)
 
 
@@ -188,7 +188,7 @@ SPLITS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
 
 
 def split_of(seed: int) -> str:
-    """The split that a world belongs to: `train`, `validation` or `test`.
+    """Return the split that a world belongs to: `train`, `validation` or `test`.
 
     Raises:
         UserError: The seed lies in none of the three ranges.
@@ -200,7 +200,7 @@ def split_of(seed: int) -> str:
 
 
 def require_training_seed(seed: int) -> int:
-    """The seed, if worlds of it may be trained on.
+    """Return the seed, if worlds of it may be trained on.
 
     Raises:
         UserError: It belongs to validation or test worlds.
@@ -214,7 +214,7 @@ def require_training_seed(seed: int) -> int:
 
 
 def require_split(seed: int, split: str) -> int:
-    """The seed, if it belongs to the split that was asked for.
+    """Return the seed, if it belongs to the split that was asked for.
 
     Raises:
         UserError: It belongs to another one.
@@ -276,12 +276,12 @@ class Entity:
 
     @property
     def text(self) -> str:
-        """The name as running text has it, with its article."""
+        """Return the name as running text has it, with its article."""
         return self.article + self.name
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Shorter names that are as unambiguous as the full one."""
+        """Return shorter names that are as unambiguous as the full one."""
         return tuple(dict.fromkeys(alias for alias in (self.initials, self.short) if alias))
 
 
@@ -306,7 +306,7 @@ class Fact(NamedTuple):
 
     @property
     def triple(self) -> Triple:
-        """Head, relation and tail by name."""
+        """Return head, relation and tail by name."""
         return (self.head.name, self.relation.id, self.text)
 
 
@@ -329,7 +329,7 @@ class World:
     facts: tuple[Fact, ...]
 
     def graph(self) -> tuple[Triple, ...]:
-        """The knowledge graph, by names: one triple per fact, in the facts' order."""
+        """Return the knowledge graph, by names: one triple per fact, in the facts' order."""
         return self.triples
 
     @cached_property
@@ -339,30 +339,30 @@ class World:
 
     @cached_property
     def by_head(self) -> dict[int, list[Fact]]:
-        """Facts by the index of their head."""
+        """Return facts by the index of their head."""
         return _grouped((fact.head.index, fact) for fact in self.facts)
 
     @cached_property
     def by_tail(self) -> dict[int, list[Fact]]:
-        """Facts by the index of the entity they lead to."""
+        """Return facts by the index of the entity they lead to."""
         return _grouped((fact.tail.index, fact) for fact in self.facts if fact.tail is not None)
 
     @cached_property
     def by_name(self) -> dict[str, Entity]:
-        """Entities by name."""
+        """Return entities by name."""
         return {entity.name: entity for entity in self.entities}
 
     @cached_property
     def communities(self) -> int:
-        """Number of communities."""
+        """Return number of communities."""
         return 1 + max(entity.community for entity in self.entities)
 
     def about(self, head: Entity, relation: Relation) -> list[Fact]:
-        """The facts of one relation about one entity."""
+        """Return the facts of one relation about one entity."""
         return [fact for fact in self.by_head.get(head.index, ()) if fact.relation is relation]
 
     def leading_to(self, tail: Entity, relation: Relation) -> list[Fact]:
-        """The facts of one relation that lead to one entity."""
+        """Return the facts of one relation that lead to one entity."""
         return [fact for fact in self.by_tail.get(tail.index, ()) if fact.relation is relation]
 
 
@@ -458,7 +458,7 @@ def _community_sizes(config: WorldConfig) -> list[int]:
 
 
 def _kinds(size: int) -> list[str]:
-    """Kinds of the entities of a community, in fixed shares and at least two of each."""
+    """Return kinds of the entities of a community, in fixed shares and at least two of each."""
     counts = {kind: max(2, (share * size) // 100) for kind, share in SHARES.items()}
     counts["person"] += size - sum(counts.values())
     return [kind for kind, count in counts.items() for _ in range(count)]

@@ -39,21 +39,21 @@ class AskingJudgeConfig(AskingConfig, JudgeConfig):
 
     @property
     def label(self) -> str:
-        """The model's name in ids."""
+        """Return the model's name in ids."""
         return llm_name(self.llm)
 
     @property
     def weights(self) -> str:
-        """Hash of a local model's."""
+        """Return hash of a local model's."""
         return llm_hash(self.llm)
 
     @property
     def needs(self) -> Needs:
-        """The model."""
+        """Return the model."""
         return needs_of(self.llm)
 
     def work(self, lengths: Lengths, judgments: float, answer: float, shown: int = 1) -> Work:
-        """A call a judgment at least; what it reads and writes only those know that write its prompts."""
+        """Return the work: a call a judgment at least; what it reads and writes only those know that write its prompts."""
         where: Where = "here" if isinstance(self.llm, LocalConfig) else "away"
         calls = Work((Use(self.label, calls=judgments, where=where),)) if judgments else Work()
         return calls + unknown(f"tokens of judging by {self.label}: how many calls a judgment takes varies")
@@ -68,7 +68,7 @@ class LLMJudgeConfig(AskingJudgeConfig):
     template: ClassVar[Shipped]
     """The prompt that ships."""
     keys: ClassVar[frozenset[str]] = frozenset()
-    """Keys of the JSON that it asks for, beside those of all judges."""
+    """Keys of the JSON that it asks for, next to those of all judges."""
 
     prompt: str | None = Field(None, description="your own template file; null: the shipped one")
     max_answer_chars: int = Field(8_000, ge=1, description="maximum characters of a judged text; cuts are marked")
@@ -79,7 +79,7 @@ class LLMJudgeConfig(AskingJudgeConfig):
         self.load()
 
     def load(self) -> Prompt:
-        """The prompt.
+        """Return the prompt.
 
         Raises:
             UserError: The template cannot be read or used.
@@ -87,14 +87,14 @@ class LLMJudgeConfig(AskingJudgeConfig):
         return self.template.load(self.prompt)
 
     def work(self, lengths: Lengths, judgments: float, answer: float, shown: int = 1) -> Work:
-        """A call a judgment, its prompt with question, gold, what is judged, and the gold document where it is shown."""
+        """Return the work: a call a judgment, its prompt with question, gold, what is judged, and the gold document where it is shown."""
         length = sum(map(tokens, self.load().texts)) + lengths.question + lengths.answer
         document = 2 * lengths.passage if getattr(self, "reference", None) == "document" else 0
         return ask(self.llm, judgments, length + document + shown * min(answer, self.max_answer_chars / CHARACTERS))
 
 
 def prompt_identity(config: LLMJudgeConfig) -> Mapping[str, Any]:
-    """Return what beside its options decides what a judge is shown: the template's text and the rules of fencing."""
+    """Return what next to its options decides what a judge is shown: the template's text and the rules of fencing."""
     return {"prompt": config.load().hash, "fences": str(VERSION)}
 
 
@@ -123,7 +123,7 @@ class Case:
 
     @classmethod
     def ruled(cls, part: str, by: str, **value: object) -> Case:
-        """A case that a rule settles; `by` says which."""
+        """Return a case that a rule settles; `by` says which."""
         return cls(part, settled=Parsed({**value, "by": by}))
 
 
@@ -159,11 +159,13 @@ class Asker:
 
     @property
     def in_flight(self) -> int:
-        """Number of concurrent items that keep the model busy. Callers read it before asking, so it is computed outside the event loop."""
+        """Return number of concurrent items that keep the model busy. Callers read it before asking, so it is computed outside
+        the event loop.
+        """
         return self._model.in_flight
 
     async def ask(self, cases: Sequence[Case]) -> list[JudgeCall]:
-        """The calls of an item's cases, repetition by repetition; no case, no call.
+        """Return the calls of an item's cases, repetition by repetition; no case, no call.
 
         Raises:
             Broke: No further call could succeed.
@@ -195,7 +197,7 @@ class Asker:
         return [call, second], old and also
 
     async def _ask(self, part: str, messages: Messages, shape: type[BaseModel] | None, draw: int) -> tuple[str | None, JudgeCall, bool]:
-        """The reply's text, None if there is none; the call as it is stored; whether the reply was cached before."""
+        """Return the reply's text, None if there is none; the call as it is stored; whether the reply was cached before."""
         reply = await self._model.ask(messages, shape=shape, repetition=draw, step=part)
         call = JudgeCall(
             part,
@@ -255,14 +257,14 @@ def has_gold(question: Question) -> bool:
 
 
 def gold_text(question: Question, golds: Golds) -> str:
-    """The gold in one line; of a set of answers always all."""
+    """Return the gold in one line; of a set of answers always all."""
     if question.answer_set:
         return " | ".join(_with_wordings(answer, question.aliases.get(answer, ())) for answer in question.wanted)
     return next(gold for gold in question.golds if gold.strip()) if golds == "first" else " | ".join(question.golds)
 
 
 def gold_rule(question: Question, golds: Golds) -> str:
-    """The sentence that says how the gold is meant, as `gold_text` writes it."""
+    """Return the sentence that says how the gold is meant, as `gold_text` writes it."""
     if question.answer_set:
         return ALL
     rule = ANY if golds == "all" and len(question.golds) > 1 else ONE
@@ -295,7 +297,7 @@ class CaseJudge(ABC, Generic[C]):
         return self._asker.in_flight
 
     async def ask_one(self, item: Any) -> list[JudgeCall]:
-        """The calls made for an item."""
+        """Return the calls made for an item."""
         return await self._asker.ask(self.cases(item))
 
     def messages(self, **texts: str) -> Messages:
@@ -328,6 +330,6 @@ class Worded(CaseJudge[C]):
 
 @lru_cache(maxsize=16)
 def _verdict_form(words: tuple[str, ...]) -> type[BaseModel]:
-    """The JSON that asks for one word of a few."""
+    """Return the JSON that asks for one word of a few."""
     field: Any = (Literal[words], ...)
     return create_model("Verdict", verdict=field)

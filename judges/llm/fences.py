@@ -30,14 +30,14 @@ _SHOWN = {"<": "‹", ">": "›", "[": "⟦", "]": "⟧", ":": "‹:›", "=": "
 
 
 def neutralized(text: str, tags: Iterable[str] = (), keys: Iterable[str] = ()) -> str:
-    """A text that can stand between tags without ending them.
+    """Return a text that can stand between tags without ending them.
 
     Look-alikes that a model reads as the same (other cases, full-width letters, invisible characters in between) count
     as well.
 
     Args:
         text: Anything.
-        tags: Further tags, beside `TAGS`.
+        tags: Further tags, next to `TAGS`.
         keys: Further keys of the JSON that is asked for.
 
     Returns:
@@ -55,7 +55,7 @@ def neutralized(text: str, tags: Iterable[str] = (), keys: Iterable[str] = ()) -
 
 
 def cut(text: str, most: int) -> str:
-    """The beginning of a text, which says where it was cut."""
+    """Return the beginning of a text, which says where it was cut."""
     if len(text) <= most:
         return text
     return f"{text[:most]}\n[… cut: {most:,} of {len(text):,} characters are shown]"
@@ -63,7 +63,7 @@ def cut(text: str, most: int) -> str:
 
 @lru_cache(maxsize=64)
 def _tag_pattern(further: frozenset[str]) -> re.Pattern[str]:
-    """Opening and closing tags, complete or not, of names that begin as ours do."""
+    """Return opening and closing tags, complete or not, of names that begin as ours do."""
     names = "|".join(re.escape(name.casefold()) for name in sorted({*TAGS, *_CHAT_TAGS, *further}))
     return re.compile(rf"(<)[\s/\\⁄∕]*(?:{names})(?:[^<>\n]{{0,80}}(>))?")
 
@@ -77,7 +77,7 @@ def _key_patterns(further: frozenset[str]) -> tuple[re.Pattern[str], re.Pattern[
 
 
 def _folded(text: str) -> tuple[str, range | list[int]]:
-    """A text as a lenient reader sees it, with the place in the text that each character comes from."""
+    """Return a text as a lenient reader sees it, with the place in the text that each character comes from."""
     if text.isascii():
         return text.lower(), range(len(text))
     pieces: list[str] = []
@@ -91,7 +91,7 @@ def _folded(text: str) -> tuple[str, range | list[int]]:
 
 @lru_cache(maxsize=1 << 16)
 def _seen(char: str) -> str:
-    """A character without case and width; nothing where it has no width at all."""
+    """Return a character without case and width; nothing where it has no width at all."""
     return "" if unicodedata.category(char) == "Cf" else unicodedata.normalize("NFKC", char).casefold()
 
 

@@ -55,7 +55,7 @@ class Statements(BaseModel):
     statements: list[str]
 
     def response(self) -> dict[str, list[Any]]:
-        """The claims."""
+        """Return the claims."""
         return {"claims": _claims(self.statements)}
 
 
@@ -65,7 +65,7 @@ class Claims(BaseModel):
     claims: list[str]
 
     def response(self) -> dict[str, list[Any]]:
-        """The claims."""
+        """Return the claims."""
         return {"claims": _claims(self.claims)}
 
 
@@ -81,7 +81,7 @@ class Verdicts(BaseModel):
     statements: list[Verdict]
 
     def response(self) -> dict[str, list[Any]]:
-        """The verdicts."""
+        """Return the verdicts."""
         return {"verdicts": [statement.verdict for statement in self.statements]}
 
 
@@ -126,7 +126,7 @@ def breaks_off(reply: str) -> bool:
 
 
 def sound(text: str) -> str:
-    """A text without halves of characters, which neither JSON nor the store can carry."""
+    """Return a text without halves of characters, which neither JSON nor the store can carry."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -135,7 +135,7 @@ def _claims(results: Sequence[str]) -> list[str]:
 
 
 def faithfulness(round_: Mapping[str, Parsed]) -> Score:
-    """The share of the answer's claims that follow from the passages, from the calls of one repetition."""
+    """Return the share of the answer's claims that follow from the passages, from the calls of one repetition."""
     verdicts = _verdicts(round_, STATEMENTS)
     if isinstance(verdicts, str):
         return Score(None, verdicts)
@@ -145,7 +145,7 @@ def faithfulness(round_: Mapping[str, Parsed]) -> Score:
 
 
 def factual_correctness(round_: Mapping[str, Parsed], mode: Mode) -> Score:
-    """Agreement of the answer's claims with the reference, from the calls of one repetition; see `from_counts`."""
+    """Return agreement of the answer's claims with the reference, from the calls of one repetition; see `from_counts`."""
     answer = _verdicts(round_, ANSWER_CLAIMS)
     if isinstance(answer, str):
         return Score(None, answer)
@@ -160,7 +160,7 @@ def factual_correctness(round_: Mapping[str, Parsed], mode: Mode) -> Score:
 
 
 def from_counts(answer: Sequence[int], reference: Sequence[int], mode: Mode) -> float:
-    """ragas' arithmetic, unrounded.
+    """Return ragas' arithmetic, unrounded.
 
     tp is how many of the answer's claims the reference supports, fp how many it does not, fn how many of the
     reference's claims the answer does not support. precision = tp/(tp+fp), recall = tp/(tp+fn), f1 is their harmonic
@@ -183,7 +183,7 @@ def from_counts(answer: Sequence[int], reference: Sequence[int], mode: Mode) -> 
 
 
 def _verdicts(round_: Mapping[str, Parsed], part: str) -> list[int] | str:
-    """The verdicts on the claims that a part found, or why there are none."""
+    """Return the verdicts on the claims that a part found, or why there are none."""
     result = _value(round_, part)
     if isinstance(result, str):
         return result
@@ -228,7 +228,7 @@ def mean_score(scores: Sequence[Score]) -> Score:
 
 
 def ragas_version() -> str:
-    """The installed version of ragas, part of the judge's id.
+    """Return the installed version of ragas, part of the judge's id.
 
     Raises:
         MissingPackage: There is none.
@@ -266,7 +266,7 @@ class Prompts:
         self._correctness, self._faith = correctness, faith
 
     def form(self, part: str) -> type[BaseModel]:
-        """The JSON that a part asks for."""
+        """Return the JSON that a part asks for."""
         forms: dict[str, type[BaseModel]] = {
             STATEMENTS: self._faith.StatementGeneratorOutput,
             STATEMENT_VERDICTS: self._faith.NLIStatementOutput,
@@ -278,7 +278,7 @@ class Prompts:
         return forms[part]
 
     def apart(self, part: str, question: str, text: str) -> str:
-        """The prompt that has a text taken apart into claims."""
+        """Return the prompt that has a text taken apart into claims."""
         if part == STATEMENTS:
             known = self._faith.StatementGeneratorInput(question=sound(question), answer=sound(text))
             return str(self._faith.StatementGeneratorPrompt().to_string(known))
@@ -287,7 +287,7 @@ class Prompts:
         return str(self._correctness.ClaimDecompositionPrompt().to_string(value))
 
     def verdicts(self, part: str, context: str, claims: Sequence[str]) -> str:
-        """The prompt that has claims judged against a text."""
+        """Return the prompt that has claims judged against a text."""
         owner = self._faith if part == STATEMENT_VERDICTS else self._correctness
         value = owner.NLIStatementInput(context=sound(context), statements=[sound(claim) for claim in claims])
         return str(owner.NLIStatementPrompt().to_string(value))
@@ -351,7 +351,7 @@ class Grounding:
         return read_reply(part, reply)
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
-        """Both measures; see `judge_grounding` for the cases that need no call."""
+        """Return both measures; see `judge_grounding` for the cases that need no call."""
         known = settled(item)
         read = rounds(calls)
         if FAITHFULNESS.name not in known:
@@ -368,7 +368,7 @@ class Grounding:
         return Prompts(self.config.atomicity, self.config.coverage)
 
     async def _claims(self, item: Item, part: str, text: str, repetition: int) -> list[JudgeCall]:
-        """The call that takes a text apart, and the one that judges its claims, where there are any."""
+        """Return the call that takes a text apart, and the one that judges its claims, where there are any."""
         apart = await self._call(part, self._prompts.apart(part, item.question.text, text), repetition)
         (result,) = counting(apart)
         claims = result.parsed.value["claims"] if result.parsed.value else []
@@ -383,13 +383,13 @@ class Grounding:
 
 
 def reference_of(question: Question) -> str:
-    """The reference text: the first answer, or all of them where all are wanted; "" where there is none."""
+    """Return the reference text: the first answer, or all of them where all are wanted; "" where there is none."""
     wanted = [answer for answer in question.wanted if answer.strip()] if has_gold(question) else []
     return ", ".join(wanted if question.answer_set else wanted[:1])
 
 
 def settled(item: Item) -> dict[str, Score]:
-    """The measures that are known without asking anybody; see `judge_grounding`."""
+    """Return the measures that are known without asking anybody; see `judge_grounding`."""
     known = {}
     if unanswered(item) or not contexts(item)[STATEMENT_VERDICTS].strip():
         known[FAITHFULNESS.name] = Score(0.0)
@@ -403,7 +403,7 @@ def settled(item: Item) -> dict[str, Score]:
 
 
 def texts(item: Item, mode: Mode) -> dict[str, str]:
-    """The texts that must be taken apart, by part."""
+    """Return the texts that must be taken apart, by part."""
     known = settled(item)
     wanted = {}
     if FAITHFULNESS.name not in known:
@@ -416,7 +416,7 @@ def texts(item: Item, mode: Mode) -> dict[str, str]:
 
 
 def contexts(item: Item) -> dict[str, str]:
-    """The texts that claims are held against, by part."""
+    """Return the texts that claims are held against, by part."""
     return {
         STATEMENT_VERDICTS: "\n".join(passage.full_text for passage in item.passages),
         ANSWER_VERDICTS: reference_of(item.question),
@@ -442,7 +442,7 @@ def not_called(item: Item) -> JudgeCall:
     also=lambda config: {"ragas": ragas_version()},
 )
 def judge_grounding(config: GroundingConfig, services: Services) -> Grounding:
-    """A model takes the answer apart into claims and judges each against the passages that the answer was read from.
+    """Return a model takes the answer apart into claims and judges each against the passages that the answer was read from.
 
     Faithfulness is the share that follows from them. For factual correctness it takes answer and reference apart and
     judges the claims of each against the other text: tp and fp are the answer's claims that the reference does and
@@ -497,7 +497,7 @@ class RuleGrounding(Ruled[RuleGroundingConfig]):
         ]
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
-        """Both measures from what the rules said."""
+        """Return both measures from what the rules said."""
         read = {call.part: call.parsed for call in calls}
         scores = settled(item)
         if not _references(item.question):
@@ -532,7 +532,7 @@ class RuleGrounding(Ruled[RuleGroundingConfig]):
 
 
 def words(text: str) -> frozenset[str]:
-    """The distinct words of a text: letter case, punctuation, articles and a possessive s gone, 1,070 as 1070."""
+    """Return the distinct words of a text: letter case, punctuation, articles and a possessive s gone, 1,070 as 1070."""
     results = {word.replace(",", "") for word in _WORD.findall(text.casefold())}
     return frozenset(results - {"a", "an", "the", "s"})
 
@@ -556,7 +556,7 @@ def supported(claim: str, passages: Sequence[frozenset[str]], least: float) -> b
 
 
 def compared(claims: Sequence[str], reference: Sequence[Sequence[str]]) -> tuple[list[float], list[float]]:
-    """Each claim's best token F1 (HotpotQA's rules) with a claim of the other side.
+    """Return each claim's best token F1 (HotpotQA's rules) with a claim of the other side.
 
     Args:
         claims: The answer's.
@@ -571,7 +571,7 @@ def compared(claims: Sequence[str], reference: Sequence[Sequence[str]]) -> tuple
 
 
 def agreement(answer: Sequence[float], reference: Sequence[float], mode: Mode) -> float:
-    """The mean over the answer's claims (precision), over the reference's (recall), or their harmonic mean (f1)."""
+    """Return the mean over the answer's claims (precision), over the reference's (recall), or their harmonic mean (f1)."""
     precision, recall = _mean(answer), _mean(reference)
     if mode != "f1":
         return precision if mode == "precision" else recall
@@ -583,7 +583,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _pieces(text: str, answer_set: bool) -> list[str]:
-    """Sentences; of an answer that must name a set, what stands between commas, semicolons, lines and "and"."""
+    """Return sentences; of an answer that must name a set, what stands between commas, semicolons, lines and "and"."""
     results = sentences(text)
     if answer_set:
         results = [item for sentence in results for item in _ITEMS.split(sentence)]
@@ -591,12 +591,12 @@ def _pieces(text: str, answer_set: bool) -> list[str]:
 
 
 def _rule_claims(text: str, answer_set: bool) -> list[str]:
-    """The pieces that state something: neither a bare yes or no nor a refusal to answer."""
+    """Return the pieces that state something: neither a bare yes or no nor a refusal to answer."""
     return [p for p in _pieces(text, answer_set) if normalize(p) not in _VERDICTS and not is_abstention(p)]
 
 
 def _references(question: Question) -> list[list[list[str]]]:
-    """The references to choose from, each as claims, each claim in its wordings; none that normalizes to nothing."""
+    """Return the references to choose from, each as claims, each claim in its wordings; none that normalizes to nothing."""
     if question.answer_set:
         results = [[[answer, *question.aliases.get(answer, ())] for answer in question.wanted if normalize(answer)]]
     else:
@@ -615,7 +615,7 @@ def _references(question: Question) -> list[list[list[str]]]:
     version=2,
 )
 def judge_by_rule(config: RuleGroundingConfig, services: Services) -> RuleGrounding:
-    """The answer's sentences are its claims; of an answer that must name a set, the items named.
+    """Return the answer's sentences are its claims; of an answer that must name a set, the items named.
 
     Faithfulness is the share of claims that a passage supports: one passage holds every name and number of the claim
     and at least `LEAST_OVERLAP` of its content words (all words but articles and function words). A bare yes or no,

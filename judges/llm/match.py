@@ -27,7 +27,7 @@ ALIASES = {f"{modifier} {verdict.lower()}": verdict for verdict, modifiers in _M
     "partial match": PARTIAL,
     "mis match": MISMATCH,
 }
-"""Wordings of the verdicts that models use beside the words themselves."""
+"""Wordings of the verdicts that models use next to the words themselves."""
 PART = "match"
 EM, NO_ANSWER, ABSTENTION = "em", "no answer", "abstention"
 """Rules that reach a verdict without a call."""
@@ -105,7 +105,7 @@ class MatchJudge(Worded[MatchConfig]):
 
 
 def match_scores(calls: Sequence[JudgeCall], partial: float | None = 0.0) -> dict[str, Score]:
-    """Scores from verdicts; `partial`: what Partial counts for accuracy, None leaves it out."""
+    """Return scores from verdicts; `partial`: what Partial counts for accuracy, None leaves it out."""
     return mean_scores(
         calls,
         {
@@ -143,12 +143,12 @@ class MatchVerdicts:
         self.in_flight = in_flight([(judge, "ask")])
 
     async def verdicts_one(self, question: Question, answer: str) -> str | None:
-        """The verdict most repetitions give, among equals the worse; None where it is unscored or unscorable."""
+        """Return the verdict most repetitions give, among equals the worse; None where it is unscored or unscorable."""
         return commonest(await self._ask(Item(question, Prediction(question.id, answer))))
 
 
 def commonest(calls: Sequence[JudgeCall]) -> str | None:
-    """The verdict that most calls give, among equals the worse; None where none was read."""
+    """Return the verdict that most calls give, among equals the worse; None where none was read."""
     counts = Counter(call.parsed.value["verdict"] for call in counting(calls) if call.parsed.value is not None)
     most = {verdict for verdict, count in counts.items() if count == max(counts.values())}
     return next((verdict for verdict in _WORST_FIRST if verdict in most), None)

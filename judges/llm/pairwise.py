@@ -108,7 +108,7 @@ class Comparing(CaseJudge[P]):
 
     @abstractmethod
     def beside(self, pair: Pair) -> Mapping[str, str] | None:
-        """Return what the prompt shows beside question and answers, by placeholder; None where the question is unscorable."""
+        """Return what the prompt shows next to question and answers, by placeholder; None where the question is unscorable."""
 
     def _case(self, pair: Pair, order: str, further: Mapping[str, str]) -> Case:
         shown = in_order(pair, order)
@@ -202,7 +202,7 @@ class OpenPairwiseJudge(Comparing[OpenPairwiseConfig]):
 
 
 def in_order(pair: Pair, order: str) -> tuple[Prediction, Prediction]:
-    """The two answers as they are shown in one of `ORDERS`."""
+    """Return the two answers as they are shown in one of `ORDERS`."""
     return (pair.one, pair.other) if order == AS_GIVEN else (pair.other, pair.one)
 
 

@@ -106,7 +106,7 @@ def read_word(reply: str, offered: Sequence[str], aliases: Mapping[str, str] | N
 
 
 def _folded(text: str) -> str:
-    """A text in lower case, character by character, so that places in it are those in the text."""
+    """Return a text in lower case, character by character, so that places in it are those in the text."""
     return text.lower() if text.isascii() else "".join(low if len(low := char.lower()) == 1 else char for char in text)
 
 
@@ -131,7 +131,7 @@ class _Words:
         }
 
     def phrase(self, text: str) -> str | None:
-        """Return the verdict that a text is, with nothing beside it."""
+        """Return the verdict that a text is, with nothing next to it."""
         match = None if "?" in text else re.fullmatch(rf"\W*(?:(?:an?|the)\s+)?({self._any})\W*", _folded(text))
         return self._verdict(match[1]) if match else None
 
@@ -190,7 +190,7 @@ class _Statements:
 
     @property
     def verdicts(self) -> set[str | None]:
-        """All that it states, None among them for a statement that cannot be read; empty if it states nothing."""
+        """Return all that it states, None among them for a statement that cannot be read; empty if it states nothing."""
         objects = _objects(self._raw) if "{" in self._raw else []
         if self._text.startswith("{") and not objects:
             objects = list(_mended(self._raw))
@@ -209,7 +209,7 @@ class _Statements:
         return begins | (stated or {self._words.phrase(text) for text in (*alone, self._clauses[-1])} - {None})
 
     def _corrected(self) -> bool:
-        """Return whether a line takes a verdict back: it begins with "Wait" or the like, and verdicts stand on both sides."""
+        """Return whether a line takes a verdict back: it begins with "Wait" or the like, and verdicts are on both sides."""
         match = _CORRECTS.search(self._text)
         return match is not None and self._words.mentioned(self._text[: match.start()]) and self._words.mentioned(self._text[match.end() :])
 
@@ -236,7 +236,7 @@ class _Statements:
         return self._words.said(value) if isinstance(value, str) else None
 
     def _marked(self) -> Iterator[str | None]:
-        """Return what stands in tags, boxes and after a label; a label without a word of a verdict is talk."""
+        """Return what is in tags, boxes and after a label; a label without a word of a verdict is talk."""
         result = [match[2] for match in _TAGGED.finditer(self._raw)]
         result += [match[1] or match[2] for match in _BOXED.finditer(self._raw)]
         result += [match[1] for match in _LABELED.finditer(self._text)]
@@ -300,7 +300,7 @@ def read_criteria(reply: str, criteria: Sequence[str], offered: Sequence[str]) -
 
 
 def _settled(text: str, stated: Mapping[str, Sequence[Any]], criteria: Sequence[str], offered: Sequence[str]) -> Parsed:
-    """One verdict for each criterion out of everything that is said by it."""
+    """Return one verdict for each criterion out of everything that is said by it."""
     numbers = [value for values in stated.values() for value in values if _number(value) is not None]
     ambiguous = any(_number(value) not in (1, 2) for value in numbers)
     verdicts: dict[str, Any] = {}
@@ -354,7 +354,7 @@ def _in_lines(text: str, criteria: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _bare(value: Any) -> Any:
-    """A verdict out of what holds it: an object with a winner, a list of one."""
+    """Return a verdict out of what holds it: an object with a winner, a list of one."""
     if isinstance(value, dict):
         named = {_plain(str(key)): item for key, item in value.items()}
         value = next((named[key] for key in ("winner", "verdict") if key in named), None)
@@ -362,7 +362,7 @@ def _bare(value: Any) -> Any:
 
 
 def _number(value: Any) -> float | None:
-    """A number, also as a text; None for anything else."""
+    """Return a number, also as a text; None for anything else."""
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d+(?:\.\d+)?\s*", value):
         return float(value)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
@@ -388,7 +388,7 @@ def _verdict(value: Any, offered: Sequence[str]) -> tuple[str | None, str]:
 
 
 def _sentence(text: str) -> str | None:
-    """The winner that a text names: `Answer 1 is better`, `the first answer`, `It's a tie`."""
+    """Return the winner that a text names: `Answer 1 is better`, `the first answer`, `It's a tie`."""
     if "?" in text or len(text) > _LONGEST_VERDICT:
         return None
     if _EQUAL.fullmatch(text):
@@ -428,7 +428,7 @@ def _objects(text: str) -> list[dict[str, Any]]:
 
 
 def _mended(text: str) -> Iterator[dict[str, Any]]:
-    """Objects that are complete but not plain JSON (a comma too many, single quotes)."""
+    """Yield objects that are complete but not plain JSON (a comma too many, single quotes)."""
     start, stop = text.find("{"), text.rfind("}")
     if not 0 <= start < stop:
         return

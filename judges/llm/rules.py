@@ -38,7 +38,7 @@ _INSUFFICIENT = re.compile(
 
 
 def ruled(part: str, **value: object) -> JudgeCall:
-    """A rule's verdict as the call it took the place of."""
+    """Return a rule's verdict as the call it took the place of."""
     return JudgeCall(part, 0, None, Parsed({**value, "by": RULE}), RULE)
 
 
@@ -104,7 +104,7 @@ class RuleMatch(Ruled[RuleMatchConfig]):
 
 
 def match_verdicts(questions: Sequence[Question], predictions: Sequence[Prediction], config: RuleMatchConfig) -> list[str | None]:
-    """The verdicts of `RuleMatch`; None where there is no gold to judge by."""
+    """Return the verdicts of `RuleMatch`; None where there is no gold to judge by."""
     batch = Batch(questions, predictions)
     exact, holds, overlap = (parse_metric(name).compute(batch) for name in ("em", "cover_em(match=word)", "f1(rules=squad)"))
     results: list[str | None] = []

@@ -128,7 +128,7 @@ class StyleJudge(Worded[StyleConfig]):
 
 
 def style_scores(calls: Sequence[JudgeCall]) -> dict[str, Score]:
-    """Scores from verdicts."""
+    """Return scores from verdicts."""
     return mean_scores(calls, {"formal": {FORMAL: 1.0, INFORMAL: 0.0}, "informal": {FORMAL: 0.0, INFORMAL: 1.0}})
 
 

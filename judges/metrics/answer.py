@@ -41,7 +41,7 @@ _LINK = "and"
 
 
 def wanted_answers(question: Question, normalize: Callable[[str], str]) -> list[Wordings]:
-    """The answers to be named, each with its wordings; what normalizes to nothing, or the same, is left out."""
+    """Return the answers to be named, each with its wordings; what normalizes to nothing, or the same, is left out."""
     groups: dict[str, Wordings] = {}
     for answer in question.answers:
         normal = dict.fromkeys(normalize(text) for text in (answer, *question.aliases.get(answer, ())))
@@ -52,7 +52,7 @@ def wanted_answers(question: Question, normalize: Callable[[str], str]) -> list[
 
 
 def set_em(words: Sequence[str], groups: Sequence[Wordings]) -> float:
-    """1 if the prediction is every answer once, in some wording and order, perhaps joined by "and"; else 0."""
+    """Return 1 if the prediction is every answer once, in some wording and order, perhaps joined by "and"; else 0."""
     starts: dict[str, list[tuple[int, list[str]]]] = {}
     for number, wordings in enumerate(groups):
         for wording in wordings:
@@ -80,9 +80,9 @@ def set_em(words: Sequence[str], groups: Sequence[Wordings]) -> float:
 
 
 def set_precision_recall_f1(words: Sequence[str], groups: Sequence[Wordings]) -> tuple[float, float, float]:
-    """Token overlap, as multisets, between the prediction and all answers together.
+    """Return token overlap, as multisets, between the prediction and all answers together.
 
-    Each answer stands in the wording of which the largest share occurs in the prediction; of those in the one with
+    Each answer is in the wording of which the largest share occurs in the prediction; of those in the one with
     the most tokens in common, of those in the shortest.
     A complete answer by `set_em` has the value 1 in all three.
     """
@@ -105,7 +105,7 @@ def set_precision_recall_f1(words: Sequence[str], groups: Sequence[Wordings]) ->
 
 
 def set_cover(prediction: str, groups: Sequence[Wordings], match: str) -> float:
-    """1 if the normalized prediction contains every answer in some wording, else 0."""
+    """Return 1 if the normalized prediction contains every answer in some wording, else 0."""
     named = (any(covers(prediction, " ".join(wording), match) for wording in wordings) for wordings in groups)
     return float(all(named))
 
@@ -115,12 +115,12 @@ GOLDS = Parameter("golds", str, "all", ("all", "first"), "the best of all accept
 
 
 def accepted(question: Question, golds: str) -> tuple[str, ...]:
-    """The strings that an answer may equal: every accepted one, or the first answer alone."""
+    """Return the strings that an answer may equal: every accepted one, or the first answer alone."""
     return question.golds if golds == "all" else question.answers[:1]
 
 
 def references(question: Question, golds: str) -> tuple[str, ...]:
-    """The texts that an answer may resemble.
+    """Return the texts that an answer may resemble.
 
     Those of `accepted`; of a set of answers all of them as one text, a line each in the dataset's order; none where the
     question cannot be answered.
@@ -134,7 +134,7 @@ def references(question: Question, golds: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Every answer of a batch beside each of its references, flat.
+    """Every answer of a batch next to each of its references, flat.
 
     Attributes:
         size: Number of questions.
@@ -148,7 +148,7 @@ class Pairs:
     references: list[str]
 
     def best(self, values: Scores) -> Scores:
-        """The highest value of each question's pairs, NaN where it has none but NaN.
+        """Return the highest value of each question's pairs, NaN where it has none but NaN.
 
         Args:
             values: Shape (pairs,), NaN where a reference is not usable.
@@ -164,7 +164,7 @@ class Pairs:
 
 
 def pairs(batch: Batch, golds: str, usable: Callable[[str], bool] = bool) -> Pairs:
-    """The pairs of a batch, made once for all metrics that ask for the same.
+    """Return the pairs of a batch, made once for all metrics that ask for the same.
 
     Args:
         batch: Questions and predictions.
@@ -198,7 +198,7 @@ _MATCH = Parameter("match", str, "substring", COVER_MATCHES, "what counts as con
 
 
 def rules_language(values: Mapping[str, Any]) -> str | None:
-    """Whose words the rules of a metric know."""
+    """Return whose words the rules of a metric know."""
     return rules_named(values["rules"]).language
 
 
@@ -207,7 +207,7 @@ _register_answer = partial(register, group="answer", needs=("answer",), language
 
 @_register_answer("em", source="SQuAD exact_match_score; SARK's released script (strict)", parameters=(_EM_RULES, GOLDS))
 def em(batch: Batch, rules: str, golds: str) -> Scores:
-    """Exact match: 1 if the prediction equals any gold after normalization, else 0.
+    """Return exact match: 1 if the prediction equals any gold after normalization, else 0.
 
     squad: lower-case, ASCII punctuation deleted, articles dropped, white space collapsed; so do HotpotQA, 2Wiki,
     MuSiQue and LongBench. squad_v2: the same, and unanswerable questions want an abstention. clara: True and False read
@@ -223,7 +223,7 @@ def em(batch: Batch, rules: str, golds: str) -> Scores:
 
 @_register_answer("f1", source="SQuAD 1.1/2.0, HotpotQA, MuSiQue, LongBench, CLaRa evaluators", parameters=(_F1_RULES, GOLDS, LINES))
 def f1(batch: Batch, rules: str, golds: str, lines: str) -> Scores:
-    """Token F1: overlap of the normalized tokens as multisets, the maximum over the golds.
+    """Return token F1: overlap of the normalized tokens as multisets, the maximum over the golds.
 
     squad, longbench, musique: no special cases. longbench_zh: Chinese words by jieba, punctuation deleted;
     infinitebench_zh: its characters. hotpotqa (and
@@ -237,19 +237,19 @@ def f1(batch: Batch, rules: str, golds: str, lines: str) -> Scores:
 
 @_register_answer("answer_precision", source="HotpotQA and 2Wiki v1.1 evaluators", parameters=(_F1_RULES, GOLDS))
 def answer_precision(batch: Batch, rules: str, golds: str) -> Scores:
-    """Share of the prediction's tokens that the gold has, as multisets, the maximum over the golds; rules as in f1."""
+    """Return share of the prediction's tokens that the gold has, as multisets, the maximum over the golds; rules as in f1."""
     return _overlap(batch, rules, golds, 0)
 
 
 @_register_answer("answer_recall", source="HotpotQA and 2Wiki v1.1 evaluators", parameters=(_F1_RULES, GOLDS))
 def answer_recall(batch: Batch, rules: str, golds: str) -> Scores:
-    """Share of the gold's tokens that the prediction has, as multisets, the maximum over the golds; rules as in f1."""
+    """Return share of the gold's tokens that the prediction has, as multisets, the maximum over the golds; rules as in f1."""
     return _overlap(batch, rules, golds, 1)
 
 
 @register("cover_em", source="CLaRa (ACC); PISCO; BERGEN", group="answer", needs=("answer",), parameters=(_MATCH, GOLDS), language=english)
 def cover_em(batch: Batch, match: str, golds: str) -> Scores:
-    """1 if the normalized prediction contains any normalized gold, else 0.
+    """Return 1 if the normalized prediction contains any normalized gold, else 0.
 
     substring (CLaRa's wording, PISCO, BERGEN): anywhere, inside words too. word: as consecutive whole tokens. tokens
     (CLaRa's code): every token of the gold occurs somewhere. Of a set of answers each must be contained. Without a gold
@@ -260,7 +260,7 @@ def cover_em(batch: Batch, match: str, golds: str) -> Scores:
 
 
 def shortened(batch: Batch, lines: str) -> Batch:
-    """Batch whose answers are cut to their first line if `lines` is set."""
+    """Return batch whose answers are cut to their first line if `lines` is set."""
     if lines == "all":
         return batch
 
@@ -272,13 +272,13 @@ def shortened(batch: Batch, lines: str) -> Batch:
 
 
 def answer_parts(batch: Batch, rules: str) -> tuple[Scores, Scores, Scores, Scores]:
-    """EM, precision, recall and F1 under the same rules, for metrics made of them; NaN where unscorable."""
+    """Return EM, precision, recall and F1 under the same rules, for metrics made of them; NaN where unscorable."""
     precision, recall, f1 = (_overlap(batch, rules, "all", part) for part in range(3))
     return _em(batch, rules, "all"), precision, recall, f1
 
 
 def _pairs(batch: Batch, rules: str, golds: str) -> AnswerPairs:
-    """The batch's answers and golds, normalized once for all rules that normalize alike."""
+    """Return the batch's answers and golds, normalized once for all rules that normalize alike."""
 
     def make() -> AnswerPairs:
         texts = [accepted(question, golds) for question in batch.questions]
@@ -301,7 +301,7 @@ SetScore = Callable[[Sequence[str], Sequence[Wordings]], float]
 
 
 def _scored(batch: Batch, rules: str, golds: str, values: Scores, set_score: SetScore) -> Scores:
-    """The values of ordinary questions, completed for sets of answers and for unanswerable and goldless questions."""
+    """Return the values of ordinary questions, completed for sets of answers and for unanswerable and goldless questions."""
     scores = np.where(_pairs(batch, rules, golds).scorable, values, np.nan)
     normal = rules_named(rules).normalize
     for row, question in enumerate(batch.questions):

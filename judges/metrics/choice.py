@@ -63,7 +63,7 @@ _RULES: Mapping[str, Callable[[str, Sequence[str]], bool]] = {
     parameters=(Parameter("rules", str, "letter", tuple(_RULES), "how a reply becomes a choice"),),
 )
 def choice(batch: Batch, rules: str) -> Scores:
-    """1 if the reply names the right choice, else 0.
+    """Return 1 if the reply names the right choice, else 0.
 
     longbench_v2: the letter in "The correct answer is (A)", brackets optional, stars ignored; a reply without that sentence is wrong.
     letter: also a reply that is only the letter or only the text of the choice. infinitebench: a first character A to D is the
@@ -75,7 +75,7 @@ def choice(batch: Batch, rules: str) -> Scores:
 
 @register("infinitebench_name", source="∞Bench get_score_one_longdialogue_qa_eng", group="answer", needs=("answer",))
 def infinitebench_name(batch: Batch) -> Scores:
-    """1 if a word of the reply, in capitals, is the first gold, else 0.
+    """Return 1 if a word of the reply, in capitals, is the first gold, else 0.
 
     Punctuation parts words, so a gold of several words is never found. A first gold with small letters: unscorable.
     """

@@ -1,4 +1,4 @@
-"""Entity preservation: which names and numbers of one text stand in another.
+"""Entity preservation: which names and numbers of one text are in another.
 
 Two extractors under two ids: a model of spaCy, and rules that need nothing. Neither stands in for the other.
 """
@@ -33,7 +33,7 @@ _EXTRACTOR = Parameter("extractor", str, RULE, EXTRACTORS, "our rules, or named-
     exact=False,
 )
 def entity_preservation(batch: Batch, extractor: str, golds: str) -> Scores:
-    """Entities of the gold that are entities of the answer too / entities of the gold, the maximum over the golds.
+    """Return entities of the gold that are entities of the answer too / entities of the gold, the maximum over the golds.
 
     Entities are lower-cased strings, each once. Golds without entities are left out where another has some; a question
     of whose golds none has any scores 1, as in CLaRa. A set of answers is one text, a line each. rule: capitalized
@@ -46,7 +46,7 @@ def entity_preservation(batch: Batch, extractor: str, golds: str) -> Scores:
 
 
 def entity_preservation_of_pairs(sources: Sequence[str], targets: Sequence[str], extractor: str = RULE) -> Scores:
-    """Share of each source's entities that are entities of its target too.
+    """Return share of each source's entities that are entities of its target too.
 
     Args:
         sources, targets: One text a pair each.
@@ -64,7 +64,7 @@ def entity_preservation_of_pairs(sources: Sequence[str], targets: Sequence[str],
 
 
 def available_extractor() -> str:
-    """The extractor to choose where there is a choice: spaCy's model where it is installed, else the rules."""
+    """Return the extractor to choose where there is a choice: spaCy's model where it is installed, else the rules."""
     try:
         import spacy.util
     except ImportError:
@@ -73,7 +73,7 @@ def available_extractor() -> str:
 
 
 def rule_entities(text: str) -> frozenset[str]:
-    """Names and numbers of a text by rule, lower-cased.
+    """Return names and numbers of a text by rule, lower-cased.
 
     A name is a run of capitalized words, joined where only blanks or one of a few small words (of, de, von …)
     stands between; common words (The, In, She …) do not begin one at the start of a sentence. A number is a run of
@@ -119,7 +119,7 @@ def _spacy(name: str) -> Any:
 
 _TOKEN = re.compile(r"(?:[^\W\d_]\.){2,}|[^\W\d_]\.(?=\s+[^\W\d_])|[^\W_]+(?:['’.,&/-][^\W_]+)*")
 _GAP = re.compile(r"[^\S\n]+")
-"""A name does not go on in the next line, where lists put the next item."""
+"""A name does not continue in the next line, where lists put the next item."""
 _POSSESSIVE = re.compile(r"['’]s$", re.IGNORECASE)
 _LINK_WORDS = "of de da di du del della la le van von der den bin ibn al"
 _LINKS = frozenset(_LINK_WORDS.split())
@@ -149,7 +149,7 @@ def _entities(sentence: str) -> list[str]:
 
 
 def _name(words: list[str]) -> str:
-    """The name that a run of words is, without small words at its end."""
+    """Return the name that a run of words is, without small words at its end."""
     while words and words[-1] in _LINKS:
         words.pop()
     return _POSSESSIVE.sub("", " ".join(words))

@@ -75,7 +75,7 @@ UNBOUNDED = 100_000
     exact=False,
 )
 def bertscore(batch: Batch, model: str, layer: int, rescale: bool, golds: str) -> Scores:
-    """BERTScore F1 of the answer against the gold, the maximum over the golds.
+    """Return BERTScore F1 of the answer against the gold, the maximum over the golds.
 
     Without idf weights; model, layer and rescaling are part of the id, as values under others are not comparable with these.
     An empty answer has the raw value 0, which rescaling turns into a negative one; so has a missing answer. Where
@@ -97,7 +97,7 @@ def bertscore_of_pairs(
     device: str | None = None,
     batch_size: int = 64,
 ) -> Scores:
-    """BERTScore F1 of each prediction against its reference.
+    """Return BERTScore F1 of each prediction against its reference.
 
     Args:
         predictions, references: One text a pair each.
@@ -126,7 +126,7 @@ def bertscore_of_pairs(
 
 
 def _f1(precision: Scores, recall: Scores) -> Scores:
-    """The harmonic mean, 0 where the two differ in sign; float32 cosines exceed 1 by rounding, F1 does not."""
+    """Return the harmonic mean, 0 where the two differ in sign; float32 cosines exceed 1 by rounding, F1 does not."""
     alike = precision * recall > 0
     f1 = 2 * precision * recall / np.where(alike, precision + recall, 1)
     return np.clip(np.where(alike, f1, 0.0), -1.0, 1.0)
@@ -143,7 +143,7 @@ def _rescaled(raw: Scores, model: str, layer: int) -> Scores:
 
 @lru_cache
 def _baseline(model: str, layer: int) -> float:
-    """The F1 of unrelated sentences, as `bert-score` measured it."""
+    """Return the F1 of unrelated sentences, as `bert-score` measured it."""
     bert_score = _package()
     folder = Path(bert_score.__file__).parent / "rescale_baseline" / "en"
     path = folder / f"{model}.tsv"
@@ -218,17 +218,17 @@ Item = tuple[list[int], list[int]]
     unit="number",
 )
 def perplexity(batch: Batch, model: str) -> Scores:
-    """exp of the mean negative log-likelihood per token of the answer; reported is the mean of these over questions.
+    """Return exp of the mean negative log-likelihood per token of the answer; reported is the mean of these over questions.
 
     The text starts after the model's begin token where it has one (else its first token is not scored). Texts longer
     than the model's context are read in windows that overlap by half of it, each token scored once. A text without a
-    token to score, a missing answer among them, has no perplexity: unscorable, so read it beside the number scored.
+    token to score, a missing answer among them, has no perplexity: unscorable, so read it next to the number scored.
     """
     return batch.once(("perplexity", model), lambda: perplexity_of_texts(batch.answers, model))
 
 
 def perplexity_of_texts(texts: Sequence[str], model: str = "gpt2", *, device: str | None = None) -> Scores:
-    """exp of the mean negative log-likelihood per token, text by text.
+    """Return exp of the mean negative log-likelihood per token, text by text.
 
     Args:
         texts: Any texts.
@@ -308,7 +308,7 @@ _SHORT = 3
     "rouge", source="rouge-score 0.1.2; Lin 2004", group="text", needs=("answer",), parameters=(_TYPE, _STEM, GOLDS), language=english
 )
 def rouge(batch: Batch, type: str, stem: bool, golds: str) -> Scores:
-    """ROUGE F-measure of the answer against the gold, the maximum over the golds.
+    """Return ROUGE F-measure of the answer against the gold, the maximum over the golds.
 
     Lower-cased runs of the letters a-z and digits, Porter-stemmed unless stem=false. rouge1: words in common as
     multisets; rouge2: pairs of neighboring words; rougeL: longest common subsequence of words. A set of answers is one
@@ -323,7 +323,7 @@ def rouge(batch: Batch, type: str, stem: bool, golds: str) -> Scores:
 
 
 def rouge_of_pairs(predictions: Sequence[str], references: Sequence[str], type: str = "rougeL", *, stem: bool = True) -> Scores:
-    """ROUGE F-measure of each prediction against its reference, as `rouge_score.RougeScorer` gives it.
+    """Return ROUGE F-measure of each prediction against its reference, as `rouge_score.RougeScorer` gives it.
 
     Args:
         predictions, references: One text a pair each.
@@ -341,11 +341,11 @@ def rouge_of_pairs(predictions: Sequence[str], references: Sequence[str], type: 
 
 
 def rouge_words(texts: Sequence[str], stem: bool) -> list[str]:
-    """The words of each text as ROUGE sees them, with single spaces between.
+    """Return the words of each text as ROUGE sees them, with single spaces between.
 
     Strings, as lists of words in their hundreds of thousands keep the garbage collector busier than the scoring does.
     """
-    kept = lru_cache(maxsize=None)(partial(_words, stem=stem))  # a prediction recurs beside each of its references
+    kept = lru_cache(maxsize=None)(partial(_words, stem=stem))  # a prediction recurs next to each of its references
     return [kept(text) for text in texts]
 
 
@@ -365,7 +365,7 @@ def _words(text: str, stem: bool) -> str:
 
 @cache
 def _stems() -> Callable[[str], str]:
-    """The stemmer that `rouge-score` uses, remembering what it has stemmed."""
+    """Return the stemmer that `rouge-score` uses, remembering what it has stemmed."""
     try:
         from nltk.stem.porter import PorterStemmer
     except ImportError as error:
@@ -374,7 +374,7 @@ def _stems() -> Callable[[str], str]:
 
 
 def _f_measures(predictions: Sequence[str], references: Sequence[str], type: str) -> Scores:
-    """F-measures from words, in the very operations of `rouge_score.scoring.fmeasure`."""
+    """Return f-measures from words, in the very operations of `rouge_score.scoring.fmeasure`."""
     if type not in TYPES:
         raise unknown_name("type of ROUGE", type, TYPES)
     count = _subsequence() if type == "rougeL" else _common_pairs if type == "rouge2" else _common_words

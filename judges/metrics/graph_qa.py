@@ -59,7 +59,7 @@ class StrictCounts:
 
 @register("rog_accuracy", source=_ROG, group="graph", needs=("answer",))
 def rog_accuracy(batch: Batch) -> Scores:
-    """Golds that lie in the prediction, its lines joined by spaces / golds: RoG's accuracy, the same as its recall.
+    """Return golds that lie in the prediction, its lines joined by spaces / golds: RoG's accuracy, the same as its recall.
 
     Prediction and golds normalized as SQuAD does; "lies in" is a substring, inside words too. A gold that normalizes to
     nothing lies in every prediction that is not empty. Golds are the answers of a set without aliases, repetitions
@@ -70,25 +70,25 @@ def rog_accuracy(batch: Batch) -> Scores:
 
 @register("rog_hit", source=_ROG, group="graph", needs=("answer",))
 def rog_hit(batch: Batch) -> Scores:
-    """1 if any gold lies in the prediction, else 0. Otherwise as rog_accuracy."""
+    """Return 1 if any gold lies in the prediction, else 0. Otherwise as rog_accuracy."""
     return _rog(batch)[1]
 
 
 @register("rog_hit1", source=_ROG, group="graph", needs=("answer",))
 def rog_hit1(batch: Batch) -> Scores:
-    """1 if any gold lies in the first line of the prediction, else 0. Otherwise as rog_accuracy."""
+    """Return 1 if any gold lies in the first line of the prediction, else 0. Otherwise as rog_accuracy."""
     return _rog(batch)[2]
 
 
 @register("rog_recall", source=_ROG, group="graph", needs=("answer",))
 def rog_recall(batch: Batch) -> Scores:
-    """Golds that lie in the prediction / golds: the same number as rog_accuracy, under its other name."""
+    """Return golds that lie in the prediction / golds: the same number as rog_accuracy, under its other name."""
     return _rog(batch)[0]
 
 
 @register("rog_precision", source=_ROG, group="graph", needs=("answer",), high=None)
 def rog_precision(batch: Batch) -> Scores:
-    """Golds that lie in the prediction / lines of the prediction.
+    """Return golds that lie in the prediction / lines of the prediction.
 
     It exceeds 1 where a line names several; blank lines between others count, those around are stripped. Otherwise
     as rog_accuracy.
@@ -98,26 +98,26 @@ def rog_precision(batch: Batch) -> Scores:
 
 @register("rog_f1", source=_ROG, group="graph", needs=("answer",), high=None)
 def rog_f1(batch: Batch) -> Scores:
-    """Harmonic mean of rog_precision and rog_recall, 0 without; above 1 where precision is. As rog_accuracy."""
+    """Return harmonic mean of rog_precision and rog_recall, 0 without; above 1 where precision is. As rog_accuracy."""
     return _rog(batch)[4]
 
 
 @register("strict_hit1", source=_STRICT, group="graph", needs=("answer",))
 def strict_hit1(batch: Batch) -> Scores:
-    """1 if any gold lies in the first line of the prediction, else 0. Otherwise as strict_recall."""
+    """Return 1 if any gold lies in the first line of the prediction, else 0. Otherwise as strict_recall."""
     return _strict(batch)[3]
 
 
 @register("strict_precision", source=_STRICT, group="graph", needs=("answer",))
 def strict_precision(batch: Batch) -> Scores:
-    """Golds found, each in a line of its own / distinct lines of the prediction; 0 without. As strict_recall."""
+    """Return golds found, each in a line of its own / distinct lines of the prediction; 0 without. As strict_recall."""
     matched, lines, _, _ = _strict(batch)
     return matched / np.maximum(lines, 1)
 
 
 @register("strict_recall", source=_STRICT, group="graph", needs=("answer",))
 def strict_recall(batch: Batch) -> Scores:
-    """Golds found, each in a line of its own / distinct golds.
+    """Return golds found, each in a line of its own / distinct golds.
 
     Lines and golds normalized as SQuAD does, each once; what normalizes to nothing is none. The longest gold first
     takes the first free line that holds it, inside words too; a line is taken once. Golds are the answers of a set,
@@ -129,14 +129,14 @@ def strict_recall(batch: Batch) -> Scores:
 
 @register("strict_f1", source=_STRICT, group="graph", needs=("answer",))
 def strict_f1(batch: Batch) -> Scores:
-    """Harmonic mean of strict_precision and strict_recall, 0 where both are 0. As strict_recall."""
+    """Return harmonic mean of strict_precision and strict_recall, 0 where both are 0. As strict_recall."""
     matched, lines, golds, _ = _strict(batch)
     return 2 * matched / (lines + golds)
 
 
 @register("strict_matched", source=_STRICT, group="graph", needs=("answer",), high=None, missing="empty", unit="number")
 def strict_matched(batch: Batch) -> Scores:
-    """Number of golds found, each in a line of its own (see strict_recall).
+    """Return number of golds found, each in a line of its own (see strict_recall).
 
     Its mean / that of strict_lines is the micro precision, / that of strict_golds the micro recall.
     """
@@ -145,19 +145,19 @@ def strict_matched(batch: Batch) -> Scores:
 
 @register("strict_lines", source=_STRICT, group="graph", needs=("answer",), high=None, missing="empty", unit="number")
 def strict_lines(batch: Batch) -> Scores:
-    """Number of distinct lines of the prediction. A size, neither good nor bad, see strict_matched."""
+    """Return number of distinct lines of the prediction. A size, neither good nor bad, see strict_matched."""
     return _strict(batch)[1]
 
 
 @register("strict_golds", source=_STRICT, group="graph", needs=("answer",), high=None, missing="empty", unit="number")
 def strict_golds(batch: Batch) -> Scores:
-    """Number of distinct golds, also of unanswered questions. A size, see strict_matched."""
+    """Return number of distinct golds, also of unanswered questions. A size, see strict_matched."""
     return _strict(batch)[2]
 
 
 @register("webqsp_f1", source=_WEBQSP, group="graph", needs=("answer",))
 def webqsp_f1(batch: Batch) -> Scores:
-    """F1 of the prediction's lines against the answers of that semantic parse with which it is highest.
+    """Return F1 of the prediction's lines against the answers of that semantic parse with which it is highest.
 
     A line names an answer by its Freebase id, as it is, or by its name, normalized as SQuAD does; answers and lines count as
     often as they are listed. Without an answer in a parse: 1 for an empty prediction, else 0. Unscorable, as the script leaves
@@ -168,13 +168,13 @@ def webqsp_f1(batch: Batch) -> Scores:
 
 @register("webqsp_accuracy", source=_WEBQSP, group="graph", needs=("answer",))
 def webqsp_accuracy(batch: Batch) -> Scores:
-    """1 if webqsp_f1 is 1: the prediction is exactly the answers of one parse. Otherwise as webqsp_f1."""
+    """Return 1 if webqsp_f1 is 1: the prediction is exactly the answers of one parse. Otherwise as webqsp_f1."""
     f1 = _parses(batch)[0]
     return np.where(np.isnan(f1), np.nan, f1 == 1.0)
 
 
 def best_parse_f1(prediction: str, parses: Sequence[Mapping[str, Any]]) -> float:
-    """The best F1 of a prediction's lines over semantic parses.
+    """Return the best F1 of a prediction's lines over semantic parses.
 
     Args:
         prediction: A text, whose lines are its answers.
@@ -200,7 +200,7 @@ def best_parse_f1(prediction: str, parses: Sequence[Mapping[str, Any]]) -> float
 
 
 def _parses(batch: Batch) -> Scores:
-    """The best F1 over parses. Shape (1, questions)."""
+    """Return the best F1 over parses. Shape (1, questions)."""
 
     def make() -> Scores:
         table = np.full((1, len(batch)), np.nan)
@@ -214,7 +214,7 @@ def _parses(batch: Batch) -> Scores:
 
 
 def micro(matched: Scores, lines: Scores, golds: Scores) -> tuple[float, float, float]:
-    """Micro precision, recall and F1: every line and every gold of all questions counts the same.
+    """Return micro precision, recall and F1: every line and every gold of all questions counts the same.
 
     Args:
         matched, lines, golds: Values of `strict_matched`, `strict_lines` and `strict_golds`, one per question; those
@@ -229,14 +229,14 @@ def micro(matched: Scores, lines: Scores, golds: Scores) -> tuple[float, float, 
 
 
 def rog_lines(prediction: str | Sequence[str]) -> list[str]:
-    """The lines that RoG counts: of a text its lines, of a list its distinct items, the most frequent first."""
+    """Return the lines that RoG counts: of a text its lines, of a list its distinct items, the most frequent first."""
     if isinstance(prediction, str):
         return prediction.strip().split("\n") if prediction.strip() else []
     return [line for line, _ in Counter(prediction).most_common()]
 
 
 def rog_scores(prediction: str | Sequence[str], wanted: Wanted) -> RogScores:
-    """One prediction under RoG's evaluator.
+    """Return one prediction under RoG's evaluator.
 
     Args:
         prediction: A text, whose lines are its answers, or a list of answers.
@@ -257,7 +257,7 @@ def rog_scores(prediction: str | Sequence[str], wanted: Wanted) -> RogScores:
 
 
 def strict_counts(prediction: str | Sequence[str], wanted: Wanted) -> StrictCounts:
-    """One prediction under the strict evaluator.
+    """Return one prediction under the strict evaluator.
 
     Args:
         prediction: A text, whose lines are its answers, or a list of answers.
@@ -306,17 +306,17 @@ def _unscorable(question: Question) -> bool:
 
 
 def _rog(batch: Batch) -> Scores:
-    """Accuracy, hit, hit1, precision and F1. Shape (5, questions)."""
+    """Return accuracy, hit, hit1, precision and F1. Shape (5, questions)."""
     return batch.once("rog", lambda: _table(batch, 5, lambda q, text: astuple(rog_scores(text, _rog_wanted(q)))))
 
 
 def _strict(batch: Batch) -> Scores:
-    """Matches, lines, golds and hit1. Shape (4, questions)."""
+    """Return matches, lines, golds and hit1. Shape (4, questions)."""
     return batch.once("strict", lambda: _table(batch, 4, lambda q, text: astuple(strict_counts(text, _strict_wanted(q)))))
 
 
 def _table(batch: Batch, width: int, score: Callable[[Question, str], tuple[float, ...]]) -> Scores:
-    """One row per score, one column per question, NaN where unscorable."""
+    """Return one row per score, one column per question, NaN where unscorable."""
     table = np.full((width, len(batch)), np.nan)
     for column, (question, answer) in enumerate(zip(batch.questions, batch.answers, strict=True)):
         if not _unscorable(question):
@@ -340,7 +340,7 @@ _K = Parameter("k", int, None, help="how many of the first triples count")
     parameters=(_K,),
 )
 def answer_entity_recall(batch: Batch, k: int) -> Scores:
-    """Answers that are head or tail of one of the first k triples / answers that are nodes of the question's own graph.
+    """Return answers that are head or tail of one of the first k triples / answers that are nodes of the question's own graph.
 
     Names are compared as they are, without aliases. Answers outside the graph, which no retriever can find, count for
     nothing; a question with none inside (also: yes and no), or unanswerable, is unscorable, not 0.
@@ -349,7 +349,7 @@ def answer_entity_recall(batch: Batch, k: int) -> Scores:
 
 
 def _positions(batch: Batch) -> Positions:
-    """The rank at which each answer inside its graph first occurs, where it does."""
+    """Return the rank at which each answer inside its graph first occurs, where it does."""
     graphs = batch.graphs
     if graphs is None:
         raise UserError(
@@ -377,7 +377,7 @@ def _inside(batch: Batch, row: int, graphs: QuestionGraphs) -> set[str]:
 
 
 def _first_ranks(wanted: set[str], graphs: QuestionGraphs, ranking: list[str]) -> list[int]:
-    """Return where each name first stands in a ranking, ascending; names that do not occur are left out."""
+    """Return where each name first is in a ranking, ascending; names that do not occur are left out."""
     results: dict[str, int] = {}
     for rank, (head, _, tail) in enumerate(graphs.triples(ranking), start=1):
         for name in (head, tail):

@@ -26,13 +26,13 @@ _BOTH = ("answer", *_RANKED)
 
 
 def page_sets(question: Question) -> list[list[str]]:
-    """The sets of pages that each suffice, repetitions of a page left out; none without provenance."""
+    """Return the sets of pages that each suffice, repetitions of a page left out; none without provenance."""
     return [list(dict.fromkeys(pages)) for pages in question.metadata.get(PAGES, ()) if pages]
 
 
 @register("kilt_rprec", source=_SOURCE, group="retrieval", needs=_RANKED)
 def r_precision(batch: Batch) -> Scores:
-    """R-precision of pages: of a set of R gold pages, the share that is among the first R pages; the best set counts.
+    """Return r-precision of pages: of a set of R gold pages, the share that is among the first R pages; the best set counts.
 
     Without provenance: unscorable (the official script counts 0).
     """
@@ -47,7 +47,7 @@ def _r_precision(sets: list[list[str]], ranked: list[str]) -> float:
     "kilt_recall", source=_SOURCE, group="retrieval", needs=_RANKED, parameters=(Parameter("k", int, None, help="how many ranks count"),)
 )
 def recall(batch: Batch, k: int) -> Scores:
-    """Sets of gold pages that are complete within the first k places / all different sets.
+    """Return sets of gold pages that are complete within the first k places / all different sets.
 
     The pages of one set take one place, that of the last of them; a page of no set takes one. Without provenance: unscorable
     (the official script counts 0).
@@ -75,13 +75,13 @@ def _recall(sets: list[list[str]], ranked: list[str], k: int) -> float:
 
 @register("kilt_accuracy", source=_SOURCE, group="answer", needs=_BOTH)
 def accuracy(batch: Batch) -> Scores:
-    """KILT-AC: 1 if the answer equals a gold answer as it is written, and kilt_rprec is 1. Without a gold answer: unscorable."""
+    """Return KILT-AC: 1 if the answer equals a gold answer as it is written, and kilt_rprec is 1. Without a gold answer: unscorable."""
     return _with_pages(batch, lambda answer, golds: float(answer in golds))
 
 
 @register("kilt_em", source=_SOURCE, group="answer", needs=_BOTH, language=english)
 def exact_match(batch: Batch) -> Scores:
-    """KILT-EM: 1 if the answer equals a gold answer after SQuAD's normalization, and kilt_rprec is 1, else 0.
+    """Return KILT-EM: 1 if the answer equals a gold answer after SQuAD's normalization, and kilt_rprec is 1, else 0.
 
     An empty answer scores 0. Without a gold answer: unscorable.
     """
@@ -90,7 +90,7 @@ def exact_match(batch: Batch) -> Scores:
 
 @register("kilt_f1", source=_SOURCE, group="answer", needs=_BOTH, language=english)
 def f1(batch: Batch) -> Scores:
-    """KILT-F1: token F1 after SQuAD's normalization, the best over the gold answers, if kilt_rprec is 1, else 0.
+    """Return KILT-F1: token F1 after SQuAD's normalization, the best over the gold answers, if kilt_rprec is 1, else 0.
 
     An empty answer scores 0. Without a gold answer: unscorable.
     """
@@ -103,7 +103,7 @@ def _overlap(answer: list[str], gold: list[str]) -> float:
 
 
 def _with_pages(batch: Batch, compare: Callable[[str, Sequence[str]], float]) -> Scores:
-    """An answer's score where the pages are right (without provenance they cannot be), else 0."""
+    """Return an answer's score where the pages are right (without provenance they cannot be), else 0."""
     right = r_precision(batch) == 1
     result = np.full(len(batch), np.nan)
     for row, (question, answer) in enumerate(zip(batch.questions, batch.answers, strict=True)):
@@ -114,7 +114,7 @@ def _with_pages(batch: Batch, compare: Callable[[str, Sequence[str]], float]) ->
 
 
 def _pairs(batch: Batch) -> list[tuple[list[list[str]], list[str]]]:
-    """Gold sets and ranked pages of every question."""
+    """Return gold sets and ranked pages of every question."""
     stated = [_stated(prediction) for prediction in batch.predictions]
     wanted = list(map(page_sets, batch.questions))
     if any(pages is None and sets and ranking for pages, sets, ranking in zip(stated, wanted, batch.rankings, strict=True)):

@@ -43,7 +43,7 @@ def _worded(text: str) -> bool:
     language=_words_language,
 )
 def longbench_rouge(batch: Batch, words: str, golds: str, lines: str) -> Scores:
-    """ROUGE-L F of the package `rouge`, which is not the ROUGE-L of `rouge`: the maximum over the golds.
+    """Return ROUGE-L F of the package `rouge`, which is not the ROUGE-L of `rouge`: the maximum over the golds.
 
     Texts are parted into sentences at full stops and into words at white space, case and punctuation kept. Counted are
     distinct words: those in a longest common subsequence of any sentence of the answer with any of the gold, over the
@@ -65,7 +65,7 @@ def _each(result: Pairs, values: Sequence[float]) -> Scores:
 
 
 def rouge_l(prediction: str, reference: str) -> float:
-    """ROUGE-L F as the package `rouge` computes it, 0 where it finds one of the two empty."""
+    """Return ROUGE-L F as the package `rouge` computes it, 0 where it finds one of the two empty."""
     predicted, wanted = _sentences(prediction), _sentences(reference)
     if not predicted or not wanted:
         return 0.0
@@ -83,7 +83,7 @@ def _sentences(text: str) -> list[list[str]]:
 
 
 def _common(wanted: list[str], predicted: list[str]) -> set[str]:
-    """The words of the longest common subsequence that the package finds: of several, the same one."""
+    """Return the words of the longest common subsequence that the package finds: of several, the same one."""
     numbers = {word: number for number, word in enumerate(dict.fromkeys((*wanted, *predicted)))}
     columns = np.array([numbers[word] for word in predicted])
     lengths = np.zeros((len(wanted) + 1, len(predicted) + 1), dtype=np.int32)
@@ -109,9 +109,9 @@ CLASSES = "all_classes"
 
 @register("longbench_class", source="LongBench classification_score", group="answer", needs=("answer",), parameters=(GOLDS,))
 def longbench_class(batch: Batch, golds: str) -> Scores:
-    """1 / the number of classes that the first line of the answer names, if the gold is among them, else 0.
+    """Return 1 / the number of classes that the first line of the answer names, if the gold is among them, else 0.
 
-    Names are looked for as they are, anywhere in the line. One that is a part of the gold's name does not count beside
+    Names are looked for as they are, anywhere in the line. One that is a part of the gold's name does not count next to
     it; as upstream, the name behind one that was struck out so is not looked at. A question that does not say its
     classes is unscorable.
     """
@@ -147,7 +147,7 @@ _NUMBER = re.compile(r"\d+")
     parameters=(GOLDS,),
 )
 def longbench_number(batch: Batch, golds: str) -> Scores:
-    """Share of the numbers in the answer that are the gold's, the maximum over the golds; 0 without a number.
+    """Return share of the numbers in the answer that are the gold's, the maximum over the golds; 0 without a number.
 
     A number is a run of digits, compared as it is written. The gold's is that of its first "Paragraph 7" or "段落7", else
     the gold itself. A question without a gold is unscorable.
@@ -163,18 +163,18 @@ def _number_score(answer: str, gold: str) -> float:
 
 @register("longbench_code", source="LongBench code_sim_score", group="answer", needs=("answer",), parameters=(GOLDS,))
 def longbench_code(batch: Batch, golds: str) -> Scores:
-    """Likeness of the first line of code in the answer to the gold, in whole percent, the maximum over the golds.
+    """Return likeness of the first line of code in the answer to the gold, in whole percent, the maximum over the golds.
 
     That line is the first one without a backtick, `#` or `//`. The likeness is fuzzywuzzy's `ratio` without
     python-Levenshtein: Python's `difflib.SequenceMatcher`, times 100, rounded; 1 for equal texts, 0 where one is empty.
-    With that package beside it fuzzywuzzy computes something else. A question without a gold is unscorable.
+    With that package next to it fuzzywuzzy computes something else. A question without a gold is unscorable.
     """
     result = pairs(batch, golds)
     return _each(result, [_code_score(*pair) for pair in zip(result.answers, result.references, strict=True)])
 
 
 def code_line(answer: str) -> str:
-    """The first line of code in an answer; "" where there is none."""
+    """Return the first line of code in an answer; "" where there is none."""
     lines = answer.lstrip("\n").split("\n")
     return next((line for line in lines if not any(mark in line for mark in ("`", "#", "//"))), "")
 

@@ -42,7 +42,7 @@ class Positions:
 
     @cached_property
     def _total(self) -> Floats:
-        """Number of positives as a divisor: NaN where there are none."""
+        """Return number of positives as a divisor: NaN where there are none."""
         return np.where(self.positives > 0, self.positives, np.nan)
 
     def _scored(self, values: Floats) -> Floats:
@@ -53,26 +53,26 @@ class Positions:
         return {}
 
     def result(self, k: int) -> Floats:
-        """Number of positives within the first k; not a measure, so 0 without positives."""
+        """Return number of positives within the first k; not a measure, so 0 without positives."""
         if k not in self._found:
             counts = np.bincount(self.query[self.rank <= k], minlength=len(self.positives))
             self._found[k] = counts.astype(np.float64)
         return self._found[k]
 
     def recall(self, k: int) -> Floats:
-        """Positives within the first k / all positives."""
+        """Return positives within the first k / all positives."""
         return self.result(k) / self._total
 
     def hit(self, k: int) -> Floats:
-        """1 if a positive is within the first k."""
+        """Return 1 if a positive is within the first k."""
         return self._scored((self.result(k) > 0).astype(np.float64))
 
     def all(self, k: int) -> Floats:
-        """1 if every positive is within the first k."""
+        """Return 1 if every positive is within the first k."""
         return self._scored((self.result(k) == self.positives).astype(np.float64))
 
     def precision(self, k: int) -> Floats:
-        """Positives within the first k / k, also where fewer than k are ranked."""
+        """Return positives within the first k / k, also where fewer than k are ranked."""
         return self._scored(self.result(k) / k)
 
     @cached_property
@@ -82,15 +82,15 @@ class Positions:
         return _count_up(counts)
 
     def reciprocal_rank(self, k: int) -> Floats:
-        """1 / rank of the first positive, 0 where none is within the first k."""
+        """Return 1 / rank of the first positive, 0 where none is within the first k."""
         return self._scored(self._per_query(1.0 / self.rank, (self._order == 1) & (self.rank <= k)))
 
     def average_precision(self, k: int) -> Floats:
-        """Sum of the precisions at the ranks of the positives within the first k / all positives (`map_cut`)."""
+        """Return sum of the precisions at the ranks of the positives within the first k / all positives (`map_cut`)."""
         return self._per_query(self._order / self.rank, self.rank <= k) / self._total
 
     def r_precision(self) -> Floats:
-        """Positives within the first R / R, R being the number of positives (`Rprec`)."""
+        """Return positives within the first R / R, R being the number of positives (`Rprec`)."""
         return self._per_query(np.ones(len(self.rank)), self.rank <= self.positives[self.query]) / self._total
 
     def bpref(self, negatives: Positions) -> Floats:
@@ -100,7 +100,7 @@ class Positions:
         it (at most R count), R is the number of positives.
 
         Args:
-            negatives: Where the judged negatives of the same queries stand in the same rankings.
+            negatives: Where the judged negatives of the same queries are in the same rankings.
         """
         depth = max(self.rank.max(initial=0), negatives.rank.max(initial=0)) + 1
         order = negatives.query * depth + negatives.rank
@@ -116,12 +116,12 @@ class Positions:
 
     @cached_property
     def _ideal_ranking(self) -> tuple[Integers, Integers, Floats]:
-        """Query, rank and discount of every positive where the best stand first."""
+        """Return query, rank and discount of every positive where the best stand first."""
         rank = _count_up(self.positives)
         return np.repeat(np.arange(len(self.positives)), self.positives), rank, _discounts(rank)
 
     def expected_reciprocal_rank(self, k: int, largest: float) -> Floats:
-        """Expected 1 / rank at which a reader stops who is satisfied by a grade g with probability (2^g - 1) / 2^largest.
+        """Return expected 1 / rank at which a reader stops who is satisfied by a grade g with probability (2^g - 1) / 2^largest.
 
         Source: Chapelle et al. 2009; TREC Web track's `gdeval`.
         """
@@ -134,13 +134,13 @@ class Positions:
         return self._scored(self._per_query(reached * stops / self.rank, self.rank <= k))
 
     def rank_biased_precision(self, persistence: float, least: float) -> Floats:
-        """(1 - p) × the sum of p^(rank - 1) over the positives of at least this grade (Moffat & Zobel 2008)."""
+        """Return (1 - p) × the sum of p^(rank - 1) over the positives of at least this grade (Moffat & Zobel 2008)."""
         return self._scored(
             (1 - persistence) * self._per_query(np.power(persistence, self.rank - 1.0, dtype=np.float64), self.grade >= least)
         )
 
     def ndcg(self, k: int, *, exponential: bool = False) -> Floats:
-        """Discounted gain over that of the ideal ranking, both cut at k; the discount is log2(rank + 1).
+        """Return discounted gain over that of the ideal ranking, both cut at k; the discount is log2(rank + 1).
 
         Args:
             k: The cut.
@@ -157,13 +157,13 @@ class Positions:
 
 
 def _discounts(ranks: Integers) -> Floats:
-    """log2(rank + 1), by the C library: NumPy's own differs from trec_eval's in the last digit at some ranks."""
+    """Return log2(rank + 1), by the C library: NumPy's own differs from trec_eval's in the last digit at some ranks."""
     table = np.fromiter(map(math.log2, range(1, int(ranks.max(initial=0)) + 2)), dtype=np.float64)
     return table[ranks]
 
 
 def _count_up(counts: Integers) -> Integers:
-    """1, 2, … within each run of the given lengths."""
+    """Return 1, 2, … within each run of the given lengths."""
     starts = np.cumsum(counts) - counts
     return np.arange(int(counts.sum())) - np.repeat(starts, counts) + 1
 
@@ -211,7 +211,7 @@ _FEW = 8
 
 
 def _places_in(rankings: Sequence[Sequence[str]], positives: Sequence[Collection[str]]) -> list[int]:
-    """The 0-based place of each positive in its ranking, the ranking's length or more where it is not there."""
+    """Return the 0-based place of each positive in its ranking, the ranking's length or more where it is not there."""
     indices: list[int] = []
     for ranking, wanted in zip(rankings, positives, strict=True):
         if len(wanted) <= _FEW:

@@ -80,37 +80,37 @@ def documents_of(batch: Batch) -> Callable[[str], str]:
 
 @register("recall", version=2, source="CLaRa §4; trec_eval recall", group="retrieval", needs=("ranking",), parameters=_RANKED)
 def recall(batch: Batch, k: int, level: str) -> Scores:
-    """Positives within the first k / all positives: recall@1 is at most 1 / positives. No positives: unscorable."""
+    """Return positives within the first k / all positives: recall@1 is at most 1 / positives. No positives: unscorable."""
     return positions(batch, level).recall(k)
 
 
 @register("hit", version=2, source="trec_eval success", group="retrieval", needs=("ranking",), parameters=_RANKED)
 def hit(batch: Batch, k: int, level: str) -> Scores:
-    """1 if at least one positive is within the first k, else 0; often published as recall. No positives: unscorable."""
+    """Return 1 if at least one positive is within the first k, else 0; often published as recall. No positives: unscorable."""
     return positions(batch, level).hit(k)
 
 
 @register("all", version=2, source="HippoRAG (all-recall)", group="retrieval", needs=("ranking",), parameters=_RANKED)
 def all_found(batch: Batch, k: int, level: str) -> Scores:
-    """1 if every positive is within the first k, else 0. No positives: unscorable."""
+    """Return 1 if every positive is within the first k, else 0. No positives: unscorable."""
     return positions(batch, level).all(k)
 
 
 @register("precision", version=2, source=_TREC, group="retrieval", needs=("ranking",), parameters=_RANKED)
 def precision(batch: Batch, k: int, level: str) -> Scores:
-    """Positives within the first k / k, also where fewer than k were returned. No positives: unscorable."""
+    """Return positives within the first k / k, also where fewer than k were returned. No positives: unscorable."""
     return positions(batch, level).precision(k)
 
 
 @register("mrr", version=2, source="trec_eval recip_rank, cut at k", group="retrieval", needs=("ranking",), parameters=_RANKED)
 def mrr(batch: Batch, k: int, level: str) -> Scores:
-    """1 / rank of the first positive, 0 if none is within the first k. No positives: unscorable."""
+    """Return 1 / rank of the first positive, 0 if none is within the first k. No positives: unscorable."""
     return positions(batch, level).reciprocal_rank(k)
 
 
 @register("map", version=2, source="trec_eval map_cut", group="retrieval", needs=("ranking",), parameters=_RANKED)
 def mean_average_precision(batch: Batch, k: int, level: str) -> Scores:
-    """Sum of the precisions at the rank of each positive within the first k / all positives, found or not.
+    """Return sum of the precisions at the rank of each positive within the first k / all positives, found or not.
 
     Divided by all positives, as trec_eval's map_cut does, not by min(k, positives). No positives: unscorable.
     """
@@ -119,7 +119,7 @@ def mean_average_precision(batch: Batch, k: int, level: str) -> Scores:
 
 @register("ndcg", version=2, source="trec_eval ndcg_cut", group="retrieval", needs=("ranking",), parameters=(_K, _GAIN, _LEVEL))
 def ndcg(batch: Batch, k: int, gain: str, level: str) -> Scores:
-    """Sum of gain / log2(rank + 1) over the first k / the same sum for the ideal ranking.
+    """Return sum of gain / log2(rank + 1) over the first k / the same sum for the ideal ranking.
 
     Linear gain is the grade (trec_eval), exponential 2^grade - 1 (Burges); they agree where every positive has grade 1. No
     positives: unscorable.
@@ -158,7 +158,7 @@ def _share(value: Any) -> str | None:
     parameters=(_K, Parameter("largest", float, 4.0, help="largest grade of the dataset's scale", check=_of_scale)),
 )
 def expected_reciprocal_rank(batch: Batch, k: int, largest: float) -> Scores:
-    """Expected reciprocal rank: the expected 1 / rank at which a reader stops, 0 beyond the first k.
+    """Return expected reciprocal rank: the expected 1 / rank at which a reader stops, 0 beyond the first k.
 
     A reader who goes down the ranking stops at a passage of grade g with probability (2^g - 1) / 2^largest. The scale's
     largest grade is 4 as in gdeval; a grade above it is refused. No positives: unscorable.
@@ -178,7 +178,7 @@ def expected_reciprocal_rank(batch: Batch, k: int, largest: float) -> Scores:
     ),
 )
 def rank_biased_precision(batch: Batch, p: float, rel: float) -> Scores:
-    """Rank-biased precision: (1 - p) × the sum of p^(rank - 1) over the relevant passages of the whole ranking.
+    """Return rank-biased precision: (1 - p) × the sum of p^(rank - 1) over the relevant passages of the whole ranking.
 
     Relevant is a grade of at least rel. No positives: unscorable.
     """
@@ -187,7 +187,7 @@ def rank_biased_precision(batch: Batch, p: float, rel: float) -> Scores:
 
 @register("judged", source="ir_measures Judged", group="retrieval", needs=("ranking",), parameters=(_K,))
 def judged(batch: Batch, k: int) -> Scores:
-    """Share of the first k passages that the dataset judges, of any grade; of fewer than k results their own number counts.
+    """Return share of the first k passages that the dataset judges, of any grade; of fewer than k results their own number counts.
 
     Says how far a low score may be due to missing judgments. A question without results scores 0; one without any judgment is
     unscorable.
@@ -205,7 +205,7 @@ def judged(batch: Batch, k: int) -> Scores:
     "has_answer", version=2, source="DPR, Karpukhin et al. 2020", group="retrieval", needs=("ranking", "texts"), parameters=(_K, _SEARCHED)
 )
 def has_answer_at(batch: Batch, k: int, searched: str) -> Scores:
-    """1 if the text of one of the first k passages holds an accepted answer as consecutive tokens, else 0.
+    """Return 1 if the text of one of the first k passages holds an accepted answer as consecutive tokens, else 0.
 
     DPR's rule: NFD, tokens of letters, digits and marks, uncased; titles do not count, unless searched=title_text. Golds
     without tokens count for nothing. A question with none left, or without an answer by its gold, is unscorable. For a
@@ -224,7 +224,7 @@ def has_answer_at(batch: Batch, k: int, searched: str) -> Scores:
     parameters=(_K, _SEARCHED),
 )
 def has_answer_reciprocal_rank(batch: Batch, k: int, searched: str) -> Scores:
-    """1 / rank of the first passage that holds an accepted answer by has_answer's rule, 0 if none of the first k does.
+    """Return 1 / rank of the first passage that holds an accepted answer by has_answer's rule, 0 if none of the first k does.
 
     Says how high a reranker puts what can be answered from, where no passage is annotated as positive. Unscorable where
     has_answer is.
@@ -238,7 +238,7 @@ _KEPT_TEXTS = 100_000
 
 
 def _answer_ranks(batch: Batch, k: int, searched: str) -> Scores:
-    """Rank of the first passage with an answer; infinity where none of the first k has one, NaN where unscorable."""
+    """Return rank of the first passage with an answer; infinity where none of the first k has one, NaN where unscorable."""
     depth, ranks = batch.memo.get(("answer_ranks", searched), (0, None))
     if ranks is not None and depth >= k:
         return ranks

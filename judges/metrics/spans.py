@@ -17,7 +17,7 @@ _SOURCE = "Smith & Troynikov 2024 (token-wise recall of chunks)"
 
 @register("span_recall", source=_SOURCE, group="retrieval", needs=("ranking",), parameters=(_K, _WORDS))
 def span_recall(batch: Batch, k: int, words: int) -> Scores:
-    """Characters of the gold spans that stand in the first k passages / all characters of the gold spans.
+    """Return characters of the gold spans that are in the first k passages / all characters of the gold spans.
 
     Compares passages of different sizes, if what is read is equally long: with words=500 the first passages count that have 500
     words in all, and at most k. Without spans: unscorable.
@@ -33,7 +33,7 @@ def span_recall(batch: Batch, k: int, words: int) -> Scores:
 
 
 def _within(batch: Batch, ranking: list[str], words: int) -> list[str]:
-    """The first passages that have at most so many words in all."""
+    """Return the first passages that have at most this many words in all."""
     if batch.passage is None:
         raise UserError(
             "span_recall with words needs the passages",

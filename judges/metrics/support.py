@@ -1,8 +1,8 @@
 """Support metrics: which sentences, paragraphs and triples a method claims to have used.
 
-Claims stand in `Prediction.notes["support"]` (ids of passages, and sentences as [passage id, index]) and
+Claims are in `Prediction.notes["support"]` (ids of passages, and sentences as [passage id, index]) and
 `notes["triples"]`. A method that claims nothing scores 0, as in the official evaluators: its ranked evidence never
-stands in. Questions whose gold has no such support, and unanswerable ones, are unscorable.
+is in. Questions whose gold has no such support, and unanswerable ones, are unscorable.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _register_joint = partial(
 
 @register("sp_em", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_em(batch: Batch) -> Scores:
-    """1 if the claimed sentences are exactly the supporting facts, else 0.
+    """Return 1 if the claimed sentences are exactly the supporting facts, else 0.
 
     Sets of (passage, sentence number); ids of whole passages claim no sentence. No claim: 0. No supporting facts in
     the gold: unscorable.
@@ -52,25 +52,25 @@ def sp_em(batch: Batch) -> Scores:
 
 @register("sp_precision", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_precision(batch: Batch) -> Scores:
-    """Claimed sentences that are supporting facts / claimed sentences; 0 without claim. Otherwise as sp_em."""
+    """Return claimed sentences that are supporting facts / claimed sentences; 0 without claim. Otherwise as sp_em."""
     return sentence_parts(batch)[1]
 
 
 @register("sp_recall", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_recall(batch: Batch) -> Scores:
-    """Claimed sentences that are supporting facts / supporting facts. Otherwise as sp_em."""
+    """Return claimed sentences that are supporting facts / supporting facts. Otherwise as sp_em."""
     return sentence_parts(batch)[2]
 
 
 @register("sp_f1", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_f1(batch: Batch) -> Scores:
-    """Harmonic mean of sp_precision and sp_recall, 0 where both are 0. Otherwise as sp_em."""
+    """Return harmonic mean of sp_precision and sp_recall, 0 where both are 0. Otherwise as sp_em."""
     return sentence_parts(batch)[3]
 
 
 @register("support_em", version=2, source=_MUSIQUE, group="support", needs=("support",))
 def support_em(batch: Batch) -> Scores:
-    """1 if the claimed paragraphs are exactly the supporting ones, else 0.
+    """Return 1 if the claimed paragraphs are exactly the supporting ones, else 0.
 
     A claimed sentence claims its paragraph. No claim: 0. A question without positives, or unanswerable: unscorable.
     """
@@ -79,7 +79,7 @@ def support_em(batch: Batch) -> Scores:
 
 @register("support_f1", version=2, source=_MUSIQUE, group="support", needs=("support",))
 def support_f1(batch: Batch) -> Scores:
-    """F1 of the claimed paragraphs against the supporting ones, as sets. Otherwise as support_em."""
+    """Return F1 of the claimed paragraphs against the supporting ones, as sets. Otherwise as support_em."""
     return paragraph_parts(batch)[3]
 
 
@@ -88,9 +88,9 @@ _GROUP = ("answer", "support", "answerable", "group")
 
 @register("group_answer_f1", source="MuSiQue evaluator v1.0, GroupAnswerSufficiencyMetric", group="support", needs=_GROUP)
 def group_answer_f1(batch: Batch) -> Scores:
-    """f1(rules=musique) of the answerable question of a pair where both are rightly said to be answerable or not, else 0.
+    """Compute f1(rules=musique) of the answerable question of a pair where both are rightly said to be answerable or not, else 0.
 
-    Said by `notes["answerable"]`; saying nothing is wrong. The value stands at the answerable question. Unscorable: its twin,
+    Said by `notes["answerable"]`; saying nothing is wrong. The value is at the answerable question. Unscorable: its twin,
     a question that is in no group, and one whose twin is not among the questions.
     """
     return _of_groups(batch, answer_parts(batch, "musique")[3])
@@ -98,7 +98,7 @@ def group_answer_f1(batch: Batch) -> Scores:
 
 @register("group_support_f1", source="MuSiQue evaluator v1.0, GroupSupportSufficiencyMetric", group="support", needs=_GROUP)
 def group_support_f1(batch: Batch) -> Scores:
-    """support_f1 of the answerable question of a pair where both are rightly said to be answerable or not, else 0.
+    """Compute support_f1 of the answerable question of a pair where both are rightly said to be answerable or not, else 0.
 
     Otherwise as group_answer_f1.
     """
@@ -107,7 +107,7 @@ def group_support_f1(batch: Batch) -> Scores:
 
 @register("sufficiency", source="MuSiQue, Trivedi et al. 2022, §5", group="support", needs=("answerable",))
 def sufficiency(batch: Batch) -> Scores:
-    """1 if `notes["answerable"]` says rightly whether the question can be answered, else 0; saying nothing is wrong.
+    """Return 1 if `notes["answerable"]` says rightly whether the question can be answered, else 0; saying nothing is wrong.
 
     Unscorable outside groups: where every question is answerable there is nothing to say.
     """
@@ -117,7 +117,7 @@ def sufficiency(batch: Batch) -> Scores:
 
 @register("evidence_em", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_em(batch: Batch) -> Scores:
-    """1 if the claimed triples are exactly the gold ones, else 0.
+    """Return 1 if the claimed triples are exactly the gold ones, else 0.
 
     Compared part by part after lower-casing, deleting ASCII punctuation and collapsing white space (articles stay);
     repeated claims count once; other names of a gold head or tail are accepted in its place (without ids of entities:
@@ -128,48 +128,48 @@ def evidence_em(batch: Batch) -> Scores:
 
 @register("evidence_precision", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_precision(batch: Batch) -> Scores:
-    """Claimed triples that are gold / claimed triples, 0 without claim. Otherwise as evidence_em."""
+    """Return claimed triples that are gold / claimed triples, 0 without claim. Otherwise as evidence_em."""
     return triple_parts(batch)[1]
 
 
 @register("evidence_recall", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_recall(batch: Batch) -> Scores:
-    """Claimed triples that are gold / gold triples, at most 1. Otherwise as evidence_em."""
+    """Return claimed triples that are gold / gold triples, at most 1. Otherwise as evidence_em."""
     return triple_parts(batch)[2]
 
 
 @register("evidence_f1", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_f1(batch: Batch) -> Scores:
-    """Harmonic mean of evidence_precision and evidence_recall, 0 where both are 0. Otherwise as evidence_em."""
+    """Return harmonic mean of evidence_precision and evidence_recall, 0 where both are 0. Otherwise as evidence_em."""
     return triple_parts(batch)[3]
 
 
 @_register_joint("joint_em")
 def joint_em(batch: Batch, rules: str) -> Scores:
-    """Product of answer EM and sp_em (2wiki: and evidence_em). Unscorable where one of them is."""
+    """Return product of answer EM and sp_em (2wiki: and evidence_em). Unscorable where one of them is."""
     return joint_parts(batch, rules)[0]
 
 
 @_register_joint("joint_precision")
 def joint_precision(batch: Batch, rules: str) -> Scores:
-    """Product of answer precision and sp_precision (2wiki: and evidence_precision). Unscorable where one of them is."""
+    """Return product of answer precision and sp_precision (2wiki: and evidence_precision). Unscorable where one of them is."""
     return joint_parts(batch, rules)[1]
 
 
 @_register_joint("joint_recall")
 def joint_recall(batch: Batch, rules: str) -> Scores:
-    """Product of answer recall and sp_recall (2wiki: and evidence_recall). Unscorable where one of them is."""
+    """Return product of answer recall and sp_recall (2wiki: and evidence_recall). Unscorable where one of them is."""
     return joint_parts(batch, rules)[2]
 
 
 @_register_joint("joint_f1")
 def joint_f1(batch: Batch, rules: str) -> Scores:
-    """Harmonic mean of joint_precision and joint_recall, 0 where both are 0. Unscorable where one part is."""
+    """Return harmonic mean of joint_precision and joint_recall, 0 where both are 0. Unscorable where one part is."""
     return joint_parts(batch, rules)[3]
 
 
 def sentence_parts(batch: Batch) -> Parts:
-    """EM, precision, recall and F1 of the claimed sentences."""
+    """Return EM, precision, recall and F1 of the claimed sentences."""
 
     def make() -> Parts:
         claimed = [{sentence_id(passage, index) for passage, index in _claims(p) if index is not None} for p in batch.predictions]
@@ -179,7 +179,7 @@ def sentence_parts(batch: Batch) -> Parts:
 
 
 def paragraph_parts(batch: Batch) -> Parts:
-    """EM, precision, recall and F1 of the claimed paragraphs."""
+    """Return EM, precision, recall and F1 of the claimed paragraphs."""
 
     def make() -> Parts:
         claimed = [{passage for passage, _ in _claims(p)} for p in batch.predictions]
@@ -189,7 +189,7 @@ def paragraph_parts(batch: Batch) -> Parts:
 
 
 def triple_parts(batch: Batch) -> Parts:
-    """EM, precision, recall and F1 of the claimed triples."""
+    """Return EM, precision, recall and F1 of the claimed triples."""
 
     def make() -> Parts:
         matched, claims, golds = [], [], []
@@ -206,7 +206,7 @@ def triple_parts(batch: Batch) -> Parts:
 
 
 def joint_parts(batch: Batch, rules: str) -> Parts:
-    """EM, precision, recall and F1 of answer and support together, by HotpotQA's or 2Wiki's evaluator."""
+    """Return EM, precision, recall and F1 of answer and support together, by HotpotQA's or 2Wiki's evaluator."""
 
     def make() -> Parts:
         factors = [answer_parts(batch, "hotpotqa"), sentence_parts(batch)]
@@ -231,7 +231,7 @@ def _answerable(prediction: Prediction) -> bool | None:
 
 
 def _of_groups(batch: Batch, scores: Scores) -> Scores:
-    """The scores of answerable questions whose twin is there, 0 unless what both say is right; NaN everywhere else."""
+    """Return the scores of answerable questions whose twin is there, 0 unless what both say is right; NaN everywhere else."""
     right = _rightly_said(batch)
     twins = {question.group: row for row, question in enumerate(batch.questions) if not question.answerable}
     result = np.full(len(batch), np.nan)
@@ -247,7 +247,7 @@ def _set_parts(batch: Batch, claimed: list[set[str]], gold: list[set[str]]) -> P
 
 
 def _parts(batch: Batch, matched: list[int], claims: list[int], golds: list[int]) -> Parts:
-    """EM, precision, recall and F1 from counts; NaN without gold and for unanswerable questions."""
+    """Return EM, precision, recall and F1 from counts; NaN without gold and for unanswerable questions."""
     same, claimed, wanted = (np.array(counts, dtype=np.float64) for counts in (matched, claims, golds))
     answerable = np.array([question.answerable for question in batch.questions], dtype=bool)
     wanted[(wanted == 0) | ~answerable] = np.nan
@@ -266,7 +266,7 @@ def harmonic(precision: Scores, recall: Scores) -> Scores:
 
 
 def _claims(prediction: Prediction) -> list[tuple[str, int | None]]:
-    """Passages, and sentences of them, that are claimed to support the answer."""
+    """Return passages, and sentences of them, that are claimed to support the answer."""
     claims = support_claims(prediction.notes.get(SUPPORT) or ())
     if claims is None:
         raise _malformed(prediction, SUPPORT, "a list of ids of passages and of sentences [passage id, index]")
@@ -289,7 +289,7 @@ def _malformed(prediction: Prediction, key: str, wanted: str) -> UserError:
 
 
 def _by_answer(triple: Triple, question: Question) -> Names:
-    """Other names of head and tail, where one of them is the answer: all that is known without ids of entities."""
+    """Return other names of head and tail, where one of them is the answer: all that is known without ids of entities."""
     return question.aliases.get(triple[0], ()), question.aliases.get(triple[2], ())
 
 
@@ -304,5 +304,5 @@ _PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")
 
 
 def triple_part(text: str) -> str:
-    """2Wiki's normal form of a triple's part: as SQuAD's, but articles stay."""
+    """Return 2Wiki's normal form of a triple's part: as SQuAD's, but articles stay."""
     return " ".join(_PUNCTUATION.sub("", text.lower()).split())

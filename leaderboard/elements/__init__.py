@@ -1,4 +1,4 @@
-"""What pages are made of: trees of elements and tables (`nodes.py`), charts, passages, how numbers are written.
+"""Build pages: trees of elements and tables (`nodes.py`), charts, passages, how numbers are written.
 
 Nothing here knows a page.
 """

@@ -1,4 +1,4 @@
-"""How numbers and names are written on pages: × 100 with one decimal, a true minus sign, "–" for no value."""
+"""Format numbers and names on pages: × 100 with one decimal, a true minus sign, "–" for no value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ID = re.compile(r"(?P<name>[^@(#]*)(?P<k>@\d+)?(?:\((?P<parameters>[^()]*)\))?(
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How a metric's values are shown.
+    """Format of a metric's values.
 
     Attributes:
         factor: What a stored value is multiplied with.
@@ -34,17 +34,17 @@ class Scale:
     difference_unit: str
 
     def value(self, number: float | None) -> str:
-        """A value, e.g. `61.2`."""
+        """Return a value, e.g. `61.2`."""
         return NOTHING if missing(number) else _minus(f"{settled(number * self.factor):.{self.decimals}f}")  # type: ignore[operator]
 
     def interval(self, low: float | None, high: float | None) -> str:
-        """An interval, e.g. `[57.1, 65.4]`."""
+        """Return an interval, e.g. `[57.1, 65.4]`."""
         if missing(low) or missing(high):
             return NOTHING
         return f"[{self.value(low)}, {self.value(high)}]"
 
     def around(self, value: float | None, low: float | None, high: float | None) -> str:
-        """Half an interval, e.g. `±4.1`, or `[94.6, 100.0]` if its sides differ by more than rounding; empty without one."""
+        """Return half an interval, e.g. `±4.1`, or `[94.6, 100.0]` if its sides differ by more than rounding; empty without one."""
         if value is None or low is None or high is None or missing(value) or missing(low) or missing(high):
             return ""
         if symmetric(value, low, high, self.factor, self.decimals):
@@ -52,14 +52,14 @@ class Scale:
         return self.interval(low, high)
 
     def difference(self, number: float | None) -> str:
-        """A signed value, e.g. `+3.1`."""
+        """Return a signed value, e.g. `+3.1`."""
         if missing(number):
             return NOTHING
         text = f"{settled(number * self.factor):+.{self.decimals}f}"  # type: ignore[operator]
         return text[1:] if float(text) == 0 else _minus(text)
 
     def differences(self, low: float | None, high: float | None) -> str:
-        """An interval of differences, e.g. `[+0.4, +5.8]`."""
+        """Return an interval of differences, e.g. `[+0.4, +5.8]`."""
         if missing(low) or missing(high):
             return NOTHING
         return f"[{self.difference(low)}, {self.difference(high)}]"
@@ -75,7 +75,7 @@ def missing(number: float | None) -> bool:
 
 
 def unscored(count: int, query: int) -> str:
-    """`2 % unscored`: how many of the questions that a judge was asked it gave no value; empty where it gave each one.
+    """Return `2 % unscored`: how many of the questions that a judge was asked it gave no value; empty where it gave each one.
 
     Args:
         count: Questions without a value for want of a verdict.
@@ -89,7 +89,7 @@ def unscored(count: int, query: int) -> str:
 
 
 def metric_name(identifier: str) -> tuple[str, str]:
-    """Name and parameters of a metric id as a column shows them: `f1(rules=hotpotqa)#v1` is `F1`, `rules=hotpotqa`."""
+    """Return name and parameters of a metric id as a column shows them: `f1(rules=hotpotqa)#v1` is `F1`, `rules=hotpotqa`."""
     match = _ID.fullmatch(identifier)
     if not match:
         return identifier, ""
@@ -101,27 +101,27 @@ def metric_name(identifier: str) -> tuple[str, str]:
 
 
 def metric_label(identifier: str) -> str:
-    """A metric in one line: `F1 (rules=hotpotqa)`."""
+    """Return a metric in one line: `F1 (rules=hotpotqa)`."""
     name, details = metric_name(identifier)
     return f"{name} ({details})" if details else name
 
 
 def p_value(p: float | None) -> str:
-    """A p-value, e.g. `p = .012`, `p < .001`."""
+    """Return a p-value, e.g. `p = .012`, `p < .001`."""
     if missing(p):
         return NOTHING
     return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".", 1)  # type: ignore[operator]
 
 
 def count(number: float | None) -> str:
-    """A mean count: whole from 10 on, one decimal below; thousands apart."""
+    """Return a mean count: whole from 10 on, one decimal below; thousands apart."""
     if missing(number):
         return NOTHING
     return f"{number:,.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"  # type: ignore[operator,arg-type]
 
 
 def seconds(number: float | None, *, milliseconds: bool = False) -> str:
-    """Seconds with three significant digits, or milliseconds with one decimal."""
+    """Return seconds with three significant digits, or milliseconds with one decimal."""
     if missing(number):
         return NOTHING
     if milliseconds:
@@ -130,28 +130,28 @@ def seconds(number: float | None, *, milliseconds: bool = False) -> str:
 
 
 def dollars(number: float | None) -> str:
-    """US dollars; four decimals below one cent would read as nothing."""
+    """Return US dollars; four decimals below one cent would read as nothing."""
     if missing(number):
         return NOTHING
     return "0" if number == 0 else f"{number:,.2f}" if number >= 0.1 else f"{number:.4f}"  # type: ignore[operator]
 
 
 def duration(seconds_spent: float) -> str:
-    """A short time with its unit: `0.4 ms`, `12 ms`, `3.4 s`."""
+    """Return a short time with its unit: `0.4 ms`, `12 ms`, `3.4 s`."""
     if seconds_spent < 1:
         return f"{seconds_spent * 1000:.{0 if seconds_spent >= 0.01 else 1}f} ms"
     return f"{seconds_spent:.3g} s"
 
 
 def percentiles(cost: Cost | None, write: Callable[[float], str] = duration) -> str:
-    """`p50–p95` of a question's seconds; empty where they are not known."""
+    """Return `p50–p95` of a question's seconds; empty where they are not known."""
     if cost is None or missing(cost.seconds_p50):
         return ""
     return f"{write(cost.seconds_p50)}–{write(cost.seconds_p95)}"
 
 
 def span(seconds_left: float) -> str:
-    """A time of minutes to days, in its two largest units: `45 s`, `3 min 20 s`, `2 h 5 min`, `1 d 4 h`."""
+    """Return a time of minutes to days, in its two largest units: `45 s`, `3 min 20 s`, `2 h 5 min`, `1 d 4 h`."""
     left = max(0, round(seconds_left))
     for size, unit, below, smaller in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
         if left >= size:
@@ -165,7 +165,7 @@ def _minus(text: str) -> str:
 
 
 def parameters(number: int | None) -> str:
-    """`7.2 B`, `110 M`; as models are named."""
+    """Return `7.2 B`, `110 M`; as models are named."""
     if number is None:
         return NOTHING
     if number == 0:
@@ -197,18 +197,18 @@ _FALLBACK = ("f1", "em", "recall@5", "ndcg@10")
 
 
 def board_key(run: RunRow) -> str:
-    """The URL's name for the board that a run is on; readable, and unique by the fingerprint's start."""
+    """Return the URL's name for the board that a run is on; readable, and unique by the fingerprint's start."""
     return f"{run.dataset}~{run.setting}~{run.seed}~{run.dataset_fingerprint[:8]}"
 
 
 def board_label(runs: Sequence[RunRow]) -> str:
-    """The board in words."""
+    """Return the board in words."""
     first = runs[0]
     return f"{first.dataset} · {first.setting} · seed {first.seed}"
 
 
 def families(metrics: Sequence[str], definitions: Mapping[str, Mapping[str, Any]], official: Sequence[str]) -> dict[str, list[str]]:
-    """Metrics by family: the main ones, then each group, then all.
+    """Return metrics by family: the main ones, then each group, then all.
 
     Args:
         metrics: Ids that the board has, in the order in which the experiment names them.
@@ -233,12 +233,12 @@ def scale_of(metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Scale
 
 
 def higher_is_better(metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> bool:
-    """A metric's direction."""
+    """Return a metric's direction."""
     return bool(definitions.get(metric, {}).get("higher_is_better", True))
 
 
 def explanation(metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> str:
-    """A metric's full id and definition, for hover help."""
+    """Return a metric's full id and definition, for hover help."""
     known = definitions.get(metric)
     if not known:
         return metric

@@ -22,11 +22,11 @@ from results.store.queries import NOT_STATED
 _LONGEST = 200
 _PLACE = re.compile(r"(?:/|[A-Za-z]:[\\/])[^\s\"']+")
 _PARTS = 3
-"""Of a folder's path so many are shown: readers of a board need not know how its server's disk is laid out."""
+"""Number of path components that pages show; readers of a board need not know the server's folders."""
 
 
 def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """A JSON value's leaves by dotted key; null, and objects and lists that are empty, are left out."""
+    """Yield a JSON value's leaves by dotted key; null, and objects and lists that are empty, are left out."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from flat(inner, f"{key}.{name}" if key else str(name))
@@ -38,13 +38,13 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def show_value(value: Any) -> str:
-    """A setting as text: texts as they are but for where folders lie, all else as JSON, cut where it is long."""
+    """Return a setting as text: texts as they are but for where folders lie, all else as JSON, cut where it is long."""
     text = _placed(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _placed(text: str) -> str:
-    """A path on this disk by its last parts."""
+    """Return a path on this disk by its last parts."""
     if not _PLACE.fullmatch(text):
         return text
     parts = [part for part in re.split(r"[/\\]", text) if part]
@@ -82,7 +82,7 @@ class Node:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> list[Any]:
-        """`[tag, classes, attributes, tip, action, numbers, children]`, what `view.js` builds from."""
+        """Return `[tag, classes, attributes, tip, action, numbers, children]`, what `view.js` builds from."""
         return [
             self.tag,
             self.classes,
@@ -94,7 +94,7 @@ class Node:
         ]
 
     def texts(self) -> Iterator[str]:
-        """Every piece of text below, in reading order."""
+        """Yield every piece of text below, in reading order."""
         for child in self.children:
             if isinstance(child, str):
                 yield child
@@ -102,7 +102,7 @@ class Node:
                 yield from child.texts()
 
     def find(self, *, tag: str | None = None, cls: str | None = None) -> Iterator[Node]:
-        """This element and those below it that have a tag, a class, or both."""
+        """Yield this element and those below it that have a tag, a class, or both."""
         if (tag is None or self.tag == tag) and (cls is None or cls in self.classes.split()):
             yield self
         for child in self.children:
@@ -119,7 +119,7 @@ def el(
     numbers: Mapping[str, float] | None = None,
     **attributes: str | bool | None,
 ) -> Node:
-    """An element; None among children and attributes is left out.
+    """Return an element; None among children and attributes is left out.
 
     Raises:
         ValueError: A tag, attribute or class that pages do not use: it must have come from data.
@@ -149,19 +149,19 @@ def is_web_address(text: str) -> bool:
 
 
 def link(text: str, address: str | None) -> Node:
-    """A link where the address is http(s), else the address as text."""
+    """Return a link where the address is http(s), else the address as text."""
     if address and is_web_address(address):
         return el("a", text, href=address)
     return el("span", f"{text} ({address})" if address else text)
 
 
 def badge(text: str, kind: str = "", tip: str = "") -> Node:
-    """A small label."""
+    """Return a small label."""
     return el("span", text, cls=f"badge {kind}".strip(), tip=tip)
 
 
 def prose(text: str) -> tuple[Node | str, ...]:
-    """Text whose `words in backticks`, names of options and the like, are set apart; all else stays as it is."""
+    """Return text whose `words in backticks`, names of options and the like, are set apart; all else stays as it is."""
     parts = _QUOTED.split(text)
     return tuple(el("span", part, cls="code") if at % 2 else part for at, part in enumerate(parts) if part)
 
@@ -173,7 +173,7 @@ def message(title: str, text: str, steps: tuple[str, ...] = ()) -> Node:
 
 
 def from_json(tree: str) -> Node:
-    """The tree back from what was sent to a browser; for tests and reports."""
+    """Return the tree back from what was sent to a browser; for tests and reports."""
     return _from_list(json.loads(tree))
 
 
@@ -203,7 +203,7 @@ class Head:
 
     @property
     def cls(self) -> str:
-        """Style classes of its cells."""
+        """Return style classes of its cells."""
         return "number" if self.number else "wide" if self.wide else ""
 
 
@@ -227,7 +227,7 @@ class Line:
 
 
 def plain_table(caption: str, heads: Sequence[Head], lines: Sequence[Line], key: str, label: str = "") -> Node:
-    """A table.
+    """Return a table.
 
     Args:
         caption: What it shows; read aloud, not drawn.
@@ -243,7 +243,7 @@ def plain_table(caption: str, heads: Sequence[Head], lines: Sequence[Line], key:
 
 
 def grid(caption: str, heads: Sequence[Node], rows: Sequence[Node], key: str, cls: str = "board", label: str = "") -> Node:
-    """A table of finished heads and rows that scrolls by itself; `label` where its region is called otherwise."""
+    """Return a table of finished heads and rows that scrolls by itself; `label` where its region is called otherwise."""
     table = el("table", el("caption", caption, cls="unseen"), el("thead", el("tr", *heads)), el("tbody", *rows), cls=cls)
     return el("div", table, cls="scroll", key=key, role="region", label=label or caption)
 
@@ -251,7 +251,7 @@ def grid(caption: str, heads: Sequence[Node], rows: Sequence[Node], key: str, cl
 def text_rows(table: Node) -> Iterator[tuple[Node, list[str]]]:
     """Yield each row of a table with its cells as text, heads first; rows that only divide others are left out.
 
-    What stands on lines of its own in a cell is separated by commas.
+    What is on lines of its own in a cell is separated by commas.
     """
     for row in table.find(tag="tr"):
         if "divider" not in row.classes.split():
@@ -273,13 +273,13 @@ CONTROLS = "Controls: they see the gold answers or evidence, so they bound what 
 
 
 def divider(text: str, columns: int) -> Node:
-    """A row that says what the rows below it are."""
+    """Return a row that says what the rows below it are."""
     return el("tr", el("th", el("span", text, cls="divider-text"), colspan=str(columns), scope="colgroup"), cls="divider")
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """By which column a table is sorted."""
+    """Sort order of a table."""
 
     column: str
     descending: bool
@@ -288,7 +288,7 @@ class Order:
 def sorter(
     column: str, name: str, unit: str, tip: str, order: Order, cls: str, *, descending: bool, more: Sequence[Node] = (), **resets: None
 ) -> Node:
-    """A column's head: a button that sorts by it, and the other way round when it already does.
+    """Return a column's head: a button that sorts by it, and the other way round when it already does.
 
     Args:
         column: By which it sorts.
@@ -315,14 +315,14 @@ def sorter(
 
 
 def metric_head(metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Head:
-    """The head of a metric's column."""
+    """Return the head of a metric's column."""
     name, details = formats.metric_name(metric)
     unit = formats.scale_of(metric, definitions).unit
     return Head(name, f"{details + ' · ' if details else ''}{unit}", formats.explanation(metric, definitions), True)
 
 
 def line_of_facts(parts: Iterable[str], cls: str = "facts") -> Node:
-    """Short facts in a line; what is empty is left out."""
+    """Return short facts in a line; what is empty is left out."""
     return el("p", *(el("span", part, cls="fact") for part in parts if part), cls=cls)
 
 
@@ -354,7 +354,7 @@ def _cell(cell: Cell | Node | str, head: Head) -> Node:
 
 
 def facts(rows: Sequence[tuple[str, Node | str]]) -> Node:
-    """Names and what is so, as a table of two columns without a head; what is empty is left out."""
+    """Return names and what is so, as a table of two columns without a head; what is empty is left out."""
     lines = [el("tr", el("th", name, scope="row", cls="aside"), el("td", value, cls="wide")) for name, value in rows if value != ""]
     return el("div", el("table", el("tbody", *lines), cls="board answers"), cls="scroll", role="region", label="Facts")
 
@@ -368,7 +368,7 @@ def standing_sign(band: Band | None) -> Node | None:
 
 
 def spent_cell(shown: str, source: str, parts: str = "", below: str = "") -> Node:
-    """A cell with a cost.
+    """Return a cell with a cost.
 
     Args:
         shown: The cost, or `formats.NOTHING`.

@@ -43,7 +43,7 @@ class PassageText:
         return bool(self.answers)
 
     def drawn(self, key: str) -> Node:
-        """The text as elements; what is folded opens on demand.
+        """Return the text as elements; what is folded opens on demand.
 
         Args:
             key: Unique within the page, and the same in its next run.
@@ -72,7 +72,7 @@ class PassageText:
         return start, size if size - end < _LEAD // 2 else end
 
     def _between(self, position: int, low: int, high: int) -> int:
-        """The end of the first white space at a place or a little after it, within bounds; the place itself without."""
+        """Return the end of the first white space at a place or a little after it, within bounds; the place itself without."""
         position = min(max(position, low), high)
         gap = next((at for at in range(position, min(position + _SNAP, high)) if self.text[at].isspace()), None)
         return position if gap is None or position == low else gap + 1
@@ -125,7 +125,7 @@ def passage_text(text: str, sentences: Sequence[str], golds: tuple[str, ...], go
 
 
 def marked(text: str, answers: Sequence[Span], start: int, end: int) -> Iterator[Node | str]:
-    """A stretch of a text with the answers in it marked.
+    """Yield a stretch of a text with the answers in it marked.
 
     Args:
         text: The whole text.

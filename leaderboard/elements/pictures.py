@@ -1,6 +1,6 @@
 """Pictures as SVG: one tree serves the page, the report and the file to download.
 
-Values with intervals stand in lines (`forest`) or against a quantity (`plot`). As in `leaderboard.elements.nodes`, text
+Values with intervals are in lines (`forest`) or against a quantity (`plot`). As in `leaderboard.elements.nodes`, text
 is only ever a leaf, and elements and attributes come from short lists, which the browser checks once more
 (`assets/view.js`). Colors are from the Okabe–Ito palette, and no difference is shown by color alone.
 """
@@ -33,7 +33,7 @@ _LETTER, _LETTERS_HIGH = 6.6, 14.0
 _LEGEND = 4
 """Columns of a legend."""
 _MARKED = 24
-"""Of a longer curve only about so many points are marked."""
+"""Approximate number of marked points on a long curve."""
 _GLYPHS = (
     "m -5 0 a 5 5 0 1 0 10 0 a 5 5 0 1 0 -10 0 Z",
     "m 0 -6 l 6 6 l -6 6 l -6 -6 Z",
@@ -58,7 +58,7 @@ KINDS: dict[str, Look] = {
     POSSIBLE: ("of-3", _GLYPHS[1]),
     BEATEN: ("of-0", _GLYPHS[0]),
 }
-"""How runs look that are distinguished by their kind."""
+"""Look of runs by kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +104,13 @@ class Picture(list[Any]):
 
 
 def point_of(series: str, x: float, item: Estimate | Difference, scale: Scale, name: str, shown: str = "") -> Point:
-    """A value with its interval as a point; `shown` where its words are not those of a plain value."""
+    """Return a value with its interval as a point; `shown` where its words are not those of a plain value."""
     value, low, high = (number * scale.factor for number in (item.value, item.low, item.high))
     return Point(series, x, value, low, high, name, shown or f"{scale.value(item.value)} {scale.interval(item.low, item.high)}")
 
 
 def shape(tag: str, *children: Drawing | str, **attributes: str | float) -> Drawing:
-    """An element; `cls` is its class, underscores in names stand for hyphens.
+    """Return an element; `cls` is its class, underscores in names stand for hyphens.
 
     Raises:
         ValueError: A tag or attribute that drawings do not use.
@@ -187,7 +187,7 @@ def forest(
     reference: float | None = None,
     looks: Mapping[str, Look] | None = None,
 ) -> Picture | None:
-    """A line for each name with a dot and its interval for each of its points; None where nothing has a value.
+    """Return a line for each name with a dot and its interval for each of its points; None where nothing has a value.
 
     Args:
         lines: Names and their points, top first.
@@ -225,7 +225,7 @@ def plot(
     front: Sequence[Point] = (),
     looks: Mapping[str, Look] | None = None,
 ) -> Picture | None:
-    """Points with their intervals against a quantity; None where no point has both.
+    """Return points with their intervals against a quantity; None where no point has both.
 
     Args:
         points: In the order of the legend.
@@ -276,7 +276,7 @@ def _mark(
     high: tuple[float, float],
     across: Sequence[tuple[tuple[float, float], tuple[float, float]]] = (),
 ) -> Drawing:
-    """A dot, its interval, and what it says on hover; what is not a plain method has another shape than a circle."""
+    """Return a dot, its interval, and what it says on hover; what is not a plain method has another shape than a circle."""
     ends = [*([] if math.isnan(point.low) else [(low, high)]), *across]
     interval = [shape("line", x1=first[0], x2=last[0], y1=first[1], y2=last[1]) for first, last in ends]
     series = "" if point.series in (point.name, METHOD) else f" ({point.series})"
@@ -289,9 +289,9 @@ def _dot(look: Look, x: float, y: float) -> Drawing:
 
 
 def _names(points: Sequence[tuple[str, float, float]]) -> list[Drawing]:
-    """Names beside points (name, x, y), the highest first; those without room are left out.
+    """Return names next to points (name, x, y), the highest first; those without room are left out.
 
-    Every point says its name on hover, and stands in the table.
+    Every point says its name on hover, and is in the table.
     """
     taken: list[tuple[float, float, float]] = []
     drawn = []
@@ -320,12 +320,12 @@ def _write_tick(tick: float) -> str:
 
 
 def shorten_name(text: str, most: int = _LONGEST) -> str:
-    """A text, cut where it is longer than there is room for."""
+    """Return a text, cut where it is longer than there is room for."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _picture(parts: list[Drawing], bottom: float, looks: Mapping[str, Look], label: str) -> Drawing:
-    """All parts, and below them what marks mean where they mean several things."""
+    """Return all parts, and below them what marks mean where they mean several things."""
     height = bottom + 46
     for number, (name, look) in enumerate(looks.items() if len(looks) > 1 else ()):
         x, y = 20.0 + number % _LEGEND * (WIDTH / _LEGEND), height + 14 + 18 * (number // _LEGEND)
@@ -335,7 +335,7 @@ def _picture(parts: list[Drawing], bottom: float, looks: Mapping[str, Look], lab
 
 
 def framed(drawing: Drawing, cls: str = "chart") -> list[Any]:
-    """A picture as `Node.to_json` writes elements; `view.js` draws both."""
+    """Return a picture as `Node.to_json` writes elements; `view.js` draws both."""
     return ["div", cls, {}, "", None, {}, [drawing]]
 
 
@@ -351,7 +351,7 @@ STYLE += """
 
 
 def svg_file(drawing: Drawing) -> str:
-    """A drawing as the text of an SVG file: text only ever as escaped text, its look in the file itself."""
+    """Return a drawing as the text of an SVG file: text only ever as escaped text, its look in the file itself."""
     tag, attributes, children = drawing
     _, _, width, height = attributes["viewBox"].split()
     options = {"xmlns": "http://www.w3.org/2000/svg", "width": width, "height": height, **attributes}
@@ -372,5 +372,5 @@ def _attributes(attributes: dict[str, str]) -> str:
 
 
 def _allowed(text: str) -> str:
-    """Text without the characters that XML cannot hold."""
+    """Return text without the characters that XML cannot hold."""
     return re.sub("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", text)

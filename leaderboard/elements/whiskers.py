@@ -12,7 +12,7 @@ from results.boards.matrix import Matrix
 MEAN = "mean"
 """The means' key among the axes of a matrix."""
 _DIGITS = 3
-"""Of a place on an axis of 0 to 1: a thousandth of a column's width cannot be seen."""
+"""Digits of a position on an axis from 0 to 1; a thousandth of a column's width is invisible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def axis(intervals: Iterable[tuple[float, float]]) -> Axis | None:
 
 
 def axes(board: Matrix) -> dict[str, Axis]:
-    """Axes of the columns whose values may be compared, by their keys, and of the means by `MEAN`; the same on every
+    """Return axes of the columns whose values may be compared, by their keys, and of the means by `MEAN`; the same on every
     page of a long table. Controls are left out: what sees the gold would leave no room for the others."""
     rows = [row for row in board.rows if not row.control]
     results: dict[str, Axis | None] = {}

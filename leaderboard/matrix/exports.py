@@ -40,14 +40,14 @@ CSV_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What is written.
+    """Format of an export.
 
     Attributes:
         shown: The matrix.
         drawn: All rows, in the order shown.
         order: The sorting.
         title: What it is of.
-        papers: Whether published figures stand in the cells.
+        papers: Whether published figures are in the cells.
     """
 
     shown: Shown
@@ -68,12 +68,12 @@ class Export:
 
 
 def csv(export: Export) -> str:
-    """One line a cell."""
+    """Return one line a cell."""
     return to_csv(CSV_COLUMNS, tidy(export))
 
 
 def tidy(export: Export) -> Iterator[list[Any]]:
-    """One line a cell, in the order of `CSV_COLUMNS`; None is no value."""
+    """Yield one line a cell, in the order of `CSV_COLUMNS`; None is not a value."""
     board = export.shown.board
     for row in export.rows:
         for column in board.columns:
@@ -106,7 +106,7 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
 
 
 def markdown(export: Export) -> str:
-    """The table as it is shown, for GitHub."""
+    """Return the table as it is shown, for GitHub."""
     heads, *rows = [[markdown_text(cell) for cell in row] for row in _rows(export)]
     title = f"**{markdown_text(export.title)}**\n\n"
     below = "".join(f"- {markdown_text(note)}\n" for note in notes(export.shown))
@@ -122,13 +122,13 @@ def _overall(shown: Shown) -> str:
 
 
 def latex(export: Export) -> str:
-    """The table as it is shown, with `booktabs`; ● is a bullet, ▲ ▼ are arrows."""
+    """Return the table as it is shown, with `booktabs`; ● is a bullet, ▲ ▼ are arrows."""
     heads, *rows = [[_latex_cell(cell) for cell in row] for row in _rows(export)]
     return to_latex(heads, rows, caption=latex_text(export.title), notes=[_latex_cell(note) for note in notes(export.shown)])
 
 
 def _rows(export: Export) -> list[list[str]]:
-    """The texts of the table's tree, heads first; a control's name is followed by the word."""
+    """Return the texts of the table's tree, heads first; a control's name is followed by the word."""
     results = []
     for row, (name, *cells) in text_rows(export.tree):
         control = " (control)" if "control" in row.classes.split() else ""
@@ -165,7 +165,7 @@ def _source(run: RunRow, metric: str | None) -> str:
 
 
 def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
-    """All methods against all benchmarks of an experiment, by its primary metric or each dataset by its own, seeds as one row.
+    """Return all methods against all benchmarks of an experiment, by its primary metric or each dataset by its own, seeds as one row.
 
     Only metrics that the experiment shows count: other experiments may have scored the same runs on more.
 
@@ -216,7 +216,7 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
 
 
 def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> dict[tuple[str, str], Comparison]:
-    """The printed figure whose setting is the closest, by the column's key and the run."""
+    """Return the printed figure whose setting is the closest, by the column's key and the run."""
     results = {}
     for column in columns:
         if column.metric is None:
@@ -236,5 +236,5 @@ def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> di
 
 
 def lines(export: Export) -> list[dict[str, Any]]:
-    """The matrix as JSON: one object a cell, named as the columns of its CSV; None stands for "no value"."""
+    """Return the matrix as JSON: one object a cell, named as the columns of its CSV; None stands for "no value"."""
     return [dict(zip(CSV_COLUMNS, row, strict=True)) for row in tidy(export)]

@@ -1,4 +1,4 @@
-"""What methods come to over all benchmarks of a matrix: pooled differences, Borda counts, means by task."""
+"""Summarize methods over all benchmarks of a matrix: pooled differences, Borda counts, means by task."""
 
 from __future__ import annotations
 

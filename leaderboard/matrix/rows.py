@@ -1,4 +1,4 @@
-"""What a matrix shows: benchmarks with a metric each, who competes, and which rows in which order."""
+"""Select the content of a matrix: benchmarks with a metric each, who competes, and which rows in which order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Definitions = Mapping[str, Mapping[str, Any]]
 
 
 def settings_of(groups: Sequence[Sequence[RunRow]]) -> list[str]:
-    """Settings in the order in which they come up, those with most benchmarks first; then all.
+    """Return settings in the order in which they come up, those with most benchmarks first; then all.
 
     All come first where no setting has two benchmarks: a matrix of one column is none.
     """
@@ -36,12 +36,12 @@ def settings_of(groups: Sequence[Sequence[RunRow]]) -> list[str]:
 
 
 def column_key(run: RunRow) -> str:
-    """The URL's name for a column."""
+    """Return the URL's name for a column."""
     return key_of(run.dataset_fingerprint, run.setting, run.seed)
 
 
 def labels(groups: Sequence[Sequence[RunRow]], setting: str) -> dict[str, tuple[str, str]]:
-    """Name and small print of each group's column, by its key: seed and version only where they tell columns apart."""
+    """Return name and small print of each group's column, by its key: seed and version only where they tell columns apart."""
     results = {}
     firsts = [runs[0] for runs in groups]
     for run in firsts:
@@ -56,7 +56,7 @@ def labels(groups: Sequence[Sequence[RunRow]], setting: str) -> dict[str, tuple[
 
 
 def metrics_of(runs: Sequence[RunRow], scored: Mapping[str, Sequence[str]]) -> list[str]:
-    """Metrics that any of a board's runs was scored on."""
+    """Return metrics that any of a board's runs was scored on."""
     return list(dict.fromkeys(metric for run in runs for metric in scored.get(run.run, ())))
 
 
@@ -94,13 +94,13 @@ def ranked_families(
 
 
 def known_families(metrics: Sequence[str], definitions: Definitions) -> list[str]:
-    """Families that can be chosen: the datasets' own metrics, each group that was scored, and costs."""
+    """Return families that can be chosen: the datasets' own metrics, each group that was scored, and costs."""
     groups = [str(definitions.get(metric, {}).get("group") or "other") for metric in metrics]
     return [MAIN, *(name for name in dict.fromkeys(groups) if name not in (MAIN, COST)), COST]
 
 
 def metrics_in(family: str, metrics: Sequence[str], definitions: Definitions) -> list[str]:
-    """Metrics of a family."""
+    """Return metrics of a family."""
     if family == COST:
         return list(COSTS)
     if family == MAIN:
@@ -117,7 +117,7 @@ def columns_of(
     measure: str,
     primary: Primary | None = None,
 ) -> list[Column]:
-    """One column a board.
+    """Return one column a board.
 
     Args:
         groups: Runs by board.
@@ -205,7 +205,7 @@ class Filters:
 
     @property
     def key(self) -> str:
-        """The same text for the same filters."""
+        """Return the same text for the same filters."""
         untrained = map(key_of, self.untrained)
         lists = (",".join(sorted(item)) for item in (self.kinds, self.readers, untrained))
         return "|".join((*lists, self.size, self.weights, str(self.since), str(self.until)))
@@ -249,7 +249,7 @@ def _trained(row: System, untrained: frozenset[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What these systems can be filtered by, names by their keys."""
+    """Filters for these systems, names by their keys."""
 
     kinds: dict[str, str]
     readers: dict[str, str]
@@ -328,7 +328,7 @@ def best_first(board: Matrix, column: str) -> bool:
 
 
 def ordered(board: Matrix, order: Order) -> list[System]:
-    """All rows, methods before controls, those without a value last whichever way; what is not ranked after the rest.
+    """Return all rows, methods before controls, those without a value last whichever way; what is not ranked after the rest.
 
     A value that must not be compared never stands among those that may.
     """
@@ -361,7 +361,7 @@ def _key(board: Matrix, column: str) -> Callable[[System], str | float | None]:
 
 
 def cost_of(board: Matrix, row: System, column: str) -> float | None:
-    """Tokens or seconds per question, or US dollars in all."""
+    """Return tokens or seconds per question, or US dollars in all."""
     cost = board.cost(row)
     if cost is None:
         return None

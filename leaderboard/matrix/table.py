@@ -72,14 +72,14 @@ class Shown:
         return _COST_SCALES.get(metric) or scale_of(metric, self.definitions)
 
     def metric(self, column: Column) -> str:
-        """A column's metric; with its parameters where another column has the same metric with others."""
+        """Return a column's metric; with its parameters where another column has the same metric with others."""
         name, details = formats.metric_name(column.metric or "")
         every = {formats.metric_name(other.metric or "") for other in self.board.columns}
         alone = sum(item == name for item, _ in every) == 1
         return name if alone or not details else f"{name} ({details})"
 
     def comparison(self, column: Column, cell: Cell) -> Comparison | None:
-        """The printed figure beside a cell."""
+        """Return the printed figure next to a cell."""
         result = self.published.get((column.key, cell.run.run))
         return result.left_open() if result is not None and cell.apart else result
 
@@ -102,7 +102,7 @@ def open_to(shown: Shown, column: Column, cell: Cell) -> str:
 
 
 def rank(cell: Cell) -> str:
-    """`rank 3 (1–5)`: the rank, and the ranks that the tests leave open."""
+    """Return `rank 3 (1–5)`: the rank, and the ranks that the tests leave open."""
     if cell.band is None:
         return ""
     low, high = cell.band.low, cell.band.high
@@ -110,12 +110,12 @@ def rank(cell: Cell) -> str:
 
 
 def why_apart(cell: Cell) -> str:
-    """The reason why a cell is not ranked, short."""
+    """Return the reason why a cell is not ranked, short."""
     return cell.apart.partition(":")[0]
 
 
 def gaps(cell: Cell) -> str:
-    """`2 % unscored`: the share of a cell's questions that the judge gave no value; empty where it gave each one."""
+    """Return `2 % unscored`: the share of a cell's questions that the judge gave no value; empty where it gave each one."""
     return formats.unscored(cell.unscored, cell.n + cell.unscorable + cell.unscored)
 
 
@@ -127,7 +127,7 @@ def better(column: Column, cell: Cell) -> bool | None:
 
 
 def explained(shown: Shown, column: Column, cell: Cell) -> str:
-    """All that is known of a cell, in sentences."""
+    """Return all that is known of a cell, in sentences."""
     scale = shown.scale(column)
     counts = [f"{cell.n:,} of {shown.board.questions[column.key]:,} questions"]
     if cell.unscorable:
@@ -189,15 +189,15 @@ MOST_DRAWN = 8
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """What columns a table has beside its benchmarks: those in which every row says the same are left out.
+    """Columns of a table besides its benchmarks; those with the same value in every row are omitted.
 
     Attributes:
         pins, hides: Keys of rows.
         milliseconds: Whether times are all so short that seconds would be mostly zeros.
         costs: Names of `_COSTS`.
-        sources: Whether where results are from stands beside names.
+        sources: Whether where results are from stands next to names.
         live: Whether rows can be pinned and hidden, and cells opened.
-        papers: Whether the closest published figure stands in its cell.
+        papers: Whether the closest published figure is in its cell.
         axes: On which a column's intervals are drawn, by its key; of the means by `MEAN`.
     """
 
@@ -247,7 +247,7 @@ def draw_matrix(shown: Shown, rows: Drawn, order: Order, *, live: bool = True, p
         rows: Which rows, in which order.
         order: The sorting, for the heads.
         live: Whether rows can be pinned and hidden, and cells opened: on a page that a server follows.
-        papers: Whether the closest published figure stands in its cell.
+        papers: Whether the closest published figure is in its cell.
     """
     layout = _layout(shown, rows, live=live, papers=papers)
     heads = _heads(shown, order, layout)
@@ -312,7 +312,7 @@ def _heads(shown: Shown, order: Order, layout: _Layout) -> list[Node]:
 
 
 def _benchmark(shown: Shown, column: Column, order: Order, layout: _Layout) -> Node:
-    """A benchmark's head: one button sorts by it, another opens its own board."""
+    """Return a benchmark's head: one button sorts by it, another opens its own board."""
     name, below = shown.names[column.key]
     if column.metric is None:
         title = el("span", name, cls="name", tip="Nothing of this family was scored here")
@@ -428,12 +428,12 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
 
 
 def _questions(cell: Cell, metric: str | None) -> dict[str, str | None]:
-    """What a click on a cell opens: its questions, by its metric."""
+    """Return what a click on a cell opens: its questions, by its metric."""
     return {"runs": cell.run.run, "board": board_key(cell.run), "metric": metric}
 
 
 def _reason(cell: Cell) -> Node:
-    """Why a cell is gray, as short as can be; its help says all."""
+    """Return why a cell is gray, as short as can be; its help says all."""
     if cell.contaminated and cell.apart.startswith("contaminated"):
         return el("span", badge("contaminated", "failed"), cls="interval")
     return el("span", why_apart(cell), cls="interval")
@@ -455,7 +455,7 @@ def _mean(shown: Shown, row: System, layout: _Layout) -> Node:
 
 
 def why_no_mean(board: Matrix, row: System) -> str:
-    """Which columns lack a comparable value, or that metrics differ."""
+    """Return which columns lack a comparable value, or that metrics differ."""
     missing = [
         column.first.dataset
         for column, cell in zip(board.columns, board.line(row), strict=True)
@@ -484,7 +484,7 @@ def _sources(row: System) -> list[Node]:
 
 
 def pager(rows: Drawn, page: int) -> Node | None:
-    """Which rows are shown, and the buttons to the others; None where all are and none is hidden."""
+    """Return the controls for the shown rows and the buttons to the others; None if all rows are shown."""
     last = rows.first + len(rows.rows)
     parts: list[Node] = []
     if rows.total > page:

@@ -1,6 +1,6 @@
 """The leaderboard: `streamlit run` starts here; which store it shows is said by `read.STORE_VARIABLE`.
 
-It stands among the pages, because Streamlit makes a menu of its own of a folder `pages` beside the file that it starts.
+It stands among the pages, because Streamlit makes a menu of its own of a folder `pages` next to the file that it starts.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _submitted() -> bool:
 
 @st.cache_resource(show_spinner=False)
 def preload() -> threading.Thread:
-    """Start the imports that pages need beside whatever the server does, once in its life: SciPy and pandas take a second."""
+    """Start the imports that pages need next to whatever the server does, once in its life: SciPy and pandas take a second."""
     # Not a daemon: a library that is cut off while it loads takes the whole process down noisily.
     thread = threading.Thread(target=_import_all, name="preloading")
     thread.start()

@@ -54,7 +54,7 @@ def render() -> None:
 
 
 def _view(at: Source) -> str:
-    """Which view the URL asks for; where there is one benchmark, or nothing to show, there is nothing to choose."""
+    """Return which view the URL asks for; where there is one benchmark, or nothing to show, there is nothing to choose."""
     try:
         groups = read.run_groups(at, experiment_of(at)) if at.stamp else []
     except UserError:
@@ -66,7 +66,7 @@ def _view(at: Source) -> str:
 
 
 def _benchmark() -> None:
-    """One benchmark: every metric, and intervals that are resampled."""
+    """Show one benchmark with every metric and resampled intervals."""
     chosen = choose()
     if chosen is None:
         return

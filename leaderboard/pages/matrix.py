@@ -30,7 +30,7 @@ PAGES = {"method": METHODS_PAGE, "runs": QUESTIONS_PAGE}
 
 @dataclass(frozen=True)
 class Request:
-    """What the first widgets chose."""
+    """Choices of the first widgets."""
 
     at: Source
     experiment: str | None
@@ -138,7 +138,7 @@ def _order(board: Matrix) -> Order:
 
 
 def _keys(name: str) -> list[str]:
-    """Keys of rows that the URL names; those that do not exist mean nothing."""
+    """Return keys of rows that the URL names; those that do not exist mean nothing."""
     return [key for key in state.settle(name, state.read(name)).split(",") if key]
 
 

@@ -1,4 +1,4 @@
-"""The runs page: what goes on, all runs, where one's numbers come from, and what differs between two."""
+"""The runs page: what continues, all runs, where one's numbers come from, and what differs between two."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANY = "any"
 NONE = "-"
 # Runs listed at a time.
 PAGE = 25
-# How often what goes on is looked at.
+# How often what continues is looked at.
 EVERY_S = 2.0
 # How often it is looked whether something has started.
 IDLE_S = 10.0
@@ -34,7 +34,7 @@ NEAREST = 300
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def _runs(at: Source, experiment: str | None) -> list[RunRow]:
-    """Runs of an experiment, or of the store, each once, the newest first; shared, not to be changed."""
+    """Return runs of an experiment, or of the store, each once, the newest first; shared, not to be changed."""
     return sorted(read.executions(at, experiment), key=lambda run: run.started_at, reverse=True)
 
 
@@ -81,7 +81,7 @@ def _look(folder: str, active: bool) -> None:
     try:
         count = show_running(folder, "live")
     except UserError as error:
-        # Where it looks by itself, nobody around it says so.
+        # Where it looks by itself, no text next to it repeats it.
         show(el("p", f"What is running cannot be read now: {error.what}.", cls="note"), "live-none")
         return
     if bool(count) != active:
@@ -171,7 +171,7 @@ def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
 
 
 def _nearest(run: RunRow, every: Sequence[RunRow]) -> list[RunRow]:
-    """The other runs, those of the same board before those over the same data before the rest."""
+    """Return the other runs, those of the same board before those over the same data before the rest."""
     position = (run.dataset_fingerprint, run.setting, run.seed)
     others = [item for item in every if item.run != run.run]
     return sorted(

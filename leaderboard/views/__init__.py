@@ -1,1 +1,1 @@
-"""What a subject looks like: figures as trees of elements and charts. Nothing here knows Streamlit or the URL."""
+"""Build views of a subject: figures as trees of elements and charts. Nothing here knows Streamlit or the URL."""

@@ -44,14 +44,14 @@ def criteria(board: BattleBoard) -> list[str]:
 
 
 def names(board: BattleBoard, criterion: str) -> list[str]:
-    """Methods, strongest first; where strengths are not known, in the order met."""
+    """Return methods, strongest first; where strengths are not known, in the order met."""
     ranked = [name for name, _ in board.strengths.get(criterion, ())]
     met = [name for pairing in board.pairings if pairing.criterion == criterion for name in (pairing.method, pairing.opponent)]
     return list(dict.fromkeys([*ranked, *met]))
 
 
 def matrix(board: BattleBoard, criterion: str) -> Node:
-    """Share of the questions that the row's method wins against the column's, a tie counting half."""
+    """Return share of the questions that the row's method wins against the column's, a tie counting half."""
     order = names(board, criterion)
     known = {(pairing.method, pairing.opponent): pairing for pairing in board.pairings if pairing.criterion == criterion}
     heads = [Head("Wins of … against")] + [
@@ -62,14 +62,14 @@ def matrix(board: BattleBoard, criterion: str) -> Node:
 
 
 def rates(board: BattleBoard, criterion: str) -> Node:
-    """Win rates as a matrix; where all have met one method alone, as a list of the others against it."""
+    """Return win rates as a matrix; where all have met one method alone, as a list of the others against it."""
     rivals = [{pairing.method, pairing.opponent} for pairing in board.pairings if pairing.criterion == criterion]
     common = set.intersection(*rivals) if len(rivals) > 1 else set()
     return against(board, criterion, common.pop()) if len(common) == 1 else matrix(board, criterion)
 
 
 def against(board: BattleBoard, criterion: str, rival: str) -> Node:
-    """Share of the questions that each method wins against one, a tie counting half, with what it consists of."""
+    """Return share of the questions that each method wins against one, a tie counting half, with what it consists of."""
     known = {(pairing.method, pairing.opponent): pairing for pairing in board.pairings if pairing.criterion == criterion}
     heads = [
         Head(f"Wins against {rival}"),
@@ -177,7 +177,7 @@ def controls(board: BattleBoard, criterion: str) -> Node | None:
 
 
 def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node | None:
-    """Controls of the judge's other boards, folded, and what speaks against it there; None where none was judged.
+    """Return controls of the judge's other boards, folded, and what speaks against it there; None where none was judged.
 
     Args:
         boards: What to call each board, and the board.
@@ -208,7 +208,7 @@ def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node
 
 
 def _against_the_judge(board: BattleBoard, criterion: str, name: str = "") -> list[Node]:
-    """A line for each name that stands above what it must not; `name`: of the board, where it is another one."""
+    """Return a line for each name that stands above what it must not; `name`: of the board, where it is another one."""
     on = f", on {name}" if name else ""
     results = []
     for winner, losers in battles.misplaced(board, criterion).items():
@@ -247,7 +247,7 @@ def _called(name: str, board: BattleBoard) -> str:
 
 
 def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = ()) -> Node:
-    """Bradley-Terry strengths, strongest first, with the ranks that the tests of all pairs leave open.
+    """Return Bradley-Terry strengths, strongest first, with the ranks that the tests of all pairs leave open.
 
     Args:
         rows: As the board has them.
@@ -296,7 +296,7 @@ def _elo(item: Strength) -> Cell:
 
 
 def strength_chart(rows: Sequence[tuple[str, Strength]]) -> Picture | None:
-    """Elo with its interval per method, strongest on top; a dashed line at the mean."""
+    """Return Elo with its interval per method, strongest on top; a dashed line at the mean."""
     lines = []
     for name, item in rows:
         value, low, high = item.elo

@@ -1,4 +1,4 @@
-"""Boards: one line a run, one column a metric, controls below and never ranked; as SVG, and beside papers' figures."""
+"""Boards: one line a run, one column a metric, controls below and never ranked; as SVG, and next to papers' figures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _PLAIN = {
         "Tokens of models that were asked while the index was built: once, whatever the number of questions",
     ),
 }
-"""Name, unit and help of the columns that are no metrics; a time's unit depends on the times."""
+"""Name, unit and help of the columns that are not metrics; a time's unit depends on the times."""
 
 
 def sort_columns(board: Board) -> list[str]:
@@ -55,7 +55,7 @@ def sort_columns(board: Board) -> list[str]:
 
 
 def ranks(board: Board, focus: str, definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """Place of each run by the focus metric; equals share it, and what must not be compared with others has none."""
+    """Return place of each run by the focus metric; equals share it, and what must not be compared with others has none."""
     values = {row.run.run: row.cells[focus].estimate.value for row in _ranked(board, focus)}
     sign = 1 if higher_is_better(focus, definitions) else -1
     scored = {run: sign * value for run, value in values.items() if not math.isnan(value)}
@@ -67,13 +67,13 @@ def _ranked(board: Board, focus: str) -> list[Row]:
 
 
 def tokens(row: Row) -> float | None:
-    """Mean tokens per question: prompt, completion and memory."""
+    """Return mean tokens per question: prompt, completion and memory."""
     cost = row.cost
     return None if cost is None else cost.tokens
 
 
 def ordered(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    """The rows, methods before controls, each part sorted; rows without a value come last either way."""
+    """Return the rows, methods before controls, each part sorted; rows without a value come last either way."""
     positions = ranks(board, focus, definitions)
     keys: dict[str, Callable[[Row], Any]] = {
         "rank": lambda row: positions.get(row.run.run),
@@ -116,7 +116,7 @@ def draw_board(
         definitions: Metric definitions by id.
         bands: The ranks by the focus metric that tests leave open (`results.boards.board`).
         opens: Whether names and cells open pages, where a server follows.
-        papers: Whether the closest published figure stands in its cell.
+        papers: Whether the closest published figure is in its cell.
     """
     printed = {key: items[0] for key, items in on_board(board).items()} if papers else {}
     rows = ordered(board, focus, order, definitions)
@@ -236,7 +236,7 @@ def _line(
 
 
 def _position(position: Place | None) -> Node:
-    """A rank, and below it the ranks that the tests leave open."""
+    """Return a rank, and below it the ranks that the tests leave open."""
     if position is None:
         return el("td", formats.NOTHING, cls="narrow")
     rank, band = position
@@ -307,7 +307,7 @@ def _value_cell(
         tip = cell.incomplete if cell is not None else ""
         return el("td", el("span", formats.NOTHING, cls="top") if gap else formats.NOTHING, gap, cls=cls, tip=tip)
     shown, result = scale_of(metric, definitions), cell.estimate
-    # The focus metric's mark stands beside its spelled-out difference.
+    # The focus metric's mark stands next to its spelled-out difference.
     mark = None if metric == focus else _mark(cell, board, metric, definitions)
     whisker = None
     if shown is formats.PERCENT and not formats.missing(result.low):
@@ -350,7 +350,7 @@ def _difference_cell(row: Row, board: Board, metric: str, definitions: Mapping[s
 
 
 def _mark(cell: Cell, board: Board, metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Node | None:
-    """▲ or ▼ where the corrected test rejects; its words go to screen readers."""
+    """Return ▲ or ▼ where the corrected test rejects; its words go to screen readers."""
     if cell.difference is None or formats.missing(cell.p_holm) or cell.p_holm >= ALPHA:  # type: ignore[operator]
         return None
     better = (cell.difference.value > 0) == higher_is_better(metric, definitions)
@@ -390,7 +390,7 @@ def _or_inf(value: float | None, sign: int) -> float:
 
 
 def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Picture | None:
-    """A dot with its 95 % interval per run; a dashed line at the reference; None where no run has a value.
+    """Return a dot with its 95 % interval per run; a dashed line at the reference; None where no run has a value.
 
     Args:
         board: For its reference.

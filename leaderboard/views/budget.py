@@ -43,7 +43,7 @@ CURVE_AXES = {DELIVERED: "Delivered tokens per question", MEMORY: "Memory tokens
 _CURVES = 14
 """Colors and shapes tell so many curves apart: two rounds of seven."""
 ALONE = "one budget alone"
-"""What is written of all runs without a curve where there are more."""
+"""Label of runs without a curve, if there are several."""
 _SPREAD = 30.0
 """From this ratio of the largest to the smallest on, an axis is logarithmic."""
 
@@ -58,7 +58,7 @@ def kind(item: UsageCost) -> str:
 
 
 def write_cost(x: float, axis: str) -> str:
-    """A cost as text."""
+    """Return a cost as text."""
     if math.isnan(x):
         return formats.NOTHING
     if axis == "parameters":
@@ -75,7 +75,7 @@ def _value(value: Estimate, scale: Scale) -> Cell:
 
 
 def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> Node:
-    """The runs, cheapest first, with what is on the front."""
+    """Return the runs, cheapest first, with what is on the front."""
     heads = [
         Head("Method"),
         Head("Cost", UNITS[axis], COUNTED[axis], number=True),
@@ -122,7 +122,7 @@ def logarithmic(xs: Sequence[float]) -> bool:
 
 
 def pareto_chart(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> Picture | None:
-    """Runs by cost and quality with intervals, and the step line of the front; None where no run has both.
+    """Return runs by cost and quality with intervals, and the step line of the front; None where no run has both.
 
     Controls are left out: what the gold answer costs says nothing, and would stretch the axis.
     """
@@ -141,7 +141,7 @@ def _point(item: UsageCost, axis: Axis, scale: Scale) -> Point:
 
 
 def curve_points(curves: Sequence[BudgetCurve], axis: str, scale: Scale) -> list[Point]:
-    """Points of compression curves, in the units shown; those at 0 memory tokens are of no compressor of memory.
+    """Return points of compression curves, in the units shown; those at 0 memory tokens are of no compressor of memory.
 
     Of more curves than can be distinguished, those of a single point are one series.
     """
@@ -155,7 +155,7 @@ def curve_points(curves: Sequence[BudgetCurve], axis: str, scale: Scale) -> list
 
 
 def curve_table(curves: Sequence[BudgetCurve], metric: str, scale: Scale, full: str | None) -> Node:
-    """The numbers of compression curves.
+    """Return the numbers of compression curves.
 
     Args:
         curves: In the order of the chart.

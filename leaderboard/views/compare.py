@@ -31,7 +31,7 @@ def names(result: Comparison) -> list[str]:
 
 
 def values(result: Comparison, shown: Scale) -> Node:
-    """Each run's value with its interval."""
+    """Return each run's value with its interval."""
     lines = []
     for run, name, item in zip(result.runs, names(result), result.estimates, strict=True):
         state = (
@@ -48,7 +48,7 @@ def values(result: Comparison, shown: Scale) -> Node:
 
 
 def pairs(result: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
-    """Every pair with its difference, interval, corrected p-value, and questions won, tied and lost."""
+    """Return every pair with its difference, interval, corrected p-value, and questions won, tied and lost."""
     called = names(result)
     lines = []
     for pair in result.pairs:
@@ -78,7 +78,7 @@ def pairs(result: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
 
 
 def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, *, zeros: bool) -> Node:
-    """Values by question kind, one column a run.
+    """Return values by question kind, one column a run.
 
     Args:
         result: The comparison.
@@ -100,7 +100,7 @@ def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, 
 
 
 def draw_differences(result: Comparison, positions: Sequence[int], shown: Scale) -> Node:
-    """Questions with each run's score; a click on one asks for its page.
+    """Return questions with each run's score; a click on one asks for its page.
 
     Args:
         result: The comparison.
@@ -170,7 +170,7 @@ def outcomes() -> Node:
 
 
 def value_cell(item: Estimate, shown: Scale, note: str = "") -> Node:
-    """A value with its interval beneath."""
+    """Return a value with its interval beneath."""
     if formats.missing(item.value):
         return el("td", formats.NOTHING, cls="number")
     bracket = el("span", shown.interval(item.low, item.high), cls="interval")
@@ -185,7 +185,7 @@ def value_cell(item: Estimate, shown: Scale, note: str = "") -> Node:
 
 
 def loss_cell(item: Difference | Estimate | None, shown: Scale, note: str) -> Node:
-    """A loss, signed: a stage that does harm when it is made perfect is negative."""
+    """Return a loss, signed: a stage that does harm when it is made perfect is negative."""
     if item is None or formats.missing(item.value):
         return el("td", formats.NOTHING, cls="number")
     return el(
@@ -199,7 +199,7 @@ def loss_cell(item: Difference | Estimate | None, shown: Scale, note: str) -> No
 
 
 def difference_cell(item: Difference, shown: Scale, p_holm: float, *, higher_is_better: bool) -> Node:
-    """A difference with its interval, ▲ or ▼ where the corrected test rejects."""
+    """Return a difference with its interval, ▲ or ▼ where the corrected test rejects."""
     mark = None
     if not formats.missing(p_holm) and p_holm < ALPHA:
         better = (item.value > 0) == higher_is_better
@@ -247,7 +247,7 @@ class Point:
 
 
 def shares(result: Comparison, *, higher_is_better: bool) -> Node:
-    """One bar a pair: the shares of questions on which the first is better, equal, or worse, with their counts."""
+    """Return one bar a pair: the shares of questions on which the first is better, equal, or worse, with their counts."""
     called, lines = names(result), []
     for pair in result.pairs:
         item = pair.difference
@@ -272,7 +272,7 @@ def shares(result: Comparison, *, higher_is_better: bool) -> Node:
 
 
 def scatter(drawn: Sequence[Point], first: str, second: str, shown: Scale) -> Node:
-    """One mark for each pair of scores that occurs; its area says on how many questions.
+    """Return one mark for each pair of scores that occurs; its area says on how many questions.
 
     Args:
         drawn: What `points` found; what is infinite has no place.
@@ -322,13 +322,13 @@ def _tip(point: Point, first: str, second: str) -> str:
 
 
 def _width(point: Point, most: int) -> float:
-    """Pixels; a circle and a triangle of the same questions have the same area."""
+    """Pixel a circle and a triangle of the same questions have the same area."""
     area = max(_LEAST, _LARGEST * point.questions / most)
     return math.sqrt(4 * area / math.pi) if point.side == "on" else math.sqrt(2 * area)
 
 
 def points(result: Comparison, first: int, second: int, shown: Scale) -> list[Point]:
-    """Every pair of scores that occurs, with the number of questions, an example, and its side of the diagonal."""
+    """Return every pair of scores that occurs, with the number of questions, an example, and its side of the diagonal."""
     scored = [
         (float(x), float(y), row.text)
         for x, y, row in zip(result.values[first], result.values[second], result.questions, strict=True)

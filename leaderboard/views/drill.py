@@ -53,7 +53,7 @@ def passing(rows: Sequence[QuestionRow], wanted: Wanted, scores: NDArray[np.floa
         rows: All questions.
         wanted: The conditions.
         scores: Shape (methods, questions), NaN without a score.
-        worst: The metric's worst value; None: it has no bound, and the lowest or highest score is no failure.
+        worst: The metric's worst value; None: it has no bound, and the lowest or highest score is not a failure.
     """
     able = np.ones(len(rows), dtype=bool)
     if wanted.failures:

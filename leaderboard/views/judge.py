@@ -22,7 +22,7 @@ KAPPA = Scale(1.0, 2, "", "")
 
 
 def interval(estimate: Estimate, scale: Scale = PERCENT, *, tip: str = "") -> Cell:
-    """A value with its 95 % interval beneath."""
+    """Return a value with its 95 % interval beneath."""
     if math.isnan(estimate.value):
         return Cell(formats.NOTHING, tip=tip)
     tip_text = "; ".join(part for part in (tip, estimate.insufficient_data) if part)
@@ -30,7 +30,7 @@ def interval(estimate: Estimate, scale: Scale = PERCENT, *, tip: str = "") -> Ce
 
 
 def card(result: JudgeCard) -> Node:
-    """Who the judge is, what it was asked, and what that took."""
+    """Return who the judge is, what it was asked, and what that took."""
     about, work = result.card, result.work
     rows: list[tuple[str, Node | str]] = [
         ("Kind", "compares two answers" if about["kind"] == "pair" else "judges one answer"),
@@ -95,7 +95,7 @@ def _habits(result: JudgeCard) -> Iterator[Line]:
 
 
 def agreement(result: JudgeCard) -> Node:
-    """Whom it agrees with."""
+    """Return whom it agrees with."""
     lines = [
         *(_agreement(by, name, "judge", item) for by, all_ in result.with_judges.items() for name, item in all_.items()),
         *(_agreement(by, name, "person", item) for by, all_ in result.with_people.items() for name, item in all_.items()),
@@ -129,7 +129,7 @@ def _agreement(by: str, name: str, kind: str, item: Agreement) -> Line:
 
 
 def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | None:
-    """Means of runs in the eyes of people; None without labels.
+    """Return means of runs in the eyes of people; None without labels.
 
     Args:
         rows: As the card has them.
@@ -221,7 +221,7 @@ def _cells(row: Row, board: Board, definitions: Mapping[str, Mapping[str, Any]])
 
 
 CALL = "call"
-"""In a prediction's notes and in the URL: the key of a stored conversation."""
+"""Key of a stored conversation in a prediction's notes and in the URL."""
 _KEY = re.compile(r"[0-9a-f]{32}")
 LONGEST = 20_000
 """Characters of a message that are shown."""
@@ -247,7 +247,7 @@ def answered_here(answers: Sequence[AnswerRow], runs: Sequence[RunRow]) -> dict[
 
 
 def calls(answers: Sequence[AnswerRow], here: Mapping[str, str], results: Sequence[Verdict]) -> dict[str, str]:
-    """Keys of all conversations behind answers and verdicts, and whose each is: the method's or the judge's name.
+    """Return keys of all conversations behind answers and verdicts, and whose each is: the method's or the judge's name.
 
     Args:
         answers: To a question.
@@ -259,7 +259,7 @@ def calls(answers: Sequence[AnswerRow], here: Mapping[str, str], results: Sequen
 
 
 def verdicts(results: Sequence[Verdict], names: Mapping[str, str], opened: str, question: str) -> list[Node]:
-    """A fold for each judge with a line for each of its calls.
+    """Return a fold for each judge with a line for each of its calls.
 
     Args:
         results: Of one question.
@@ -328,7 +328,7 @@ def _value(value: Any) -> str:
 
 
 def _reads(call: str | None, opened: str, key: str) -> Node:
-    """The button that shows a conversation, or puts it away."""
+    """Return the button that shows a conversation, or puts it away."""
     if call is None:
         return el("span", "no model was asked", cls="aside")
     shown = call == opened
@@ -338,7 +338,7 @@ def _reads(call: str | None, opened: str, key: str) -> Node:
 
 
 def readers(answers: Sequence[AnswerRow], here: Mapping[str, str], opened: str, question: str) -> Node | None:
-    """A button for each run whose reader asked a model that replies over the network, to read what was said."""
+    """Return a button for each run whose reader asked a model that replies over the network, to read what was said."""
     queries = [answer for answer in answers if answer.run in here]
     if not queries:
         return None
@@ -351,7 +351,7 @@ def readers(answers: Sequence[AnswerRow], here: Mapping[str, str], opened: str, 
 
 
 def conversation(result: Conversation | None, whose: str) -> Node:
-    """A stored conversation, or a note that it is not stored."""
+    """Return a stored conversation, or a note that it is not stored."""
     if result is None:
         text = "This store does not keep the conversation: it was pruned, was not sent along with the results, or cannot be read."
         return el("section", el("h3", whose, cls="section"), el("p", text, cls="note"))

@@ -1,4 +1,4 @@
-"""What the method page shows: card, options, results, cost, checkpoints, curves, and what the gate decided."""
+"""Build the method page: card, options, results, cost, checkpoints, curves, and what the gate decided."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def card(method: str, known: Mapping[str, Any] | None, *, checkpoints: bool = Fa
 
 
 def paper(text: str | None) -> Node | str:
-    """A paper, linked where it names an arXiv number or is one; empty where there is none."""
+    """Return a paper, linked where it names an arXiv number or is one; empty where there is none."""
     stripped = (text or "").strip()
     result = _ARXIV.search(stripped) or _ARXIV_NUMBER.fullmatch(stripped)
     return link(stripped, f"https://arxiv.org/abs/{result['number']}") if result else stripped
 
 
 def options(runs: Sequence[RunRow]) -> Node | None:
-    """Options of the runs: what all have in common, and what is set differently in some; None without any."""
+    """Return options of the runs: what all have in common, and what is set differently in some; None without any."""
     rows = [dict(flat(run.description)) for run in runs]
     keys = list(dict.fromkeys(key for row in rows for key in row))
     if not keys:
@@ -84,7 +84,7 @@ def options(runs: Sequence[RunRow]) -> Node | None:
 
 
 def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definitions, contaminated: Mapping[str, Sequence[str]]) -> Node:
-    """One line a run: where it ran, and its values with their intervals.
+    """Return one line a run: where it ran, and its values with their intervals.
 
     Args:
         rows: Runs with their values.
@@ -173,7 +173,7 @@ def costs(rows: Sequence[Result]) -> Node | None:
 
 
 def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRow]]) -> Node:
-    """One line a checkpoint.
+    """Return one line a checkpoint.
 
     Args:
         matches: The method's checkpoints, newest first.
@@ -207,7 +207,7 @@ def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRo
 
 
 def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str) -> Picture | None:
-    """One figure over the steps of a training, one line a checkpoint.
+    """Return one figure over the steps of a training, one line a checkpoint.
 
     Args:
         curves: By checkpoint's label, the points.
@@ -224,7 +224,7 @@ def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str
 
 
 def curve_ends(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Node:
-    """The curves in numbers: where each begins, its least and its largest value, where it ends."""
+    """Return the curves in numbers: where each begins, its least and its largest value, where it ends."""
     lines = []
     for name, points in curves.items():
         values = [value for _, value in points]

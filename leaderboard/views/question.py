@@ -18,7 +18,7 @@ _BEGINNING = 80
 
 
 def question(row: QuestionRow) -> Node:
-    """Question, gold answer and other accepted wordings."""
+    """Return question, gold answer and other accepted wordings."""
     others = [gold for gold in row.golds if gold not in row.answers]
     answers = [el("span", answer or "(empty)", cls="gold-answer") for answer in dict.fromkeys(row.answers)]
     return el(
@@ -46,12 +46,12 @@ def answer_table(
     definitions: Definitions,
     depth: int,
 ) -> Node:
-    """Each run's answer with its scores, where it ranked the gold passages, and what it took.
+    """Return each run's answer with its scores, where it ranked the gold passages, and what it took.
 
     Args:
         row: The question.
         passages: Its gold passages, as far as the store holds them.
-        answers: What the runs said; a run without an answer has a line that says so.
+        answers: What the runs said; a run without an answer has a line that states it.
         runs: One line each.
         metrics: Columns.
         definitions: Metric definitions by id.
@@ -99,7 +99,7 @@ def _answer_line(row: QuestionRow, run: RunRow, answer: AnswerRow | None, metric
 
 
 def _rank(answer: AnswerRow, passage: str) -> int | None:
-    """The first rank at which an answer's evidence names a passage."""
+    """Return the first rank at which an answer's evidence names a passage."""
     return next((item.rank for item in answer.evidence if item.id == passage), None)
 
 
@@ -125,7 +125,7 @@ def _score(answer: AnswerRow, metric: str, definitions: Definitions) -> Cell | N
 
 
 def gold_passages(row: QuestionRow, passages: Mapping[str, Passage]) -> Node | None:
-    """The gold passages themselves, to be opened."""
+    """Return the gold passages themselves, to be opened."""
     if not passages:
         return None
     golds = records.sought(row.golds)
@@ -206,7 +206,7 @@ def _missed(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage]
 
 
 def returned(answer: AnswerRow, question: str) -> Node:
-    """What a system returned beside its answer: the texts that it showed its model, cited statements, searches, confidence."""
+    """Return what a system returned next to its answer: the texts that it showed its model, cited statements, searches, confidence."""
     record = answer.record
     contexts, statements, searches = (record.get(name, []) for name in ("contexts", "statements", "searches"))
     tally = [f"{name}: {len(record[name]):,}" for name in ("contexts", "statements", "searches") if name in record]
@@ -226,7 +226,7 @@ def returned(answer: AnswerRow, question: str) -> Node:
 
 
 def _context(item: Mapping[str, Any], at: str, number: int) -> Node:
-    """A text that a system showed its model."""
+    """Return a text that a system showed its model."""
     name = item.get("id") or item.get("url") or " ".join(item["text"].split())[:_BEGINNING]
     head = [
         el("span", str(number), cls="rank"),
@@ -240,7 +240,7 @@ def _context(item: Mapping[str, Any], at: str, number: int) -> Node:
 
 
 def callers(answers: Sequence[AnswerRow], opened: str) -> Node | None:
-    """A button for each run that has calls of models, to read them.
+    """Return a button for each run that has calls of models, to read them.
 
     Args:
         answers: To a question.
@@ -264,7 +264,7 @@ def callers(answers: Sequence[AnswerRow], opened: str) -> Node | None:
 
 
 def calls(answer: AnswerRow, made: Sequence[Call], question: str) -> Node:
-    """The calls of models that an answer took, in order, each to be opened."""
+    """Return the calls of models that an answer took, in order, each to be opened."""
     return el(
         "section",
         el("h3", f"Calls of {answer.method}", cls="section"),
@@ -288,7 +288,7 @@ def _call(call: Call, number: int, key: str) -> Node:
 
 
 def _looked_through(row: QuestionRow, item: EvidenceRow, golds: tuple[str, ...]) -> PassageText:
-    """An item's text with its supporting sentences and the answers."""
+    """Return an item's text with its supporting sentences and the answers."""
     return passage_text(item.text, item.sentences, golds, gold_sentences(row, item.id) if item.gold else ())
 
 
@@ -329,7 +329,7 @@ def question_list(
     earlier: str | None = None,
     later: str | None = None,
 ) -> Node:
-    """Questions of one page of a filter, each a button that opens it.
+    """Return questions of one page of a filter, each a button that opens it.
 
     Args:
         rows: The questions.

@@ -1,4 +1,4 @@
-"""Runs as page elements: those that go on, the list of all, and where one's numbers come from."""
+"""Runs as page elements: those that continue, the list of all, and where one's numbers come from."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _side(value: Any, there: bool) -> Cell | str:
 
 
 def numbers(result: Diff, definitions: Definitions) -> Node:
-    """Both runs on each metric, with the paired difference where they are about the same questions."""
+    """Return both runs on each metric, with the paired difference where they are about the same questions."""
     heads = [
         Head("Metric"),
         Head("First", "95 % interval", number=True),
@@ -83,7 +83,7 @@ def _estimate(item: Estimate | None, scale: formats.Scale) -> Cell | str:
 
 
 def questions(result: Diff, definitions: Definitions) -> Node:
-    """The questions on which the two are furthest apart, with what both said."""
+    """Return the questions on which the two are furthest apart, with what both said."""
     scale = scale_of(result.by or "", definitions)
     heads = [
         Head("Question"),
@@ -111,7 +111,7 @@ def _message(item: AnswerRow) -> str:
 
 
 WINDOW = timedelta(minutes=2)
-"""What is older says little of the present speed."""
+"""Time window for the speed; older answers don't describe the present speed."""
 _LEAST = timedelta(seconds=3)
 _ENOUGH = 5
 """Writes come once a second: what was seen in a shorter time, or of fewer answers, is chance."""
@@ -141,7 +141,7 @@ class _Seen:
 
 
 class Sightings:
-    """What was seen of running runs; shared by all readers of a server."""
+    """Observations of running runs; shared by all readers of a server."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -191,7 +191,7 @@ _KINDS = {"running": "running", "failed": "failed", "incomplete": "failed"}
 
 
 def status(run: RunRow) -> Node | None:
-    """A badge for what is not simply finished."""
+    """Return a badge for what is not simply finished."""
     return None if run.status == "finished" else badge(run.status, _KINDS.get(run.status, ""), run.error or "")
 
 
@@ -236,7 +236,7 @@ def _speed(speed: Speed) -> Cell:
 
 
 def listing(runs: Sequence[RunRow], chosen: str) -> Node:
-    """One line a run; a click on its name asks for it.
+    """Return one line a run; a click on its name asks for it.
 
     Args:
         runs: To list.
@@ -326,7 +326,7 @@ _ORIGINS = {
 
 
 def weights(used: Sequence[Checkpoint]) -> Node | None:
-    """The registered checkpoints that a run was made with; None where it names none."""
+    """Return the registered checkpoints that a run was made with; None where it names none."""
     if not used:
         return None
     heads = [Head("Checkpoint", "SHA-256"), Head("Method"), Head("Stage"), Head("Registered", "UTC")]

@@ -22,7 +22,7 @@ def scale_of(factor: float) -> Scale:
 
 
 def signed(item: Estimate | Difference, scale: Scale, *, better: str = "", tip: str = "") -> Cell:
-    """A signed value with its interval beneath."""
+    """Return a signed value with its interval beneath."""
     if math.isnan(item.value):
         return Cell(formats.NOTHING, tip=tip)
     tip_text = "; ".join(part for part in (tip, item.insufficient_data) if part)
@@ -30,7 +30,7 @@ def signed(item: Estimate | Difference, scale: Scale, *, better: str = "", tip: 
 
 
 def gaps(table: GapTable, *, higher_is_better: bool = True) -> Node:
-    """The style gap of each method in each style: formal minus style.
+    """Return the style gap of each method in each style: formal minus style.
 
     Args:
         table: The style gaps on one metric.
@@ -95,7 +95,7 @@ def _gap_line(row: MethodGaps, gap: Gap, scale: Scale, higher_is_better: bool, h
 
 
 def _marked(item: Difference, p: float, higher_is_better: bool) -> str:
-    """▼ for a significant loss, ▲ for a significant gain."""
+    """Return ▼ for a significant loss, ▲ for a significant gain."""
     if math.isnan(p) or p >= ALPHA:
         return ""
     return "▼ " if (item.value > 0) == higher_is_better else "▲ "
@@ -113,14 +113,14 @@ def gaps_note(table: GapTable) -> str:
 
 
 def average(table: GapTable) -> Node:
-    """Mean style gap over the methods that can be ranked, by style."""
+    """Return mean style gap over the methods that can be ranked, by style."""
     scale = scale_of(table.scale)
     parts = [el("span", f"{name} {scale.difference(value)}", cls="fact") for name, value in table.average.items()]
     return el("p", el("span", "Mean style gap of the methods", cls="fact"), *parts, cls="facts")
 
 
 def gap_chart(table: GapTable) -> Picture | None:
-    """Style gaps with intervals: a line for each method, a mark for each style; a dashed line at no gap."""
+    """Return style gaps with intervals: a line for each method, a mark for each style; a dashed line at no gap."""
     scale = scale_of(table.scale)
     lines = []
     for row in table.rows:
@@ -134,7 +134,7 @@ def gap_chart(table: GapTable) -> Picture | None:
 
 
 def curve_points(table: CurveTable) -> list[Point]:
-    """The points of a table of curves, in the units shown."""
+    """Return the points of a table of curves, in the units shown."""
     scale = scale_of(table.scale)
     shares = table.over == "formal"
     return [
@@ -151,7 +151,7 @@ def curve_titles(table: CurveTable) -> tuple[str, str]:
 
 
 def curve_table(table: CurveTable, key: str) -> Node:
-    """The numbers of a table of curves, with the change from its first point to its last."""
+    """Return the numbers of a table of curves, with the change from its first point to its last."""
     scale = scale_of(table.scale)
     positions = [f"{100 * x:g} % formal" if table.over == "formal" else f"k = {x:g}" for x in table.positions]
     heads = [

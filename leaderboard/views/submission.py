@@ -1,4 +1,4 @@
-"""What the submit page shows: what to send, what the check found, and the board with the submission on it."""
+"""Build the submit page: what to send, what the check found, and the board with the submission on it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _training(item: Mapping[str, Any]) -> Node:
 
 
 def _findings(runs: Sequence[RunRow]) -> Node | str:
-    """The sentences of what the check found, each once for runs that share it."""
+    """Return the sentences of what the check found, each once for runs that share it."""
     where: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
     for run in runs:
         for item in _part(run, "submission").get("findings") or ():
@@ -160,7 +160,7 @@ def _rest(run: RunRow, several: bool) -> Node | None:
 
 Definitions = Mapping[str, Mapping[str, Any]]
 Worth = Mapping[str, Mapping[str, Any]]
-"""By metric id what `results.submission.storing` says of it."""
+"""Result of `results.submission.storing` per metric id."""
 _FINDING_TONES = {"error": "failed", "warning": "reference", "note": ""}
 
 
@@ -230,7 +230,7 @@ def verdict(report: Mapping[str, Any]) -> Node:
 
 
 def findings(report: Mapping[str, Any]) -> Node | None:
-    """Every problem with its places in the file; None where nothing was found."""
+    """Return every problem with its places in the file; None where nothing was found."""
     if not report["findings"]:
         return None
     heads = [
@@ -268,7 +268,7 @@ def _positions(finding: Mapping[str, Any], file: str) -> Node | str:
 
 
 def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], definitions: Definitions, *, contaminated: bool = False) -> Node:
-    """The board as it would be: the submission among the runs, sorted by the first metric; controls last, unranked.
+    """Return the board as it would be: the submission among the runs, sorted by the first metric; controls last, unranked.
 
     Args:
         name: The submission's.

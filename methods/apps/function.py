@@ -89,7 +89,7 @@ class FunctionConfig(CallingConfig):
 
     @property
     def code(self) -> Code:
-        """The code of the function's module and of what it imports beside it."""
+        """Return the code of the function's module and of what it imports next to it."""
         return code_of(resolve(self.call))
 
 

@@ -162,7 +162,7 @@ class HttpConfig(MethodConfig, ReplyPlaces):
 
 
 def _work(config: HttpConfig, lengths: Lengths) -> Work:
-    """A request per question; the app alone knows its tokens, and its dollars unless a request has a price."""
+    """Return the work: a request per question; the app alone knows its tokens, and its dollars unless a request has a price."""
     requests = Work((Use(config.served, calls=lengths.questions, where="away"),), usd=lengths.questions * config.usd_per_call)
     open_ones = "tokens" if config.usd_per_call else "tokens and dollars"
     return requests + unknown(f"{open_ones} of the {config.served}")

@@ -52,7 +52,7 @@ def fill(value: Any, query: Query, *, quoted: bool = False) -> Any:
     Args:
         value: A text, or a JSON value with texts.
         query: The question.
-        quoted: Whether what is filled in stands in a URL.
+        quoted: Whether what is filled in is in a URL.
     """
     if isinstance(value, Mapping):
         return {name: fill(inner, query) for name, inner in value.items()}

@@ -1,4 +1,4 @@
-"""Which chunks support the answer to a question: three scores, normalized per question, weighted and added up.
+"""Score which chunks support the answer to a question: three scores, normalized per question, weighted and added up.
 
 S_f: how likely the scorer finds the answer behind question and chunk. S_b: how likely the question behind answer and
 chunk. S_v: the retriever's own cosine. All are means per token of log-likelihoods, or cosines, over the chunks of one
@@ -49,7 +49,7 @@ class AlignmentRow:
 
 
 def normalized(scores: Scores, how: Literal["minmax", "zscore", "none"]) -> Scores:
-    """Scores of one question on a common scale; scores that are all equal become 0.5 (minmax) or 0 (zscore)."""
+    """Return scores of one question on a common scale; scores that are all equal become 0.5 (minmax) or 0 (zscore)."""
     if how == "none":
         return scores
     if how == "minmax":
@@ -95,17 +95,17 @@ def aligned(
 
 
 def positives(rows: Sequence[AlignmentRow], count: int) -> list[str]:
-    """Ids of the best chunks, best first."""
+    """Return ids of the best chunks, best first."""
     return [row.chunk_id for row in sorted(rows, key=lambda row: row.rank)[:count]]
 
 
 def kept_out(rows: Sequence[AlignmentRow], evidence: Sequence[str], config: ArkTrainingConfig) -> list[str]:
-    """Ids that are none of a question's negatives: the paper's ten best chunks, and evidence where the data name it."""
+    """Return ids that are none of a question's negatives: the paper's ten best chunks, and evidence where the data name it."""
     return [*positives(rows, max(config.score.positives, config.mine.keep_out)), *evidence]
 
 
 def row_of(fields: Mapping[str, Any]) -> AlignmentRow:
-    """A row from its JSON."""
+    """Return a row from its JSON."""
     return AlignmentRow(**fields)
 
 
@@ -128,11 +128,11 @@ class Term(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Equal for terms that give equal scores."""
+        """Return equal for terms that give equal scores."""
         ...
 
     def scores(self, chunks: Sequence[str], questions: Sequence[Question]) -> list[list[float]]:
-        """For each question the score of each chunk, and for S_f and S_b last that of no chunk."""
+        """Return for each question the score of each chunk, and for S_f and S_b last that of no chunk."""
         ...
 
 
@@ -151,11 +151,11 @@ class LikelihoodTerm:
 
     @property
     def fingerprint(self) -> str:
-        """Of scorer and prompt."""
+        """Return of scorer and prompt."""
         return fingerprint(self.name, self._model, self._template.text)
 
     def scores(self, chunks: Sequence[str], questions: Sequence[Question]) -> list[list[float]]:
-        """Mean log-likelihoods of each question's target, one per chunk."""
+        """Return mean log-likelihoods of each question's target, one per chunk."""
         queries = [self._request(question) for question in questions]
         flat = [" ".join(chunk.split()) for chunk in chunks]
         grid = self._scorer().grid(flat, queries, self._template)
@@ -191,11 +191,11 @@ class VectorTerm:
 
     @property
     def fingerprint(self) -> str:
-        """Of the encoder and its prompts."""
+        """Return of the encoder and its prompts."""
         return fingerprint("v", self._config.checkpoint_hash(), self._config.model_dump(mode="json", exclude={"batch_size"}))
 
     def scores(self, chunks: Sequence[str], questions: Sequence[Question]) -> list[list[float]]:
-        """Cosines."""
+        """Return cosines."""
         passages = self._encoder.passages(chunks).astype(np.float64)
         query = self._encoder.queries([question.text for question in questions]).astype(np.float64)
         return [[float(value) for value in row] for row in query @ passages.T]
@@ -232,16 +232,16 @@ class Terms:
 
     @cached_property
     def scorer(self) -> LikelihoodScorer:
-        """The scorer, loaded; of one behind an endpoint its tokenizer."""
+        """Return the scorer, loaded; of one behind an endpoint its tokenizer."""
         return LikelihoodScorer(self._config.score.causal.open(self._services, "ark"))
 
     def tokens(self, document: Document) -> list[int]:
-        """Length of each chunk in the scorer's tokens."""
+        """Return length of each chunk in the scorer's tokens."""
         encoder = self.scorer.model.text_encoder
         return [len(ids) - len(encoder.before) for ids in encoder.prompts([piece.text for piece in document.pieces])]
 
     def raw(self, document: Document, questions: Sequence[Question]) -> list[Mapping[str, Scores]]:
-        """The raw scores of a document's chunks for questions about it, by term."""
+        """Return the raw scores of a document's chunks for questions about it, by term."""
         results: list[dict[str, Scores]] = [{} for _ in questions]
         for term in self.terms:
             for position, values in enumerate(self._kept(term, document, questions)):
@@ -249,7 +249,7 @@ class Terms:
         return list(results)
 
     def _kept(self, term: Term, document: Document, questions: Sequence[Question]) -> list[list[float]]:
-        """Scores from the shelf, those that are missing computed together."""
+        """Return scores from the shelf, those that are missing computed together."""
         chunks = [piece.text for piece in document.pieces]
         paths = [self._path(term, chunks, question) for question in questions]
         missing = [position for position, path in enumerate(paths) if path is None or not path.exists()]

@@ -58,7 +58,7 @@ class VectorConfig(TrainingOptions):
 
 
 class ScoreConfig(TrainingOptions):
-    """How chunks are scored, and which are positives."""
+    """Scoring of chunks, and choice of positives."""
 
     retired = MappingProxyType({"short_penalty": None, "chat_template": False})
 
@@ -100,12 +100,12 @@ class ScoreConfig(TrainingOptions):
 
     @property
     def causal(self) -> ScorerConfig:
-        """The scorer's options."""
+        """Return the scorer's options."""
         return ScorerConfig.of(self.scorer, self.endpoint, revision=self.revision, dtype=self.dtype)
 
 
 class MineConfig(TrainingOptions):
-    """Where negatives come from."""
+    """Source of negatives."""
 
     retired = MappingProxyType({"drop_overlap": False})
 
@@ -220,12 +220,12 @@ class ArkTrainingConfig(TrainingConfig):
 
     @property
     def encoder(self) -> EncoderConfig:
-        """The base's options."""
+        """Return the base's options."""
         return encoder_config(self.base, self.base_options)
 
     @property
     def vector_encoder(self) -> EncoderConfig:
-        """Options of the encoder that gives the score S_v."""
+        """Return options of the encoder that gives the score S_v."""
         return self.encoder if self.score.v.model is None else encoder_config(self.score.v.model, {})
 
     @property
@@ -263,12 +263,12 @@ class ArkTrainingConfig(TrainingConfig):
 
     @property
     def llms(self) -> list[LLMConfig]:
-        """The language models that are asked."""
+        """Return the language models that are asked."""
         parts = (self.kg, self.neighborhood.seeds, self.queries) if self.makes_graphs else ()
         return [part.active_llm for part in parts if part.active_llm is not None]
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
-        """The stages that are trained; of mixed ones the last stands for all."""
+        """Return the stages that are trained; of mixed ones the last stands for all."""
         chosen = self.train.stages
         return chosen[-1:] if self.train.curriculum == "mixed" else chosen
 
@@ -317,7 +317,7 @@ class ArkTrainingConfig(TrainingConfig):
 
 
 def encoder_config(model: str, options: Mapping[str, Any]) -> EncoderConfig:
-    """An encoder's options: a preset's or a model's, with some replaced."""
+    """Return an encoder's options: a preset's or a model's, with some replaced."""
     base: Mapping[str, Any] = ENCODERS.get(model, {"model": model})
     return EncoderConfig.model_validate({**base, **options})
 

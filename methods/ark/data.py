@@ -25,7 +25,7 @@ from methods.training.stages import write_lines
 
 @dataclass(frozen=True, slots=True)
 class TrainRow:
-    """What one step of the loss is made of.
+    """Row of one step of the loss.
 
     Attributes:
         question_id: The dataset's id of the question.
@@ -114,7 +114,7 @@ class Piece:
         id: Unique over documents.
         index: Its place in the document.
         text: What is scored and trained on.
-        start, end: Where it stands in the document's text.
+        start, end: Where it is in the document's text.
     """
 
     id: str
@@ -142,7 +142,7 @@ class Document:
 
     @cached_property
     def text(self) -> str:
-        """The whole text."""
+        """Return the whole text."""
         return document_text(self.passages)
 
 
@@ -160,7 +160,7 @@ class Material:
 
     @property
     def questions(self) -> list[Question]:
-        """All questions."""
+        """Return all questions."""
         return [question for document in self.documents for question in document.questions]
 
 
@@ -170,7 +170,7 @@ def load_benchmarks(references: Iterable[str], options: Mapping[str, Mapping[str
 
 
 def load_material(config: ArkTrainingConfig) -> Material:
-    """Load and cut the training data.
+    """Return load and cut the training data.
 
     Raises:
         UserError: It may not be trained on, shares a document or question with evaluation sets, or asks about no
@@ -200,7 +200,7 @@ WHOLE = 5_000
 
 
 def documents_of(benchmark: Benchmark, chunks: ChunkConfig | str) -> list[Document]:
-    """The documents of a benchmark with their questions, in the order of the first question about each.
+    """Return the documents of a benchmark with their questions, in the order of the first question about each.
 
     Questions without a gold answer are left out: nothing can be aligned with them.
 
@@ -222,7 +222,7 @@ def documents_of(benchmark: Benchmark, chunks: ChunkConfig | str) -> list[Docume
 
 
 def pool(question: Question, corpus: Corpus, where: str) -> tuple[str, tuple[str, ...]]:
-    """The id of the document that a question is asked about, and the ids of its passages; a small corpus counts as one document.
+    """Return the id of the document that a question is asked about, and the ids of its passages; a small corpus counts as one document.
 
     Raises:
         UserError: A question names no document, and the corpus is too large.
@@ -255,7 +255,7 @@ def pieces_of(document: str, passages: Sequence[Passage], chunks: ChunkConfig | 
 
 
 def document_text(passages: Sequence[Passage]) -> str:
-    """The text of passages in their order, a line break where the white space between them is lost."""
+    """Return the text of passages in their order, a line break where the white space between them is lost."""
     return "".join(_joined(passage.text) for passage in passages)
 
 

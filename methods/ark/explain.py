@@ -32,7 +32,7 @@ SHOWN = 15
 
 
 class ArkExplainConfig(MethodConfig):
-    """Which training is explained: that of a checkpoint, or one that options describe."""
+    """Training to explain: that of a checkpoint, or one that options describe."""
 
     checkpoint: str | None = Field(None, description="folder of a trained stage: its options are taken, and it mines the negatives shown")
     training: dict[str, Any] = Field(
@@ -46,7 +46,7 @@ class ArkExplainConfig(MethodConfig):
         self.options("explained").preflight()
 
     def options(self, reference: str) -> ArkTrainingConfig:
-        """The training's options; `reference` stands for the data where none is given."""
+        """Return the training's options; `reference` stands for the data where none is given."""
         card = card_of(self.checkpoint) if self.checkpoint is not None else None
         kept = dict(card["config"]) if card is not None else {}
         value = laid_over(kept, self.training)

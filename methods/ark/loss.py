@@ -79,7 +79,7 @@ def _numbered(texts: Iterable[str]) -> dict[str, int]:
 
 
 def info_nce(queries: Tensor, documents: Tensor, batch: Batch, temperature: float) -> Tensor:
-    """The mean loss of a batch's rows.
+    """Return the mean loss of a batch's rows.
 
     Args:
         queries: Vectors of unit length: shape (unique questions, dimension).

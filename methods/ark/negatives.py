@@ -41,7 +41,7 @@ class QuerySource(Protocol):
     """Makes augmented queries, and keeps what it made."""
 
     async def queries(self, document: Document, questions: Sequence[Question]) -> Mapping[str, Augmented]:
-        """The queries of questions about a document, by question id."""
+        """Return the queries of questions about a document, by question id."""
         ...
 
 
@@ -61,7 +61,7 @@ class LazyEncoder:
         return Encoder(self._config, self._services.device, self._services.folder("embeddings"))
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of texts."""
+        """Return vectors of texts."""
         return self._encoder.passages(texts)
 
 
@@ -90,7 +90,7 @@ class GraphQueries:
         return generator_of(self._config.queries, self._services)
 
     async def graph(self, document: Document) -> KnowledgeGraph:
-        """The graph of a document."""
+        """Return the graph of a document."""
         if self._config.kg.extractor == "file":
             chunks = [Chunk(index, passage.full_text, 0, 0) for index, passage in enumerate(document.passages)]
         else:
@@ -98,11 +98,11 @@ class GraphQueries:
         return await graph_of(document.id, chunks, self._extractor, self._work, self._config.kg.similarity, self._encoder)
 
     def around(self, graph: KnowledgeGraph) -> Neighborhoods:
-        """The neighborhoods of questions about the document of a graph."""
+        """Return the neighborhoods of questions about the document of a graph."""
         return Neighborhoods(graph, self._config.neighborhood, self._work, self._namer)
 
     async def queries(self, document: Document, questions: Sequence[Question]) -> Mapping[str, Augmented]:
-        """The queries of questions about a document, by question id."""
+        """Return the queries of questions about a document, by question id."""
         graph = await self.graph(document)
         around = self.around(graph)
 
@@ -138,20 +138,20 @@ def query_source(config: ArkTrainingConfig, work: Path, services: Services) -> Q
 
 
 class Embedder(Protocol):
-    """What mining needs of an encoder: `methods.models.encoder.Encoder` has it."""
+    """Interface of an encoder that mining needs; `methods.models.encoder.Encoder` implements it."""
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of chunks: shape (texts, dimension)."""
+        """Return vectors of chunks: shape (texts, dimension)."""
         ...
 
     def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of queries."""
+        """Return vectors of queries."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """What was mined for a question.
+    """Negatives mined for a question.
 
     Attributes:
         question_id: The question.
@@ -171,13 +171,13 @@ class Mined:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Mined:
-        """From its JSON."""
+        """Return from its JSON."""
         lists = {name: tuple(fields[name]) for name in ("queries", "retrieved", "negatives")}
         return cls(fields["question_id"], fields["stage"], fields["model"], **lists)
 
 
 def union(scores: NDArray[np.float32], top_k: int) -> list[int]:
-    """Positions of the chunks that are among the best of any query: shape (queries, chunks) to positions, best rank first."""
+    """Return positions of the chunks that are among the best of any query: shape (queries, chunks) to positions, best rank first."""
     if not len(scores):
         return []
     order = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
@@ -189,7 +189,7 @@ def union(scores: NDArray[np.float32], top_k: int) -> list[int]:
 
 
 def eligible(positions: Sequence[int], pieces: Sequence[Piece], kept_out: Sequence[str]) -> list[int]:
-    """Places without what is kept out and what has its text, each text once."""
+    """Return places without what is kept out and what has its text, each text once."""
     taken = {piece.text for piece in pieces if piece.id in set(kept_out)}
     results = []
     for position in positions:
@@ -237,7 +237,7 @@ def mine(
 
 
 def random_pool(document: Document, kept_out: Sequence[str]) -> tuple[str, ...]:
-    """All chunks of a document that may be negatives of a question."""
+    """Return all chunks of a document that may be negatives of a question."""
     positions = eligible(range(len(document.pieces)), document.pieces, kept_out)
     return tuple(document.pieces[position].id for position in positions)
 
@@ -245,7 +245,7 @@ def random_pool(document: Document, kept_out: Sequence[str]) -> tuple[str, ...]:
 def rows_of(
     document: Document, positives: Mapping[str, Sequence[str]], pools: Mapping[str, Sequence[str]], stage: str, sample: int, seed: int
 ) -> tuple[list[TrainRow], int]:
-    """The training rows of a document's questions: one per positive, negatives drawn for each.
+    """Return the training rows of a document's questions: one per positive, negatives drawn for each.
 
     Args:
         document: The document.

@@ -34,14 +34,14 @@ class _Micro(NamedTuple):
 
 @dataclass(frozen=True)
 class Prompts:
-    """What is put before texts."""
+    """Prefixes of texts."""
 
     query: str
     passage: str
 
 
 def prompts_of(config: EncoderConfig, model: Any, instruction: bool = True) -> Prompts:
-    """An encoder's prompts: those of its options, else the model's own; without `instruction` none before queries."""
+    """Return an encoder's prompts: those of its options, else the model's own; without `instruction` none before queries."""
     own = model.prompts or {}
     query, passage = config.prompt("query"), config.prompt("passage")
     if query is None:
@@ -52,7 +52,7 @@ def prompts_of(config: EncoderConfig, model: Any, instruction: bool = True) -> P
 
 
 def load_tower(config: EncoderConfig, device: str | None) -> Any:
-    """A `SentenceTransformer` to be trained, in float32.
+    """Return a `SentenceTransformer` to be trained, in float32.
 
     Raises:
         UserError: It cannot be loaded.
@@ -126,7 +126,7 @@ class Tower:
         return self.accelerator.num_processes if self.accelerator else 1
 
     def _micros(self, batch: Batch) -> list[_Micro]:
-        """The batches of texts of this process."""
+        """Return the batches of texts of this process."""
         results = []
         for side, texts, first in (("query", batch.queries, 0), ("passage", batch.documents, len(batch.queries))):
             for positions in by_length([len(text) for text in texts], UNBOUNDED, self.micro.size):
@@ -135,7 +135,7 @@ class Tower:
         return results[rank :: self._ranks]
 
     def _encode(self, micro: _Micro, seed: Sequence[str | int]) -> Tensor:
-        """Unit vectors: shape (texts, dimension)."""
+        """Return unit vectors: shape (texts, dimension)."""
         import torch
 
         prompt = self.prompts.query if micro.side == "query" else self.prompts.passage
@@ -206,7 +206,7 @@ class Tower:
             raise TooLarge(max(len(batch.queries), len(batch.documents)), self.micro.size == 1)
 
     def _gathered(self, micros: Sequence[_Micro], encoded: Sequence[Tensor], count: int) -> Tensor:
-        """All processes' vectors as one leaf of the graph."""
+        """Return all processes' vectors as one leaf of the graph."""
         import torch
 
         width = self.model.get_embedding_dimension()

@@ -65,7 +65,7 @@ def write_card(folder: Path, stage: str, config: ArkTrainingConfig, figures: Map
 
 @dataclass(frozen=True)
 class StagePlan:
-    """What distinguishes a stage.
+    """Properties of a stage.
 
     Attributes:
         name: `stage1` …
@@ -83,7 +83,7 @@ class StagePlan:
 
 
 def stage_plan(name: str, rows: Sequence[TrainRow], config: ArkTrainingConfig) -> StagePlan:
-    """A stage as the options say; of mixed stages the epochs are added up, and the first one's rate holds."""
+    """Return a stage as the options say; of mixed stages the epochs are added up, and the first one's rate holds."""
     train, position = config.train, STAGES.index(name)
     if train.curriculum == "mixed":
         return StagePlan(name, rows, sum(train.epochs), train.learning_rate[0], train.warm_up[0])
@@ -112,7 +112,7 @@ class StageTrainer:
         self.loop = Loop({"encoder": tower.model}, options, self._step, place, stage.name, tower.micro)
 
     def _step(self, step: int) -> dict[str, float]:
-        """The gradient of one step of the optimizer."""
+        """Return the gradient of one step of the optimizer."""
         batches = self.plan.steps[step]
         loss = 0.0
         for number, positions in enumerate(batches):
@@ -124,7 +124,7 @@ class StageTrainer:
         return {"loss": loss}
 
     def _parts(self, rows: list[TrainRow]) -> list[tuple[list[TrainRow], float]]:
-        """A batch in parts whose rows share no candidates, with the share of each in the mean loss."""
+        """Return a batch in parts whose rows share no candidates, with the share of each in the mean loss."""
         if any(self.config.loss.in_batch[STAGES.index(row.stage)] != "none" for row in rows):
             return [(rows, 1.0)]
         # Rows of one document share negatives, which are then encoded once.
@@ -224,7 +224,9 @@ class Preparation:
         write_lines(chosen, map(asdict, self.augmented.values()))
 
     def _choose(self, document: Document) -> None:
-        """The positives of a document's questions, and what is none of their negatives: the best-scored, and known evidence."""
+        """Choose the positives of a document's questions and the chunks that must not be negatives: the best-scored ones and
+        known evidence.
+        """
         evidence = {question.id: list(question.evidence) for question in document.questions}
         scores = self._scores(document) if self.config.scores else {}
         for question_id, known in evidence.items():
@@ -248,7 +250,7 @@ class Preparation:
         return stage in SIZES and self.config.mine.source != "random"
 
     def train_rows(self, stage: str, encoder: Embedder | None, model: str | None) -> tuple[list[TrainRow], int]:
-        """The rows of a stage, written to its file; and how many were left out for want of negatives.
+        """Return the rows of a stage, written to its file; and how many were left out for want of negatives.
 
         Args:
             stage: The stage.
@@ -293,7 +295,7 @@ VALIDATED_DEPTH = 5
 
 
 def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Validate:
-    """Recall of evidence among the passages of its document, over the validation questions.
+    """Return recall of evidence among the passages of its document, over the validation questions.
 
     Raises:
         UserError: No question of the validation data has evidence.

@@ -125,7 +125,7 @@ class Kept:
         self._arrays = arrays
 
     def vectors(self, rows: Rows) -> list[M3Vectors]:
-        """The vectors of some passages."""
+        """Return the vectors of some passages."""
         return [self._one(int(row)) for row in rows]
 
     def _one(self, row: int) -> M3Vectors:

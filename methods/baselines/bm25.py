@@ -71,7 +71,7 @@ class BM25Config(MethodConfig):
 
 
 def library() -> Any:
-    """The package bm25s.
+    """Return the package bm25s.
 
     Where JAX is installed bm25s tries it when imported, and JAX takes three quarters of an accelerator's memory for the
     life of the process. Nothing here uses it, so bm25s is not shown it.
@@ -90,7 +90,7 @@ def library() -> Any:
 
 
 def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
-    """Lower-case words, without stopwords, stemmed.
+    """Return lower-case words, without stopwords, stemmed.
 
     Returns:
         Ids and vocabulary where `ids`, else one list of strings per text.
@@ -122,7 +122,7 @@ Numbers = NDArray[np.int64]
 
 
 def lucene_scores(frequencies: Numbers, lengths: Numbers, repeated: Numbers, k1: float, b: float) -> NDArray[np.float64]:
-    """BM25 of documents among themselves.
+    """Return BM25 of documents among themselves.
 
     Args:
         frequencies: How often each term occurs in each document, shape (terms, documents).
@@ -166,7 +166,7 @@ class CandidateWords:
         self._count = 0
 
     def scores(self, words: Sequence[str], rows: Rows) -> NDArray[np.float64]:
-        """BM25 of some passages among themselves, shape (rows,).
+        """Return BM25 of some passages among themselves, shape (rows,).
 
         Args:
             words: Of the query, as `tokenize` gives them.
@@ -224,7 +224,7 @@ class BM25RetrieverConfig(BM25Config):
 
 
 def bm25_work(config: BM25Config, lengths: Lengths) -> Work:
-    """Disk while the index is built: the counts of the runs and the index that is merged from them."""
+    """Return the work: disk while the index is built: the counts of the runs and the index that is merged from them."""
     if isinstance(config, BM25RetrieverConfig) and config.engine == "tantivy":
         return unknown("the disk of a tantivy index")
     return index(Work(bytes=2 * lengths.corpus * lengths.passage * WORDS_PER_TOKEN * POSTING))
@@ -349,7 +349,7 @@ class BM25Index:
         return self._scope.ranking(query, best if rows is None else rows[best], scores[best])
 
     def scores(self, words: Sequence[str], rows: Rows | None) -> NDArray[np.float64]:
-        """Scores for the words of a query under the statistics of the corpus.
+        """Return scores for the words of a query under the statistics of the corpus.
 
         Args:
             words: As `tokenize` gives them; those that the corpus lacks count for nothing.
@@ -377,7 +377,7 @@ class BM25RerankerConfig(BM25Config, PointwiseConfig):
 
 
 def _reranker_work(config: BM25RerankerConfig, lengths: Lengths) -> Work:
-    """The index of BM25 as a retriever, where statistics are the corpus's."""
+    """Return the index of BM25 as a retriever, where statistics are the corpus's."""
     indexed = lengths.whole if config.statistics is None else config.statistics == "corpus"
     return _retriever_of(config).work(lengths) if indexed else Work()
 
@@ -413,7 +413,7 @@ class BM25Reranker(PointwiseReranker):
         self._candidates: tuple[Corpus, CandidateWords] | None = None
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """BM25 of each candidate, 0 where it shares no word with the query."""
+        """Return BM25 of each candidate, 0 where it shares no word with the query."""
         if not ids:
             return np.zeros(0)
         words = tokenize([query.text], self.config, ids=False)[0]
@@ -425,7 +425,7 @@ class BM25Reranker(PointwiseReranker):
         return self._candidates[1].scores(words, rows)
 
     def _whole(self, corpus: Corpus) -> BM25Index:
-        """The index of the whole corpus, opened once."""
+        """Return the index of the whole corpus, opened once."""
         if self._indexed is None or self._indexed[0] is not corpus:
             folder = index_folder(self._retriever, corpus, self._services)
             self._indexed = corpus, cast(BM25Index, self._retriever.build(self._services).index(corpus, folder))

@@ -32,14 +32,14 @@ SEPARATOR = "\n"
 
 
 def gold_text(question: Question) -> str:
-    """The gold as one answer: the first accepted one, or all where all are wanted; "" where there is none."""
+    """Return the gold as one answer: the first accepted one, or all where all are wanted; "" where there is none."""
     if question.answer_set:
         return SEPARATOR.join(question.answers)
     return question.answers[0] if question.answers else ""
 
 
 def gold_of(query: Query) -> Question:
-    """The question behind a control's query.
+    """Return the question behind a control's query.
 
     Raises:
         TypeError: The query carries no gold; controls must be called with `GoldQuery`s.
@@ -71,7 +71,7 @@ class _Answering(ABC):
 
     @abstractmethod
     def _predict(self, identifier: str, question: Question) -> Prediction:
-        """The prediction under this query id, its usage left empty."""
+        """Return the prediction under this query id, its usage left empty."""
 
 
 @register("gold_answer", kind="control", version=2, summary="the gold answer with the gold evidence: every metric's maximum", work=free)
@@ -110,7 +110,7 @@ class IDontKnow(_Answering):
 
 @register("whole_passage", kind="control", summary="the text of the first positive passage as the answer", work=free)
 class WholePassage(_Answering):
-    """Answers with everything the evidence says: covers the gold, is no answer."""
+    """Answers with the complete evidence: covers the gold, but is not an answer."""
 
     def _predict(self, identifier: str, question: Question) -> Prediction:
         known = [passage for passage in question.evidence if passage in self.corpus]
@@ -178,7 +178,7 @@ class _OracleIndex:
         self._known: Callable[[str], bool] = corpus.__contains__
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        """The positives of each query that the corpus holds."""
+        """Return the positives of each query that the corpus holds."""
         rankings = []
         for query in queries:
             results = [passage for passage in dict.fromkeys(gold_of(query).evidence) if self._known(passage)][:k]
@@ -233,7 +233,7 @@ class HasAnswerOrder:
         """Do nothing; each query carries its own gold."""
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> _HasAnswerIndex:
-        """The index of the retriever underneath."""
+        """Return the index of the retriever underneath."""
         own = index_folder(self._component, corpus, self._services) or folder
         return _HasAnswerIndex(corpus, self._retriever.index(corpus, own), self._titled)
 
@@ -248,7 +248,7 @@ class _HasAnswerIndex:
         self.in_flight = in_flight([(index, "retrieve")])
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """The k best of the retriever, those with an answer first."""
+        """Return the k best of the retriever, those with an answer first."""
         return self._split(query, await self._retrieve(without_gold(query), k))
 
     def _split(self, query: Query, ranking: Ranking) -> Ranking:
@@ -277,7 +277,7 @@ class EmptyIndex:
     """An index without passages."""
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        """One empty ranking per query."""
+        """Return one empty ranking per query."""
         return [Ranking(query.id, (), ()) for query in queries]
 
 

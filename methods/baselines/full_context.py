@@ -3,7 +3,7 @@
 With `whole`, a document is put together again, words that its passages share counted once, and may be cut to its first
 words. What is more than the reader's model takes is the reader's to shorten: one that follows a benchmark with
 `truncation: middle` (LongBench's rule) keeps the first and the last half of what fits, in its own tokens. Either way
-the prediction's notes say so under `truncated`. The floor to this ceiling, no context at all, is `no_retrieval`.
+the prediction's notes record it under `truncated`. The floor to this ceiling, no context at all, is `no_retrieval`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class FullContextIndex:
         self._scope = Scope(corpus)
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        """The candidates, or the document's passages, in their order.
+        """Return the candidates, or the document's passages, in their order.
 
         Raises:
             UserError: A query has neither: a whole corpus is not a context.
@@ -84,7 +84,7 @@ class FullContextIndex:
         return [self._all(query, k) for query in queries]
 
     def contexts(self, queries: Sequence[Query], rankings: Sequence[Ranking]) -> list[Context]:
-        """A document in one piece; candidates one by one.
+        """Return a document in one piece; candidates one by one.
 
         Raises:
             UserError: The passages of a document do not overlap as the options say.

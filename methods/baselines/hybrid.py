@@ -108,7 +108,7 @@ class HybridIndex:
 
 
 def fuse(query: Query, rankings: Sequence[Ranking], k: int, corpus: Corpus, damping: float) -> Ranking:
-    """One ranking of several by reciprocal ranks, with what they cost together.
+    """Return one ranking of several by reciprocal ranks, with what they cost together.
 
     Args:
         query: Whose.

@@ -5,8 +5,7 @@ A chat model writes passages that answer the question; whether they are true doe
     v = (question + Σ passages) / (1 + N)
 
 over the vectors of the question and of the N passages, the latter encoded as documents are. What a model did not write
-is left out of the mean; where it wrote nothing at all, the question alone is searched with, and the prediction's notes
-say so.
+is left out of the mean; where it wrote nothing at all, the question alone is searched with, and the prediction's notes record it.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class HydeConfig(AskingMethodConfig):
 
     @property
     def retriever(self) -> Component:
-        """The dense retriever underneath."""
+        """Return the dense retriever underneath."""
         return Component.of("dense", self.dense)
 
     def preflight(self) -> None:
@@ -76,11 +75,11 @@ class HydeConfig(AskingMethodConfig):
 
 
 INSTRUCTIONS = 60
-"""Tokens of a prompt for a passage or a query, beside the question."""
+"""Tokens of a prompt for a passage or a query, next to the question."""
 
 
 def _work(config: HydeConfig, lengths: Lengths) -> Work:
-    """Passages are written for a question, and encoded with it."""
+    """Return the work: passages are written for a question, and encoded with it."""
     number = lengths.questions * config.samples
     written = ask(config.llm, number, lengths.question + INSTRUCTIONS)
     return config.retriever.work(lengths) + written + encode(config.retriever.config, number, longest_reply(config.llm))
@@ -119,7 +118,7 @@ class Hyde:
         self._writer = open_llm(config.llm, services, role=NOTE)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> HydeIndex:
-        """The index of dense retrieval."""
+        """Return the index of dense retrieval."""
         own = index_folder(self.config.retriever, corpus, self._services) or folder
         return HydeIndex(self.config, self._dense.index(corpus, own), self._dense.encoder, self._writer)
 
@@ -179,5 +178,5 @@ class HydeIndex:
 
 
 def cut(text: str) -> str:
-    """A passage up to two blank lines."""
+    """Return a passage up to two blank lines."""
     return text.partition(END)[0].strip()

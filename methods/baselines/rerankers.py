@@ -28,7 +28,7 @@ class BiEncoderConfig(EncoderConfig, PointwiseConfig, ModelMethodConfig):
 
 
 def _cosine_work(config: BiEncoderConfig, lengths: Lengths) -> Work:
-    """Questions, and their candidates: a passage once, as its vector is kept by its text."""
+    """Return the work: questions, and their candidates: a passage once, as its vector is kept by its text."""
     passages = min(lengths.questions * lengths.ranked(config.depth), lengths.corpus)
     return encode(config, passages, lengths.passage) + encode(config, lengths.questions, lengths.question)
 
@@ -54,7 +54,7 @@ class BiEncoderReranker(ModelReranker):
         self.encoder: Encoder = self.model
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """Cosines, or inner products where the encoder does not normalize."""
+        """Return cosines, or inner products where the encoder does not normalize."""
         # Batches are made of this query's passages alone, in an order that their content decides: so that scores
         # depend neither on other queries nor on the order of the candidates, to the last bit.
         passages = sorted(set(corpus.get(ids)), key=_content)
@@ -73,7 +73,7 @@ class LateInteractionRerankerConfig(LateInteractionConfig, PointwiseConfig, Mode
 
 
 def _late_work(config: LateInteractionRerankerConfig, lengths: Lengths) -> Work:
-    """Questions, and every candidate of each: nothing is kept."""
+    """Return the work: questions, and every candidate of each: nothing is kept."""
     pairs = lengths.questions * lengths.ranked(config.depth)
     return encode(config, pairs, lengths.passage) + encode(config, lengths.questions, lengths.question)
 
@@ -97,7 +97,7 @@ class LateInteractionReranker(ModelReranker):
         super().__init__(config, LateInteraction(config, services.device))
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """Sums over the query's tokens of the largest inner product; a passage without tokens scores lowest."""
+        """Return sums over the query's tokens of the largest inner product; a passage without tokens scores lowest."""
         # In an order that the passages' content decides, so that scores do not depend on that of the candidates.
         wanted = [passage.full_text for passage in corpus.get(ids)]
         texts = sorted(set(wanted))

@@ -80,7 +80,7 @@ def _made_of(config: PromptedConfig) -> str:
 
 
 def _prompted_work(config: PromptedConfig, lengths: Lengths) -> Work:
-    """A question is asked about in every way, and each reply searched with line by line."""
+    """Return the work: a question is asked about in every way, and each reply searched with line by line."""
     searches = replace(lengths, questions=lengths.questions * len(PROMPTS) * MOST)
     return config.retriever.component.work(searches) + ask(config.llm, lengths.questions * len(PROMPTS), lengths.question + INSTRUCTIONS)
 
@@ -114,7 +114,7 @@ class PromptedRqRag:
         self._model = open_llm(config.llm, services, role=NOTE)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> PromptedIndex:
-        """The index of the retriever underneath."""
+        """Return the index of the retriever underneath."""
         own = index_folder(self.config.retriever.component, corpus, self._services) or folder
         return PromptedIndex(self.config, corpus, self._retriever.index(corpus, own), self._model)
 
@@ -154,7 +154,7 @@ class PromptedIndex:
 
 
 def queries_of(reply: str) -> list[str]:
-    """The queries in a reply, one a line, without bullets and numbers; none where it holds no words."""
+    """Return the queries in a reply, one a line, without bullets and numbers; none where it holds no words."""
     lines = [_BULLET.sub("", line).strip().strip('"').strip() for line in reply.splitlines()]
     return [line for line in lines if len(line) <= LONGEST and any(character.isalnum() for character in line)][:MOST]
 
@@ -261,7 +261,7 @@ class Tree:
         )
 
     async def grow(self, query: Query) -> tuple[list[Leaf], Usage]:
-        """The answers to a query, those of few searches first, and what they cost."""
+        """Return the answers to a query, those of few searches first, and what they cost."""
         level = [Node(self._beginning(query.text))]
         leaves: list[Leaf] = []
         usage = Usage()
@@ -277,7 +277,7 @@ class Tree:
         return leaves, usage
 
     def chosen(self, leaves: Sequence[Leaf]) -> Leaf | None:
-        """The answer that counts; the first of equals, None where there is none."""
+        """Return the answer that counts; the first of equals, None where there is none."""
         far = [leaf for leaf in leaves if len(leaf.node.queries) >= self.config.searches]
         candidates = far or leaves
         if self.config.select == "confidence":
@@ -293,7 +293,7 @@ class Tree:
         return len(self._model.encode(node.text + token)) <= self._model.room
 
     async def _answer(self, node: Node) -> tuple[Leaf, Usage]:
-        """The answer at a node: the mean probability of its tokens, and the perplexity of the path that it ends."""
+        """Return the answer at a node: the mean probability of its tokens, and the perplexity of the path that it ends."""
         prompt = node.text + ANSWER_TOKEN
         generation = await self._answers(prompt)
         target = self._model.text_encoder.target(generation.text) if generation.text else []
@@ -304,7 +304,7 @@ class Tree:
         return Leaf(node, generation.text.strip(), confidence, perplexity), _cost(generation, prompt, "answer")
 
     async def _search(self, query: Query, number: int, node: Node, token: str) -> tuple[Node, Usage]:
-        """The node below: a query of the kind that the token names, and what is found with it."""
+        """Return the node below: a query of the kind that the token names, and what is found with it."""
         prompt = node.text + token
         generation = await self._queries(prompt)
         # A query that does not end, or says nothing, is replaced by the question.
@@ -353,7 +353,7 @@ def _weights(config: RqRagConfig) -> str:
 
 
 def _tree_work(config: RqRagConfig, lengths: Lengths) -> Work:
-    """Every node of the tree has an answer, and above the last level a child for each way of asking; evidence adds up."""
+    """Return the work: every node of the tree has an answer, and above the last level a child for each way of asking; evidence adds up."""
     ways = len(QUERY_TOKENS)
     shown = config.per_query * min(lengths.passage, (config.evidence_words or lengths.passage) / WORDS_PER_TOKEN)
     searches = sum(ways ** (level + 1) for level in range(config.depth))
@@ -390,7 +390,7 @@ class RqRag:
         self._model = CausalModel(config, services.device)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> RqRagIndex:
-        """The index of the retriever underneath."""
+        """Return the index of the retriever underneath."""
         own = index_folder(self.config.retriever.component, corpus, self._services) or folder
         index = self._retriever.index(corpus, own)
         return RqRagIndex(Tree(self.config, self._model, index, corpus, self._services.seed))
@@ -409,9 +409,9 @@ class RqRagIndex:
     in_flight = TREES
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """The passages along the path that counts, in the order in which they were found.
+        """Return the passages along the path that counts, in the order in which they were found.
 
-        Its queries and its answer stand in the notes under `rq_rag`; where no prompt left room for an answer, there
+        Its queries and its answer are in the notes under `rq_rag`; where no prompt left room for an answer, there
         are not passages, and the notes say why.
         """
         leaves, usage = await self._tree.grow(query)
@@ -445,7 +445,7 @@ class NativeRqRag:
         self._index = self._retriever.index(corpus) if len(corpus) else None
 
     async def answer_one(self, query: Query) -> Prediction:
-        """The answer at the end of the query's best path.
+        """Return the answer at the end of the query's best path.
 
         Raises:
             RuntimeError: `index` was not called, or the corpus is empty.

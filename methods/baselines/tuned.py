@@ -50,7 +50,7 @@ class Example:
 
     @property
     def text(self) -> str:
-        """The question's text."""
+        """Return the question's text."""
         return self.question.text
 
     @property

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 CONFIG, ROWS = "clara.json", "memory.safetensors"
 LAYOUT = 1
-"""Of the folder; bump it when what it holds changes."""
+"""Layout version of the folder; increase it if the contents change."""
 
 
 def model_of(model: str, lengths: Lengths) -> ClaraConfig | None:
-    """The model of a checkpoint, of one that is still to be trained too; None where it is neither."""
+    """Return the model of a checkpoint, of one that is still to be trained too; None where it is neither."""
     training = lengths.training(model)
     if isinstance(training, ClaraTrainingConfig):
         return trained_model(training, lengths)
@@ -46,14 +46,14 @@ def model_of(model: str, lengths: Lengths) -> ClaraConfig | None:
 
 
 def trained_model(config: ClaraTrainingConfig, lengths: Lengths) -> ClaraConfig:
-    """The model that a training is of: that of the checkpoint which it begins from, where it does not say."""
+    """Return the model that a training is of: that of the checkpoint which it begins from, where it does not say."""
     if config.start is None or "model" in config.model_fields_set:
         return config.model
     return model_of(config.start, lengths) or config.model
 
 
 def needs(config: Any) -> Needs:
-    """The base of a checkpoint, or the base that is named; of a checkpoint that is not here the folder."""
+    """Return the base of a checkpoint, or the base that is named; of a checkpoint that is not here the folder."""
     try:
         base = read_config(require_checkpoint(config.model, where="model"))[0]
     except UserError:
@@ -173,7 +173,7 @@ def restore(adapters: Adapters, rows: MemoryRows, folder: Path) -> None:
 
 
 def require_checkpoint(model: str, *, where: str) -> Path:
-    """The folder of a checkpoint of CLaRa.
+    """Return the folder of a checkpoint of CLaRa.
 
     Args:
         model: A folder, or the name of the adapters that ship.

@@ -18,13 +18,13 @@ from methods.training.adapters import LoraOptions
 
 Adapter = Literal["compressor", "generator", "reasoner"]
 Part = Literal["compressor", "generator", "reasoner", "memory"]
-"""What training may change."""
+"""Parts that training may change."""
 ADAPTERS: tuple[Adapter, ...] = ("compressor", "generator", "reasoner")
 TEXT: tuple[Adapter, ...] = ("generator",)
-"""Of a reader that is tuned on documents as text."""
+"""Adapters of a reader that is tuned on documents as text."""
 MEMORY: Literal["memory"] = "memory"
 Variant = Literal["minus_infinity", "equation", "algorithm"]
-"""How soft weights mask documents already taken (`generator.select`)."""
+"""Masking of documents that are already selected (`generator.select`)."""
 CANDIDATES = 20
 """D: documents that joint training chooses among."""
 
@@ -87,7 +87,7 @@ class ClaraConfig(LaterOptions, TrainingOptions):
 
     @property
     def memory_tokens(self) -> int:
-        """Memory tokens per document (M)."""
+        """Return memory tokens per document (M)."""
         return self.max_length // self.rate
 
 
@@ -105,7 +105,7 @@ MIXES: dict[Mix, tuple[Type, ...]] = {
 
 
 class ScpDataConfig(TrainingOptions):
-    """What pretraining reads of its data."""
+    """Data of pretraining."""
 
     mix: Mix = Field(default="all", description="types of rows; none: no pretraining; paper: all, the others in Table 4")
     documents: int | None = Field(
@@ -118,12 +118,12 @@ class ScpDataConfig(TrainingOptions):
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """The types of rows that are wanted."""
+        """Return the types of rows that are wanted."""
         return MIXES[self.mix]
 
 
 class PoolConfig(TrainingOptions):
-    """The documents beside a question, where its dataset is not a file of rows."""
+    """The documents next to a question, where its dataset is not a file of rows."""
 
     source: Literal["record", "retriever", "both"] = Field(
         default="record", description="the dataset's own candidates; retriever: the best of its corpus; both: those, then these"
@@ -134,7 +134,7 @@ class PoolConfig(TrainingOptions):
 
     @property
     def component(self) -> Component:
-        """The retriever with its options.
+        """Return the retriever with its options.
 
         Raises:
             UserError: There is no such retriever, or it is none.
@@ -145,11 +145,11 @@ class PoolConfig(TrainingOptions):
 
 Stage = Literal["scp", "instruction", "supervised", "joint"]
 STAGES: tuple[Stage, ...] = ("scp", "instruction", "supervised", "joint")
-"""In the order in which they are carried out; `supervised` is the baseline Sup-, and only where it is asked for."""
+"""Stages in order; `supervised` is the baseline Sup- and runs only on request."""
 
 
 class StepOptions(TrainingOptions):
-    """How a stage is optimized."""
+    """Optimization options of a stage."""
 
     warm_up: ClassVar[float] = 0.03
     """Share of the steps in which the rate rises (released)."""
@@ -170,7 +170,7 @@ class CompressionSteps(StepOptions):
 
 
 class SelectionSteps(StepOptions):
-    """How the query reasoner is optimized: far more gently, in smaller steps."""
+    """Optimization options of the query reasoner, with smaller steps."""
 
     floor: ClassVar[float] = 0.1
 
@@ -180,7 +180,7 @@ class SelectionSteps(StepOptions):
 
 
 class CompressionOptions(TrainingOptions):
-    """What the two stages share that train the compressor."""
+    """Options that the two stages for the compressor share."""
 
     train: CompressionSteps = CompressionSteps.model_validate({})
     mse: float = Field(0.1, ge=0, description="weight of the alignment loss (eq. 2.3's lambda), a mean over the hidden size; paper 0.1")
@@ -252,7 +252,7 @@ class JointStage(TrainingOptions):
 
 
 class DataOptions(TrainingOptions):
-    """What a stage is trained or validated on."""
+    """Training and validation data of a stage."""
 
     scp: tuple[str, ...] = Field((), description="references of pretraining rows: clara_stages/pretraining:train; of worlds they are made")
     instruction: tuple[str, ...] = Field(
@@ -265,7 +265,7 @@ class DataOptions(TrainingOptions):
 
 
 class ValidateOptions(TrainingOptions):
-    """What the curve says of held-out questions, at the end of each epoch."""
+    """Validation figures after each epoch."""
 
     questions: int = Field(200, ge=1, description="held-out questions of each stage at most")
     every: int | None = Field(None, ge=1, description="steps between validations; null: each epoch")
@@ -319,7 +319,7 @@ class ClaraTrainingConfig(TrainingConfig):
     @model_validator(mode="before")
     @classmethod
     def _based(cls, options: Any) -> Any:
-        """`base` is short for `model.base`, as trainings of other models have it."""
+        """Return `base` is short for `model.base`, as trainings of other models have it."""
         if not isinstance(options, dict) or options.get("base") is None:
             return options
         model = options.get("model") or {}
@@ -342,7 +342,7 @@ class ClaraTrainingConfig(TrainingConfig):
 
     @property
     def planned(self) -> tuple[Stage, ...]:
-        """The stages that end in a checkpoint."""
+        """Return the stages that end in a checkpoint."""
         left_out = {"instruction"} if self.joint.init == "scp" and "joint" in self.stages else set()
         if self.scp.rows.mix == "none":
             left_out.add("scp")
@@ -376,7 +376,7 @@ class ClaraTrainingConfig(TrainingConfig):
 
 
 _DATA: Mapping[Stage, str] = {"scp": "scp", "instruction": "instruction", "supervised": "joint", "joint": "joint"}
-"""Where the options of the data name what a stage reads."""
+"""Option with the data of each stage."""
 
 
 PRESETS = read_presets((Path(__file__).with_name("presets.yaml"), Path(__file__).with_name("pocket.yaml")))

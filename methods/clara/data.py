@@ -40,10 +40,10 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class TrainingExample:
-    """What is taught from one reading of some documents.
+    """Training example from one reading of some documents.
 
     Attributes:
-        documents: Whose memory stands in every prompt.
+        documents: Whose memory is in every prompt.
         exchanges: One in the paper; several where a reading is to serve them all.
     """
 
@@ -52,20 +52,20 @@ class TrainingExample:
 
 
 def scp_example(row: ScpRow, wording: int) -> TrainingExample:
-    """A row of pretraining; a paraphrase is asked for in one of several wordings, counted on without end."""
+    """Return a row of pretraining; a paraphrase is asked for in one of several wordings, counted on without end."""
     if row.kind == "paraphrase":
         return TrainingExample((row.document,), (Exchange(paraphrase(wording % PARAPHRASES), row.paraphrase),))
     return TrainingExample((row.document,), (Exchange(qa_pairs(), qa_target(row.questions, row.answers)),))
 
 
 def instruction_example(row: InstructionRow, documents: int) -> TrainingExample:
-    """A row of instruction tuning, with its first so many documents."""
+    """Return a row of instruction tuning, with its first so many documents."""
     kept = row.documents[:documents]
     return TrainingExample(kept, (Exchange(answer(row.question, len(kept)), row.answer),))
 
 
 def scp_examples(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[TrainingExample]:
-    """Rows of pretraining as they are taught: one training example a row, or (`scp.questions`, ours) one a document.
+    """Return rows of pretraining as they are taught: one training example a row, or (`scp.questions`, ours) one a document.
 
     Args:
         rows: Of one document, those of its types.
@@ -89,7 +89,7 @@ def scp_examples(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[T
 
 
 def instruction_examples(rows: Sequence[InstructionRow], options: InstructionStage, seed: int) -> list[TrainingExample]:
-    """Rows of instruction tuning as they are taught: one a training example, or (`together`, ours) with questions of other rows.
+    """Return rows of instruction tuning as they are taught: one a training example, or (`together`, ours) with questions of other rows.
 
     A row's documents are then asked about by rows whose evidence is among them, drawn from the seed; a row may be asked
     in several training examples, and rows without known evidence only in their own.
@@ -130,7 +130,7 @@ def _evidence(row: InstructionRow, documents: int) -> tuple[str, ...]:
 
 
 def as_text(examples: Sequence[TrainingExample]) -> list[TrainingExample]:
-    """The same training examples with their documents as text in every prompt, and none that is read for its memory."""
+    """Return the same training examples with their documents as text in every prompt, and none that is read for its memory."""
     return [
         TrainingExample((), tuple(replace(one, prompt=replace(one.prompt, documents=0, texts=item.documents)) for one in item.exchanges))
         for item in examples
@@ -169,7 +169,7 @@ def fits(generator: Any) -> Callable[[Request, str], bool]:
 
 
 def fitting_examples(examples: Sequence[TrainingExample], generator: Any, skip: bool) -> list[TrainingExample]:
-    """Training examples without what is too long; one with nothing left to ask is left out.
+    """Return training examples without what is too long; one with nothing left to ask is left out.
 
     Args:
         examples: As they would be taught.
@@ -190,7 +190,7 @@ def fitting_examples(examples: Sequence[TrainingExample], generator: Any, skip: 
 
 
 def fitting_rows(rows: Sequence[JointRow], generator: Any, k: int, skip: bool) -> list[JointRow]:
-    """Rows of joint training without those that are too long, answered from at most k documents.
+    """Return rows of joint training without those that are too long, answered from at most k documents.
 
     Raises:
         UserError: As `fitting_examples`.
@@ -207,7 +207,7 @@ def fitting_rows(rows: Sequence[JointRow], generator: Any, k: int, skip: bool) -
 def held_out_that_fit(
     examples: Sequence[TrainingExample], questions: Sequence[JointRow], generator: Any, k: int | None, longest: int, *, text: bool = False
 ) -> tuple[list[TrainingExample], list[JointRow]]:
-    """Held-out rows without what is too long: a curve must not end a training.
+    """Return held-out rows without what is too long: a curve must not end a training.
 
     Args:
         examples: As they would be taught.
@@ -259,7 +259,7 @@ _OF_MIX = {"all": ("qa", "paraphrase"), "paraphrase": ("paraphrase",), "simple+c
 
 
 def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping[str, Any] | None = None) -> list[ScpRow]:
-    """Rows of pretraining: of worlds, or of `clara_stages/pretraining`, whose `path` may be a synthesized file.
+    """Return rows of pretraining: of worlds, or of `clara_stages/pretraining`, whose `path` may be a synthesized file.
 
     Args:
         reference: The data.
@@ -304,7 +304,7 @@ def instruction_rows(
     *,
     limit: int | None = None,
 ) -> list[InstructionRow]:
-    """Rows of instruction tuning.
+    """Return rows of instruction tuning.
 
     Args:
         reference: The data.
@@ -332,7 +332,7 @@ def joint_rows(
     *,
     limit: int | None = None,
 ) -> list[JointRow]:
-    """Rows of joint training or evaluation; otherwise as `instruction_rows`."""
+    """Return rows of joint training or evaluation; otherwise as `instruction_rows`."""
     pool = pool or PoolConfig()
     result, config = _resolved(reference, options)
     if result.name in STREAMED:
@@ -341,7 +341,7 @@ def joint_rows(
 
 
 def joint_rows_of(benchmark: Benchmark, pool: PoolConfig, services: Services | None = None) -> list[JointRow]:
-    """The questions of a benchmark that have an answer, with their documents.
+    """Return the questions of a benchmark that have an answer, with their documents.
 
     Raises:
         UserError: There is no such question, or there are no candidates and no retriever is asked.
@@ -371,7 +371,7 @@ def _answer(question: Question, evidence: Sequence[str]) -> str:
 
 
 def ranked_documents(benchmark: Benchmark, questions: list[Question], pool: PoolConfig, services: Services) -> dict[str, tuple[str, ...]]:
-    """Ids of the documents that a question may have, best first."""
+    """Return ids of the documents that a question may have, best first."""
     options = {question.id: tuple(question.candidates or ()) for question in questions if pool.source != "retriever"}
     if pool.source == "record" and not any(options.values()):
         raise UserError(
@@ -401,7 +401,7 @@ def _streamed(reference: DataReference, config: DatasetConfig) -> Iterable[Stage
 
 
 def _drawn(rows: list[ScpRow], data: ScpDataConfig) -> list[ScpRow]:
-    """The rows of so many documents; a larger draw holds every smaller one of its seed."""
+    """Return the rows of this many documents; a larger draw holds every smaller one of its seed."""
     texts = list(dict.fromkeys(row.document for row in rows))
     if data.documents is None or data.documents >= len(texts):
         return rows
@@ -436,7 +436,7 @@ def training_rows(config: ClaraTrainingConfig, stage: Stage, services: Services)
 
 
 def held_out(config: ClaraTrainingConfig, stage: Stage, services: Services, rows: Sequence[Row]) -> list[JointRow]:
-    """Held-out questions with the documents that a stage answers from; none where none are named.
+    """Return held-out questions with the documents that a stage answers from; none where none are named.
 
     Pretraining reads one document at a time: its questions come with their evidence alone, where it is known.
 
@@ -472,7 +472,7 @@ def held_out(config: ClaraTrainingConfig, stage: Stage, services: Services, rows
 
 
 def _alone(row: JointRow) -> JointRow:
-    """A question with its evidence alone; as it is where that is not known."""
+    """Return a question with its evidence alone; as it is where that is not known."""
     if not row.positives:
         return row
     texts = tuple(row.documents[positive] for positive in row.positives)
@@ -510,7 +510,7 @@ def set_aside(config: ClaraTrainingConfig, stage: Stage, rows: Sequence[Row]) ->
 
 
 def held_out_pretraining(config: ClaraTrainingConfig) -> list[ScpRow]:
-    """Held-out rows of pretraining; none where none are named."""
+    """Return held-out rows of pretraining; none where none are named."""
     data = config.validation
     for reference in data.scp:
         require_no_test(reference, "validation")
@@ -553,7 +553,7 @@ def require_no_test(reference: str, where: str) -> None:
 
 
 def in_examples(examples: Sequence[TrainingExample], share: float, seed: int) -> list[TrainingExample]:
-    """Training examples with a share of the names replaced, in each by a draw of its own.
+    """Return training examples with a share of the names replaced, in each by a draw of its own.
 
     Args:
         examples: Of worlds; text without words of train worlds stays as it is.
@@ -566,7 +566,7 @@ def in_examples(examples: Sequence[TrainingExample], share: float, seed: int) ->
 
 
 def in_rows(rows: Sequence[JointRow], share: float, seed: int) -> list[JointRow]:
-    """Questions with a share of the names replaced, in all by one draw: documents that several share stay the same."""
+    """Return questions with a share of the names replaced, in all by one draw: documents that several share stay the same."""
     if not share:
         return list(rows)
     swaps = out_of_vocabulary_words(training_words(), share, Draws("clara unheard", seed, "rows"))

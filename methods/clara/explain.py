@@ -57,7 +57,7 @@ def retell(
     Args:
         clara: A `Clara`.
         documents: Texts.
-        seed: Decides the wording of each document's instruction; it does not depend on the documents beside it.
+        seed: Decides the wording of each document's instruction; it does not depend on the documents next to it.
         max_new_tokens: Longest reply; a longer document cannot be paraphrased in full.
         batch_size: Replies written at once.
     """
@@ -85,7 +85,7 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What a text's memory stands for.
+    """Tokens that a text's memory represents.
 
     Attributes:
         positions: For each memory token its words, best first.
@@ -95,17 +95,17 @@ class Topics:
 
     @property
     def union(self) -> tuple[str, ...]:
-        """All words, each once, in the order of positions."""
+        """Return all words, each once, in the order of positions."""
         return tuple(dict.fromkeys(word for words in self.positions for word in words))
 
     def result(self, question: str, documents: Iterable[str]) -> tuple[str, ...]:
-        """Words of the documents that the question does not have: what the reasoner adds to it (table 1)."""
+        """Return words of the documents that the question does not have: what the reasoner adds to it (table 1)."""
         query, written = _spelled([question]), _spelled(documents)
         return tuple(word for word in self.union if word.casefold() in written - query)
 
 
 def topics(clara: Any, texts: Sequence[str], adapter: Adapter = "reasoner", top: int = TOP) -> list[Topics]:
-    """The words that the memory of texts stands for.
+    """Return the words that the memory of texts stands for.
 
     Args:
         clara: A `Clara`.
@@ -126,12 +126,12 @@ def topics(clara: Any, texts: Sequence[str], adapter: Adapter = "reasoner", top:
 
 
 def _spelled(texts: Iterable[str]) -> set[str]:
-    """The whole words of texts: a piece of one says nothing."""
+    """Return the whole words of texts: a piece of one says nothing."""
     return {word for text in texts for word in _WORD.findall(text.casefold())}
 
 
 def _decode_words(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
-    """Tokens as words: without special tokens, blanks, punctuation, and pieces of one character."""
+    """Return tokens as words: without special tokens, blanks, punctuation, and pieces of one character."""
     special = set(tokenizer.all_special_ids)
     texts = (tokenizer.decode([identifier]).strip() for identifier in ids if identifier not in special)
     return tuple(dict.fromkeys(text for text in texts if len(text) > 1 and _WORD.search(text) and "\ufffd" not in text))
@@ -155,7 +155,7 @@ class ClaraExplainConfig(QueryOptions):
     @model_validator(mode="before")
     @classmethod
     def _either_word(cls, value: Any) -> Any:
-        """Every approach explains a `checkpoint`; CLaRa's parts, which all take a `model`, are built from this, too."""
+        """Return every approach explains a `checkpoint`; CLaRa's parts, which all take a `model`, are built from this, too."""
         named = {"checkpoint", "model"} & set(value) if isinstance(value, Mapping) else set()
         if len(named) == 2:
             raise UserError(
@@ -277,7 +277,7 @@ class States:
 
     @property
     def distance(self) -> float:
-        """Mean squared distance of the two, over the width: what the alignment loss makes small (eq 2.2)."""
+        """Return mean squared distance of the two, over the width: what the alignment loss makes small (eq 2.2)."""
         return float(((self.documents - self.memory) ** 2).mean()) if len(self.documents) else 0.0
 
 
@@ -291,7 +291,7 @@ def states(clara: Any, texts: Sequence[str]) -> States:
 
 
 def projected(points: NDArray[np.float64], projection: Projection, seed: int = 0) -> NDArray[np.float64]:
-    """Points on a plane.
+    """Return points on a plane.
 
     Args:
         points: Shape (n, h).

@@ -94,7 +94,7 @@ class Generator:
         self._norm = float(weight.detach().float().norm(dim=-1).mean()) if as_embeddings else None
 
     def prompt_ids(self, prompt: Request) -> list[int]:
-        """Token ids of a prompt.
+        """Return token ids of a prompt.
 
         Raises:
             UserError: The base's chat template does not keep what it is given.
@@ -115,7 +115,7 @@ class Generator:
         return ids
 
     def target_ids(self, target: str) -> list[int]:
-        """Token ids of a reply, with the token that ends it.
+        """Return token ids of a reply, with the token that ends it.
 
         Raises:
             ValueError: It is empty.
@@ -125,16 +125,16 @@ class Generator:
         return [*self._encoder.target(self._layout.reply(target)), self._ending]
 
     def _cut(self, text: str) -> str:
-        """A document's first L tokens, as text."""
+        """Return a document's first L tokens, as text."""
         ids = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
         return text if len(ids) <= self._max_length else str(self._tokenizer.decode(ids[: self._max_length]))
 
     def length(self, prompt: Request, target: str = "") -> int:
-        """Tokens of a prompt with its reply; at most `room` may be used."""
+        """Return tokens of a prompt with its reply; at most `room` may be used."""
         return len(self.prompt_ids(prompt)) + (len(self.target_ids(target)) if target else 0)
 
     def assemble(self, prompts: Sequence[Request], memory: Memory, targets: Sequence[str] | None = None, side: str = "left") -> Assembled:
-        """Embeddings of prompts with memory in its slots, and of replies behind them.
+        """Return embeddings of prompts with memory in its slots, and of replies behind them.
 
         Args:
             prompts: What is asked, at least one.
@@ -174,7 +174,7 @@ class Generator:
             )
 
     def _flat(self, prompts: Sequence[Request], memory: Memory) -> Tensor:
-        """Memory vectors in the order of the slots: [slots, h]."""
+        """Return memory vectors in the order of the slots: [slots, h]."""
         count, width = self._tokens.count, self._rows.memory.shape[1]
         wanted = [prompt.documents * count for prompt in prompts]
         options: list[Tensor] = [] if memory is None else [item.reshape(-1, width) for item in memory]
@@ -253,7 +253,7 @@ class Generator:
         return losses.new_zeros(len(rows)).index_add(0, positions, losses)
 
     def _losses(self, embedded: Tensor, labels: Tensor, **value: Tensor) -> tuple[Tensor, Tensor]:
-        """The row of every token that is taught, and its loss."""
+        """Return the row of every token that is taught, and its loss."""
         rows, columns = (labels != -100).nonzero(as_tuple=True)
         with logits_only_at(self._model, rows, columns - 1):
             logits = self._model(inputs_embeds=embedded, use_cache=False, **value).logits[0]
@@ -301,7 +301,7 @@ SMALLEST_TAU = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What was chosen.
+    """Selected documents with their weights.
 
     Attributes:
         weights: Z, float [B, k, D]: forward the choice, backward the softmax.
@@ -314,7 +314,7 @@ class Selection:
     soft: Tensor
 
     def apply(self, memory: Tensor) -> Tensor:
-        """The chosen documents' memory (equation 3.6).
+        """Return the chosen documents' memory (equation 3.6).
 
         Args:
             memory: float [B, D, M, h].
@@ -357,7 +357,7 @@ def select(scores: Tensor, k: int, tau: float, mask: Tensor | None = None, varia
 
 
 def _logits(s: Tensor, taken: Tensor, tau: float, variant: Variant) -> Tensor:
-    """Logits of the soft weights of each slot: [B, k, D]."""
+    """Return logits of the soft weights of each slot: [B, k, D]."""
     rows = s.unsqueeze(1)
     if variant == "minus_infinity":
         return (rows / tau).masked_fill(taken.bool(), -torch.inf)

@@ -43,7 +43,7 @@ _register = partial(register, paper=PAPER, needs=needs)
 
 
 def _work_of(work: Callable[[Any, ClaraConfig, Lengths], Work]) -> Callable[[Any, Lengths], Work]:
-    """The work of a part whose checkpoint is here, or is trained by the same experiment."""
+    """Return the work of a part whose checkpoint is here, or is trained by the same experiment."""
 
     def of(config: CheckpointOptions, lengths: Lengths) -> Work:
         clara = model_of(config.model, lengths)
@@ -60,7 +60,7 @@ def _encoded(config: Any, clara: ClaraConfig, texts: float, length: float) -> Wo
 
 
 def _documents_work(config: Any, clara: ClaraConfig, lengths: Lengths, each: float) -> Work:
-    """The store of the whole corpus, or `each` documents of every question."""
+    """Return the store of the whole corpus, or `each` documents of every question."""
     if not config.offline:
         return _encoded(config, clara, lengths.questions * each, lengths.passage)
     kept = vectors(Checkpoint(clara.base, clara.revision), lengths, lengths.corpus * clara.memory_tokens, HALF)
@@ -78,7 +78,7 @@ def _generator(config: Any, clara: ClaraConfig) -> CausalConfig:
 
 
 def _read_work(config: Any, clara: ClaraConfig, lengths: Lengths) -> Work:
-    """Answers from memory; of passages that come as text their compression, too."""
+    """Return the work: answers from memory; of passages that come as text their compression, too."""
     prompt = mean([sum(map(tokens, messages(answer(item.question, 1), "."))) for item in lengths.samples])
     memory = lengths.handed * clara.memory_tokens
     read = ask(_generator(config, clara), lengths.questions, prompt + memory, memory=memory)
@@ -113,7 +113,7 @@ def _whole_work(config: ClaraMethodConfig, clara: ClaraConfig, lengths: Lengths)
 
 @dataclass(frozen=True, slots=True)
 class DocumentMemory:
-    """What passes from the compressor to the reader.
+    """Output of the compressor for the reader.
 
     Attributes:
         vectors: float32 [k, M, h], in the order of the ranking.
@@ -125,12 +125,12 @@ class DocumentMemory:
 
     @property
     def tokens(self) -> int:
-        """Memory tokens in all: k·M."""
+        """Return memory tokens in all: k·M."""
         return int(self.vectors.shape[0] * self.vectors.shape[1])
 
 
 MEMORY = "clara"
-"""What the compressor delivers and the reader reads."""
+"""Kind of the compressor's output, which the reader reads."""
 
 
 class ClaraCompressorConfig(DocumentOptions):
@@ -159,7 +159,7 @@ class ClaraCompressor:
         self._documents = Documents(self._loaded, config, services)
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
-        """Memory of each ranking's documents, of as many of the first as the budget holds."""
+        """Return memory of each ranking's documents, of as many of the first as the budget holds."""
         each = self._loaded.clara.memory_tokens
         fitting = None if budget is None else budget // each
         return [self._context(ranking, corpus, each, fitting) for ranking in rankings]
@@ -179,7 +179,7 @@ TEXT_TOO_LONG = "the question alone is longer than the longest prompt"
 
 
 class WritingOptions(MethodConfig):
-    """How answers are written: greedily."""
+    """Options for greedy answers."""
 
     max_new_tokens: int = Field(64, ge=1, description="longest answer; released 64, in the compression tables 128")
     batch_size: int = Field(16, ge=1, description="prompts at once")
@@ -239,7 +239,7 @@ class ClaraReader:
         self._template = checked(config.template(), self._clara)
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
-        """One answer per query; one that does not fit has its reason under `notes["failed"]`.
+        """Return one answer per query; one that does not fit has its reason under `notes["failed"]`.
 
         Raises:
             UserError: The memory is of another compressor.
@@ -267,7 +267,7 @@ class ClaraReader:
         return replace(paraphrase(documents=documents), prompt=self._template) if documents else None
 
     def _memory(self, context: Context) -> Tensor:
-        """Memory of a context's documents: [k, M, h]."""
+        """Return memory of a context's documents: [k, M, h]."""
         import torch
 
         if isinstance(context.memory, DocumentMemory):
@@ -324,7 +324,7 @@ class ClaraTextConfig(LaterOptions, WritingOptions):
 
     @property
     def base(self) -> ClaraConfig:
-        """The base and how it is asked."""
+        """Return the base and how it is asked."""
         if self.is_checkpoint:
             result, _ = read_config(Path(locate(self.model)))
             return result.model_copy(update={"dtype": self.dtype}) if self.dtype else result
@@ -372,7 +372,7 @@ class ClaraText:
         return replace(answer_from_text(question, texts), prompt=self._template)
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
-        """One answer per query, from as many of its passages, best first, as fit."""
+        """Return one answer per query, from as many of its passages, best first, as fit."""
         fitted = [self._fitted(query.text, context) for query, context in zip(queries, contexts, strict=True)]
         prompts = [prompt for prompt, _ in fitted if prompt is not None]
         limits = self.config.max_new_tokens, self.config.batch_size
@@ -382,7 +382,7 @@ class ClaraText:
         ]
 
     def _fitted(self, question: str, context: Context) -> tuple[Request | None, dict[str, Any]]:
-        """The longest prompt that fits, None where even the question does not; and what is to be noted."""
+        """Return the longest prompt that fits, None where even the question does not; and what is to be noted."""
         texts = [passage.full_text for passage in context.passages]
         room = self._clara.generator.room - self.config.max_new_tokens
 
@@ -397,13 +397,13 @@ class ClaraText:
 
 
 def answered(generation: Any, memory_tokens: int, notes: dict[str, Any] | None = None) -> Answer:
-    """An answer with what it took: text and memory tokens are counted apart."""
+    """Return an answer with what it took: text and memory tokens are counted apart."""
     usage = Usage(generation.prompt_tokens - memory_tokens, generation.completion_tokens, memory_tokens, 1)
     return Answer(generation.text.strip(), usage, notes or {})
 
 
 class QueryOptions(DocumentOptions):
-    """Which adapter reads questions."""
+    """Options with the adapter for questions."""
 
     query_adapter: Literal["reasoner", "compressor"] = Field(
         "reasoner", description="what makes a question's memory; compressor: what the reasoner begins as, for checkpoints without"
@@ -436,7 +436,7 @@ class Questions:
         self._clara, self._adapter = loaded.clara, options.query_adapter
 
     def memory(self, queries: Sequence[Query]) -> list[Tensor]:
-        """float32 [M, h] of each, on the CPU; one by one, so that none depends on the others."""
+        """Return float32 [M, h] of each, on the CPU; one by one, so that none depends on the others."""
         import torch
 
         with torch.inference_mode():
@@ -465,7 +465,7 @@ class ClaraRetriever:
         self._device = str(model.clara.device)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Compress the corpus, or go on with what lies there; without `offline` there is nothing to do."""
+        """Compress the corpus, or continue with what lies there; without `offline` there is nothing to do."""
         if self._offline:
             # Stores are shared by checkpoints that share a compressor: `folder` is of one checkpoint alone.
             self.documents.store(corpus, None if self.documents.folder(corpus) else folder)
@@ -487,7 +487,7 @@ class ClaraIndex:
         self._scope = Scope(corpus)
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        """Rank by cosine (eq 3.1).
+        """Return rank by cosine (eq 3.1).
 
         Raises:
             UserError: A question has no candidates, and the corpus is not compressed.
@@ -513,7 +513,7 @@ class ClaraIndex:
         return [self._scope.ranking(query, *results[position]) for position, query in enumerate(queries)]
 
     def _among(self, question: Tensor, rows: Rows, k: int) -> tuple[Rows, Scores]:
-        """The k best of some documents."""
+        """Return the k best of some documents."""
         if not len(rows):
             return rows, np.empty(0)
         if self._offline:
@@ -548,7 +548,7 @@ class ClaraReranker(PointwiseReranker):
         self._questions = Questions(model, config)
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """Cosines within [-1, 1]."""
+        """Return cosines within [-1, 1]."""
         if not ids:
             return np.empty(0)
         (question,) = self._questions.memory([query])
@@ -569,7 +569,7 @@ class ClaraMethodConfig(ReadingOptions, ClaraRetrieverConfig):
     work=_work_of(_whole_work),
 )
 def clara(config: ClaraMethodConfig, services: Services) -> Pipeline:
-    """The three parts on one model.
+    """Return the three parts on one model.
 
     Args:
         config: The checkpoint, and how much is read.

@@ -31,7 +31,7 @@ from methods.training.pieces import recompute_activations, spread_positions
 from methods.training.soft_prompts import MemoryRows, Tokens, add_tokens, decoder_of, harmless, load_base
 
 # A text is `begin bos text eos` and then the memory tokens; of a long one the end is cut, its eos with it. Attention is
-# causal, so what stands behind the memory is never seen: rows are padded at the end, and no mask is needed.
+# causal, so what is after the memory is never seen: rows are padded at the end, and no mask is needed.
 #
 # Source: paper, section 2.2 and equations 2.2 and 3.1.
 
@@ -84,7 +84,7 @@ class Compressor:
         self._room = max_length + len(self._before) + len(self._after)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of texts, without the memory tokens; special tokens in a text are text, or else those of the base (`joined`)."""
+        """Return token ids of texts, without the memory tokens; special tokens in a text are text, or else those of the base (`joined`)."""
         if not texts:
             return []
         written = [self._layout.document(text) for text in texts]
@@ -113,7 +113,7 @@ class Compressor:
         return Encoded(memory, documents, memory.mean(1))
 
     def _batch(self, rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
-        """Memory [n, M, h] and means of the texts' own states [n, h], float32."""
+        """Return memory [n, M, h] and means of the texts' own states [n, h], float32."""
         count, device = self._tokens.count, self._rows.memory.device
         memory = list(range(self._tokens.first, self._tokens.first + count))
         filled, _ = padded([row + memory for row in rows], 0)
@@ -149,7 +149,7 @@ def alignment(encoded: Encoded, over: str = "mean") -> Tensor:
 
 
 def similarity(queries: Tensor, memory: Tensor) -> Tensor:
-    """Cosine between the vectors of questions and of documents, each flattened (equation 3.1).
+    """Return cosine between the vectors of questions and of documents, each flattened (equation 3.1).
 
     Args:
         queries: [B, M, h].
@@ -199,7 +199,7 @@ class Clara:
 
     @classmethod
     def open(cls, config: ClaraConfig, adapters: Sequence[Adapter] = ADAPTERS, device: str | None = None, seed: int = 0) -> Clara:
-        """The model before any training: adapters that change nothing, on the base.
+        """Return the model before any training: adapters that change nothing, on the base.
 
         Raises:
             UserError: The base cannot be loaded, or does not suit the options.
@@ -209,12 +209,12 @@ class Clara:
 
     @property
     def hidden_size(self) -> int:
-        """Width of a memory vector (h)."""
+        """Return width of a memory vector (h)."""
         return int(self.module.rows.memory.shape[1])
 
     @property
     def memory_tokens(self) -> int:
-        """Memory vectors of a document (M)."""
+        """Return memory vectors of a document (M)."""
         return self.tokens.count
 
     @property
@@ -224,11 +224,11 @@ class Clara:
 
     @property
     def base(self) -> Any:
-        """The causal language model below the adapters, with their layers in it."""
+        """Return the causal language model below the adapters, with their layers in it."""
         return self._base
 
     def use(self, name: str | None) -> AbstractContextManager[None]:
-        """Context in which forwards go through this adapter, None: the bare base; what is trained stays as it is."""
+        """Return context in which forwards go through this adapter, None: the bare base; what is trained stays as it is."""
         return self.adapters.use(name)
 
     def set_trainable(self, parts: Iterable[Part]) -> None:
@@ -267,7 +267,7 @@ class Clara:
         recompute_activations(self._base, on, context_fn=lambda: (nullcontext(), self.use(self.adapters.active)))
 
     def encode(self, texts: Sequence[str], adapter: Adapter | None = "compressor", token_budget: int | None = None) -> Encoded:
-        """Memory of texts; gradients flow unless they are switched off around it.
+        """Return memory of texts; gradients flow unless they are switched off around it.
 
         Args:
             texts: Documents (compressor) or questions (reasoner).
@@ -280,11 +280,11 @@ class Clara:
             return self.compressor.encode(texts, budget)
 
     def alignment(self, encoded: Encoded, over: str = "mean") -> Tensor:
-        """The alignment loss of compression (equation 2.2): see `compressor.alignment`."""
+        """Return the alignment loss of compression (equation 2.2): see `compressor.alignment`."""
         return alignment(encoded, over)
 
     def similarity(self, query_memory: Tensor, memory: Tensor) -> Tensor:
-        """Scores of documents for questions, float32 [B, D]: see `compressor.similarity`."""
+        """Return scores of documents for questions, float32 [B, D]: see `compressor.similarity`."""
         return similarity(query_memory, memory)
 
     def cross_entropy(
@@ -300,14 +300,14 @@ class Clara:
             return self.generator.cross_entropy(prompts, memory, targets, reduction)
 
     def packed_cross_entropy(self, prompts: Sequence[Sequence[Request]], memory: Memory, targets: Sequence[Sequence[str]]) -> Tensor | None:
-        """The same of several prompts over each reading: see `Generator.packed_cross_entropy`."""
+        """Return the same of several prompts over each reading: see `Generator.packed_cross_entropy`."""
         with self.use("generator"):
             return self.generator.packed_cross_entropy(prompts, memory, targets)
 
     def generate(
         self, prompts: Sequence[Request], memory: Memory, max_new_tokens: int, batch_size: int = 8, adapter: Adapter | None = "generator"
     ) -> list[Generation]:
-        """Replies with their token counts, without dropout: see `Generator.generate`."""
+        """Return replies with their token counts, without dropout: see `Generator.generate`."""
         with self.use(adapter), self.evaluating():
             return self.generator.generate(prompts, memory, max_new_tokens, batch_size)
 

@@ -1,7 +1,7 @@
-"""What each stage learns: losses of rows, as sums that add up over the parts of a batch.
+"""Define the objective of each stage: losses of rows, as sums that add up over the parts of a batch.
 
 Source: paper, equations 2.1 to 2.3 (compression), 3.2 (joint); the supervised loss is that of the released code. What
-is ours and not the paper's says so, and is off by default.
+is ours and not the paper's is marked as such, and off by default.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ Sums = Mapping[str, float]
 
 
 class Objective(Protocol[Row]):
-    """What a stage learns."""
+    """Objective of a stage."""
 
     def whole(self, batch: Sequence[Row]) -> Any:
         """Return the divisor of a batch's losses, which each of its parts carries."""
         ...
 
     def size(self, row: Row) -> int:
-        """About how long a row is: rows of like size are read together."""
+        """Return about how long a row is: rows of like size are read together."""
         ...
 
     def part(self, rows: Sequence[Row], whole: Any, done: float, step: int) -> tuple[Tensor | None, Sums]:
-        """The loss of some rows of a batch, a scalar with its graph, and their figures.
+        """Return the loss of some rows of a batch, a scalar with its graph, and their figures.
 
         Args:
             rows: The rows.
@@ -152,7 +152,7 @@ CPU_TOKENS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """What a batch holds: documents and tokens of replies."""
+    """Size of a batch: documents and tokens of replies."""
 
     documents: int
     tokens: int
@@ -174,18 +174,18 @@ class Compression:
         self._learns = any(item.requires_grad for item in clara.adapters.of("compressor").values())
 
     def size(self, row: TrainingExample) -> int:
-        """Characters of the longest text."""
+        """Return characters of the longest text."""
         texts = row.documents or row.exchanges[0].prompt.texts
         return max(*(len(exchange.target) for exchange in row.exchanges), *map(len, texts))
 
     def whole(self, batch: Sequence[TrainingExample]) -> Whole:
-        """Documents and reply tokens of a batch."""
+        """Return documents and reply tokens of a batch."""
         targets = [exchange.target for row in batch for exchange in row.exchanges]
         tokens = sum(len(self._clara.generator.target_ids(target)) for target in targets)
         return Whole(sum(len(row.documents) for row in batch), tokens)
 
     def part(self, rows: Sequence[TrainingExample], whole: Whole, done: float, step: int) -> tuple[Tensor, Sums]:
-        """The losses of some rows: see `trainer.Objective`."""
+        """Return the losses of some rows: see `trainer.Objective`."""
         options = self._options
         documents = [text for row in rows for text in row.documents]
         loss, sums = torch.zeros((), device=self._clara.device), {}
@@ -204,7 +204,7 @@ class Compression:
         return loss, {"loss": float(loss.detach()), **sums}
 
     def _encoded(self, documents: Sequence[str]) -> Encoded:
-        """The documents' memory; a compressor that is not trained works without dropout, as it will in use."""
+        """Return the documents' memory; a compressor that is not trained works without dropout, as it will in use."""
         budget = CPU_TOKENS if self._clara.device.type == "cpu" else None
         if self._learns:
             return self._clara.encode(documents, token_budget=budget)
@@ -212,7 +212,7 @@ class Compression:
             return self._clara.encode(documents, token_budget=budget)
 
     def _entropy(self, rows: Sequence[TrainingExample], encoded: Encoded) -> Tensor:
-        """Summed over reply tokens; all that is asked of one memory is read in one row, by bases that can do so."""
+        """Return summed over reply tokens; all that is asked of one memory is read in one row, by bases that can do so."""
         memory = encoded.memory.split([len(row.documents) for row in rows])
         if any(len(row.exchanges) > 1 for row in rows):
             packed = self._clara.packed_cross_entropy(
@@ -232,7 +232,7 @@ class Compression:
         return total
 
     def _naming(self, documents: Sequence[str], encoded: Encoded) -> Tensor:
-        """Summed over documents."""
+        """Return summed over documents."""
         head = self._clara.base.get_output_embeddings()
         logits = head(encoded.memory.to(head.weight.dtype))
         rows = self._clara.compressor.ids(documents)
@@ -244,7 +244,7 @@ class Compression:
         return naming_terms(logits, ids.where(known, 0), mask, known).sum()
 
 
-# Documents are encoded in blocks that follow from their order alone. So a training that goes on reads the very numbers
+# Documents are encoded in blocks that follow from their order alone. So a training that continues reads the very numbers
 # that it began with, and of several processes each may encode some of the blocks.
 
 
@@ -305,7 +305,7 @@ class FrozenDocuments:
         return len(self._positions)
 
     def of(self, texts: Sequence[str]) -> Tensor:
-        """Memory of documents: [N, M, h] on the CPU, no part of any graph.
+        """Return memory of documents: [N, M, h] on the CPU, no part of any graph.
 
         Raises:
             KeyError: One is none of those encoded.
@@ -389,7 +389,7 @@ def candidates_of(clara: Clara, rows: Sequence[JointRow], documents: Documents, 
 
 @dataclass(frozen=True, slots=True)
 class JointWhole:
-    """What a batch holds: questions, those with a positive, and tokens of answers."""
+    """Size of a batch: questions, questions with a positive, and tokens of answers."""
 
     rows: int
     judged: int
@@ -411,16 +411,16 @@ class Joint:
         self._k = clara.config.k
 
     def size(self, row: JointRow) -> int:
-        """Characters of question and answer: all rows have as much memory."""
+        """Return characters of question and answer: all rows have as much memory."""
         return len(row.question) + len(row.answer)
 
     def whole(self, batch: Sequence[JointRow]) -> JointWhole:
-        """Questions and answer tokens of a batch."""
+        """Return questions and answer tokens of a batch."""
         tokens = sum(len(self._clara.generator.target_ids(row.answer)) for row in batch)
         return JointWhole(len(batch), sum(bool(row.positives) for row in batch), tokens)
 
     def part(self, rows: Sequence[JointRow], whole: JointWhole, done: float, step: int) -> tuple[Tensor, Sums]:
-        """The loss of some rows: see `trainer.Objective`.
+        """Return the loss of some rows: see `trainer.Objective`.
 
         A question with fewer candidates than k has all of them, and its neighbors k all the same.
         """
@@ -462,15 +462,15 @@ class Supervised:
         self._clara, self._documents, self._process = clara, documents, process
 
     def size(self, row: JointRow) -> int:
-        """Characters of the question."""
+        """Return characters of the question."""
         return len(row.question)
 
     def whole(self, batch: Sequence[JointRow]) -> int:
-        """Questions with a positive."""
+        """Return questions with a positive."""
         return sum(bool(row.positives) for row in batch)
 
     def part(self, rows: Sequence[JointRow], whole: int, done: float, step: int) -> tuple[Tensor, Sums]:
-        """The loss of some rows: see `trainer.Objective`."""
+        """Return the loss of some rows: see `trainer.Objective`."""
         with nullcontext() if self._process is None else self._process.autocast():
             result = candidates_of(self._clara, rows, self._documents)
         scores = result.scores.masked_fill(~result.mask, -torch.inf)
@@ -482,7 +482,7 @@ class Supervised:
 
 
 def recalls(ids: Tensor, positive: Tensor) -> Tensor:
-    """Share of each question's positives among the chosen: [B]; NaN where it has none.
+    """Return share of each question's positives among the chosen: [B]; NaN where it has none.
 
     Args:
         ids: Places of the chosen documents, [B, k].

@@ -9,7 +9,7 @@ from methods.training import LengthsOf
 from methods.work import FLOAT, HALF, Checkpoint, Lengths, Needs, StageWork, Work, all_needs, encode, learn, steps, total, unknown
 
 PROMPT = 60
-"""Tokens of a prompt, beside memory and question."""
+"""Tokens of a prompt, next to memory and question."""
 
 
 def needs(config: ClaraTrainingConfig) -> Needs | None:
@@ -26,7 +26,7 @@ def _pool(config: ClaraTrainingConfig) -> list[Component]:
 
 
 def work_of(config: ClaraTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Count per stage the passes of one base with adapters: documents to memory, replies from memory."""
+    """Return count per stage the passes of one base with adapters: documents to memory, replies from memory."""
     from methods.clara.checkpoint import trained_model
 
     held = config.validation
@@ -61,7 +61,7 @@ def _stage_work(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, d
 
 
 def _count_rows(config: ClaraTrainingConfig, stage: Stage, name: str, lengths: Lengths) -> float:
-    """Training examples; of pretraining those of the wanted types and documents."""
+    """Return training examples; of pretraining those of the wanted types and documents."""
     number = lengths.questions
     if stage == "instruction":
         return number / config.instruction.together
@@ -79,7 +79,7 @@ def _count_rows(config: ClaraTrainingConfig, stage: Stage, name: str, lengths: L
 
 
 def _pass(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, lengths: Lengths, rows: float) -> Work:
-    """All rows once: what is read with a gradient."""
+    """Return the work: all rows once: what is read with a gradient."""
     base, micro = Checkpoint(clara.base, clara.revision), getattr(config, stage).train.micro_batch
 
     def read(texts: float, length: float) -> Work:
@@ -105,7 +105,7 @@ def _pass(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, lengths
 
 
 def _frozen(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, data: list[Lengths]) -> tuple[Work, float]:
-    """Candidates that the frozen compressor encodes, and the bytes of what is kept of them until the stage ends."""
+    """Return candidates that the frozen compressor encodes, and the bytes of what is kept of them until the stage ends."""
     base, work, scratch = Checkpoint(clara.base, clara.revision, _computes(config, clara)), Work(), 0.0
     for lengths in data:
         pool = min(config.pool.depth, lengths.candidates or config.pool.depth)

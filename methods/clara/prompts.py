@@ -1,4 +1,4 @@
-"""What the generator is asked and taught to reply, and how that is written for a base.
+"""Build the generator's requests and target replies in the format of a base model.
 
 Three kinds of request: `qa_pairs` (all questions about a document with their answers), `paraphrase` (the document in other
 words; thirteen wordings of the instruction) and `answer` (a question's answer), each with memory or text in the place of
@@ -36,18 +36,18 @@ from methods.prompts import BY_DEFAULT, Messages, Prompt, shipped
 Kind = Literal["qa_pairs", "paraphrase", "answer"]
 PROMPTS = shipped("methods.clara", *(f"generator/{name}" for name in ("qa_pairs", "paraphrase", "answer", "closed_book")))
 READING = {kind: replace(PROMPTS[kind], published=f"clara_{kind}", follows=frozenset({"joined"})) for kind in ("answer", "paraphrase")}
-"""Templates of the reader in use, with the published prompts that may stand in their place."""
+"""Templates of the reader in use, with the published prompts that may be in their place."""
 PARAPHRASES = PROMPTS["paraphrase"].load().wordings
 """Wordings of the instruction to paraphrase."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked.
+    """Request to the generator.
 
     Attributes:
         kind: What for.
-        documents: Documents whose memory stands in the prompt.
+        documents: Documents whose memory is in the prompt.
         question: The question, where an answer is asked for.
         texts: Documents as text in place of memory; `documents` is then 0.
         wording: Number of the wording, from 0, where a paraphrase is asked for.
@@ -106,11 +106,11 @@ def qa_target(questions: Sequence[str], answers: Sequence[str]) -> str:
 
 
 def messages(request: Request, background: str) -> tuple[str, str]:
-    """System and user message of a request.
+    """Return system and user message of a request.
 
     Args:
         request: What is asked.
-        background: What stands in the documents' place.
+        background: What is in the documents' place.
     """
     bare = request.kind == "answer" and not background
     prompt = request.prompt or PROMPTS["closed_book" if bare else request.kind].load()
@@ -133,11 +133,11 @@ class Layout(Protocol):
     ending: str
 
     def document(self, text: str) -> str:
-        """A document or question as the compressor reads it."""
+        """Return a document or question as the compressor reads it."""
         ...
 
     def prompt(self, query: Request, memory: str, between: str) -> str:
-        """The text of a prompt, up to where the reply begins.
+        """Return the text of a prompt, up to where the reply begins.
 
         Args:
             query: What is asked.
@@ -147,12 +147,12 @@ class Layout(Protocol):
         ...
 
     def reply(self, text: str) -> str:
-        """A reply as it continues a prompt, without its end."""
+        """Return a reply as it continues a prompt, without its end."""
         ...
 
 
 def layout_of(config: ClaraConfig, tokenizer: Any) -> Layout:
-    """The layout for a base.
+    """Return the layout for a base.
 
     Raises:
         UserError: A chat template is asked for and there is none, or replies have no end.
@@ -167,7 +167,7 @@ def layout_of(config: ClaraConfig, tokenizer: Any) -> Layout:
 
 
 def background_of(query: Request, memory: str = "", between: str = "") -> str:
-    """Return what stands in the documents' place: their texts, or memory for each of them."""
+    """Return what is in the documents' place: their texts, or memory for each of them."""
     return "\n\n".join(query.texts) if query.texts else f"{memory}{between}" * query.documents
 
 
@@ -188,7 +188,7 @@ class PlainLayout:
         self.ending = _end(tokenizer)
 
     def document(self, text: str) -> str:
-        """The text itself."""
+        """Return the text itself."""
         return text
 
     def prompt(self, query: Request, memory: str, between: str) -> str:
@@ -218,7 +218,7 @@ class OwnLayout:
             )
 
     def document(self, text: str) -> str:
-        """Title and text on one line as the model reads passages, with the space that its first word is known with."""
+        """Return title and text on one line as the model reads passages, with the space that its first word is known with."""
         return self._own.document(text)
 
     def prompt(self, query: Request, memory: str, between: str) -> str:
@@ -257,7 +257,7 @@ class ChatLayout:
         return "" if result is None else str(self._tokenizer.convert_ids_to_tokens(result))
 
     def document(self, text: str) -> str:
-        """The text itself."""
+        """Return the text itself."""
         return text
 
     def prompt(self, query: Request, memory: str, between: str) -> str:
@@ -299,7 +299,7 @@ class Questions(BaseModel):
 
 
 class Supplement(BaseModel):
-    """What the questions so far do not cover."""
+    """Facts that the questions so far do not cover."""
 
     count: int
     questions: list[str]
@@ -318,7 +318,7 @@ class Answer(BaseModel):
 
 
 class Judgment(BaseModel):
-    """Whether a pair is supported."""
+    """Judgment whether the document supports a pair."""
 
     judgment: Literal["Correct", "Incorrect"]
 
@@ -330,7 +330,7 @@ class Rephrasing(BaseModel):
 
 
 class Preserved(BaseModel):
-    """Whether a paraphrase says the same."""
+    """Judgment whether a paraphrase preserves the content."""
 
     judgment: Literal["Yes", "No"]
 
@@ -367,18 +367,18 @@ class Prompts:
         return content_hash([self._prompts[name].hash for name in sorted(self._prompts)])
 
     def messages(self, name: str, **values: str) -> Messages:
-        """A conversation; what is put in can neither end its tags nor be read as a placeholder."""
+        """Return a conversation; what is put in can neither end its tags nor be read as a placeholder."""
         shown = {key: _TAG.sub(r"‹\1›", value) for key, value in values.items()}
         return self._prompts[name].messages(**shown)
 
 
 def shown_pairs(pairs: Sequence[Pair]) -> str:
-    """Pairs as the prompts of the coverage loop show them."""
+    """Return pairs as the prompts of the coverage loop show them."""
     lines = [f"{number}. {pair.question} -> {pair.answer}" for number, pair in enumerate(pairs, 1)]
     return "\n".join(lines) or NONE_YET
 
 
 def read_pairs(shown: str) -> list[Pair]:
-    """The pairs that `shown_pairs` showed."""
+    """Return the pairs that `shown_pairs` showed."""
     results = (re.fullmatch(r"\d+\. (.*?) -> (.*)", line) for line in shown.split("\n"))
     return [Pair(match[1], match[2]) for match in results if match is not None]

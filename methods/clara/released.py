@@ -10,7 +10,7 @@ HUB = "apple/CLaRa-7B-"
 
 
 class ClaraReleasedConfig(ReleasedConfig):
-    """Which of them."""
+    """Options that select the released checkpoint."""
 
     @property
     def kind(self) -> str:

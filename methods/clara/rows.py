@@ -66,7 +66,7 @@ class ScpRow:
 
     @property
     def paraphrase(self) -> str:
-        """The one target of a paraphrase row."""
+        """Return the one target of a paraphrase row."""
         return self.answers[0]
 
 
@@ -116,7 +116,7 @@ class JointRow:
 def pooled(
     identifier: str, positives: Sequence[str], others: Iterable[str], size: int = CANDIDATES, *, seed: int = 0
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Candidates of a question: its positives, then others until there are enough, in an order that tells nothing.
+    """Return candidates of a question: its positives, then others until there are enough, in an order that tells nothing.
 
     Args:
         identifier: Of the question; the order depends on it and on the seed.
@@ -135,7 +135,7 @@ def pooled(
 
 
 def scp_row(row: StageRow) -> ScpRow:
-    """A row of the loader `clara_stages/pretraining`.
+    """Return a row of the loader `clara_stages/pretraining`.
 
     Raises:
         UserError: It is of another stage.
@@ -149,7 +149,7 @@ def scp_row(row: StageRow) -> ScpRow:
 
 
 def instruction_row(row: StageRow, documents: int = DOCUMENTS) -> InstructionRow:
-    """A row of `clara_stages/instruction_tuning`, of an evaluation set, or of `pisco`; its first so many documents.
+    """Return a row of `clara_stages/instruction_tuning`, of an evaluation set, or of `pisco`; its first so many documents.
 
     Raises:
         UserError: It is of pretraining.
@@ -161,7 +161,7 @@ def instruction_row(row: StageRow, documents: int = DOCUMENTS) -> InstructionRow
 
 
 def joint_row(row: StageRow, size: int = CANDIDATES, *, seed: int = 0) -> JointRow:
-    """A row of `clara_stages/e2e_…`, its candidates in an order of ours: the authors put positives first.
+    """Return a row of `clara_stages/e2e_…`, its candidates in an order of ours: the authors put positives first.
 
     Raises:
         UserError: It is of pretraining.
@@ -184,17 +184,17 @@ def _other_stage(row: StageRow, stage: str) -> UserError:
 
 
 def scp_record(row: ScpRow) -> dict[str, Any]:
-    """A row of pretraining as a line of the authors' files."""
+    """Return a row of pretraining as a line of the authors' files."""
     return {"data_type": row.kind, "question": list(row.questions), "answers": list(row.answers), "docs": [row.document]}
 
 
 def instruction_record(row: InstructionRow) -> dict[str, Any]:
-    """A row of instruction tuning as a line of the authors' files."""
+    """Return a row of instruction tuning as a line of the authors' files."""
     return {"question": row.question, "docs": list(row.documents), "gold_answer": row.gold, "answer": row.answer}
 
 
 def joint_record(row: JointRow) -> dict[str, Any]:
-    """A row of joint training or evaluation as a line of the authors' files."""
+    """Return a row of joint training or evaluation as a line of the authors' files."""
     return {
         "question": row.question,
         "docs": list(row.documents),
@@ -248,12 +248,12 @@ class Statement(NamedTuple):
 
 
 def facts_of(responses: Iterable[Statement]) -> list[Fact]:
-    """The facts that sentences state, in order."""
+    """Return the facts that sentences state, in order."""
     return [item.fact for item in responses if item.fact is not None]
 
 
 def simple_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
-    """A question for each fact; facts of one head and one relation are asked for together.
+    """Return a question for each fact; facts of one head and one relation are asked for together.
 
     Args:
         facts: What the document states.
@@ -267,7 +267,7 @@ def simple_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
 
 
 def complex_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
-    """Questions that need two facts of the document each: neighboring ones, and all that chain.
+    """Return questions that need two facts of the document each: neighboring ones, and all that chain.
 
     Args:
         facts: What the document states.
@@ -288,7 +288,7 @@ def complex_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
 
 
 def stated(fact: Fact, text: str) -> str:
-    """A fact's answer in the words of a document: the first accepted form that stands there, as questions have it."""
+    """Return a fact's answer in the words of a document: the first accepted form that is there, as questions have it."""
     answer, accepted = answer_of(fact)
     return next((form for form in (answer, *accepted) if form in text), answer)
 
@@ -313,7 +313,7 @@ def _described(first: Fact, second: Fact, text: str, draws: Draws) -> Pair | Non
 
 
 def _compared(item: Fact, two: Fact, text: str, draws: Draws) -> Pair | None:
-    """Which of two entities has the smaller or larger value."""
+    """Return which of two entities has the smaller or larger value."""
     if item.relation is not two.relation or item.head is two.head or not item.relation.compare:
         return None
     if item.number == two.number:
@@ -324,7 +324,7 @@ def _compared(item: Fact, two: Fact, text: str, draws: Draws) -> Pair | None:
 
 
 def _both(item: Fact, two: Fact, text: str, draws: Draws) -> Pair:
-    """Two facts in one sentence; the answers in that order."""
+    """Return two facts in one sentence; the answers in that order."""
     first, second = (draws.pick(paraphrases(fact)) for fact in (item, two))
     if not second.startswith(two.head.text):
         second = second[0].lower() + second[1:]
@@ -340,7 +340,7 @@ def _joined(answers: Sequence[str]) -> str:
 
 
 def rephrased(sentences: Sequence[Statement], draws: Draws) -> list[str]:
-    """The sentences of a document paraphrased: other words and another order, every fact and name kept.
+    """Return the sentences of a document paraphrased: other words and another order, every fact and name kept.
 
     Sentences about one entity stay together. Those that state nothing stay as they are, where they are.
 
@@ -355,7 +355,7 @@ def rephrased(sentences: Sequence[Statement], draws: Draws) -> list[str]:
 
 
 def _runs(sentences: Sequence[Statement]) -> list[list[Statement]]:
-    """Neighboring sentences about one entity."""
+    """Return neighboring sentences about one entity."""
     runs: list[list[Statement]] = []
     for sentence in sentences:
         if runs and runs[-1][-1].subject is sentence.subject:
@@ -387,7 +387,7 @@ def _rephrased(group: Sequence[Statement], draws: Draws) -> list[str]:
 
 
 def _introducing(item: Statement, fact: Fact, draws: Draws) -> str:
-    """The first sentence about an entity with a second name, which has to be given there."""
+    """Return the first sentence about an entity with a second name, which has to be given there."""
     entity = item.subject
     mention = Mention(f"{entity.text}, called {entity.epithet},", entity.text, entity.text + "'s")
     fit = [way for way in _others(item, fact) if way.startswith("{h} ")]
@@ -400,14 +400,14 @@ def _reworded(item: Statement, fact: Fact, mention: Mention, by_pronoun: bool, d
 
 
 def _name_entity(item: Statement, mention: Mention) -> str:
-    """A sentence that no other template can take, by the full name."""
+    """Return a sentence that no other template can take, by the full name."""
     assert item.fact is not None
     ways = _others(item, item.fact) or list(item.fact.relation.says)
     return state(ways[0], mention, _tail(item, item.fact))
 
 
 def _others(item: Statement, fact: Fact) -> list[str]:
-    """The ways to state a fact that its sentence did not take."""
+    """Return the ways to state a fact that its sentence did not take."""
     return [way for way in fact.relation.says if not _pattern(way, _tail(item, fact), fact.relation).fullmatch(item.text)]
 
 
@@ -419,7 +419,7 @@ def _pattern(way: str, tail: str, relation: Relation) -> re.Pattern[str]:
 
 
 def _tail(item: Statement, fact: Fact) -> str:
-    """A fact's tail as its sentence has it."""
+    """Return a fact's tail as its sentence has it."""
     if fact.tail is None:
         return fact.text
     forms = sorted({fact.tail.text, *fact.tail.aliases}, key=len, reverse=True)
@@ -440,7 +440,7 @@ class WorldDocument:
 
 
 def documents(reference: DataReference, config: WorldsConfig) -> Iterator[WorldDocument]:
-    """The documents of worlds: chunks of long ones for `worlds/long`, articles for the other subsets.
+    """Yield the documents of worlds: chunks of long ones for `worlds/long`, articles for the other subsets.
 
     Args:
         reference: Subset and one split, set.
@@ -459,7 +459,7 @@ def documents(reference: DataReference, config: WorldsConfig) -> Iterator[WorldD
 
 
 def rows_about(item: WorldDocument, types: tuple[Type, ...], seed: int = 0) -> list[ScpRow]:
-    """The rows about a document: one for each type that it gives anything for.
+    """Return the rows about a document: one for each type that it gives anything for.
 
     Args:
         item: The document.
@@ -483,7 +483,7 @@ def rows_about(item: WorldDocument, types: tuple[Type, ...], seed: int = 0) -> l
 
 
 def world_rows(reference: DataReference, config: WorldsConfig, data: ScpDataConfig) -> list[ScpRow]:
-    """The rows of worlds.
+    """Return the rows of worlds.
 
     Args:
         reference: Subset and one split, set.

@@ -1,4 +1,4 @@
-"""What sets the stages apart: where they begin, exactly what they train, what they learn from."""
+"""Define the stages: their start, their trained parameters and their data."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Prepared:
 
 
 def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device: str | None) -> Clara:
-    """The model as a stage begins, exactly what it trains open for training.
+    """Return the model as a stage begins, exactly what it trains open for training.
 
     Args:
         config: All options.
@@ -109,7 +109,7 @@ def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device:
 
 
 def trained(config: ClaraTrainingConfig, stage: Stage) -> set[Part]:
-    """Exactly what a stage trains."""
+    """Return exactly what a stage trains."""
     if config.reads == "text":
         return {"generator"}
     if stage == "scp":
@@ -172,7 +172,7 @@ def finish(config: ClaraTrainingConfig, stage: Stage, clara: Clara) -> None:
 
 
 def examples(config: ClaraTrainingConfig, rows: Sequence[Row]) -> list[TrainingExample]:
-    """Rows as they are taught: each paraphrase in a wording of its own, drawn from the seed and the row."""
+    """Return rows as they are taught: each paraphrase in a wording of its own, drawn from the seed and the row."""
     pretraining = [row for row in rows if isinstance(row, ScpRow)]
     tuning = [row for row in rows if isinstance(row, InstructionRow)]
     return [*scp_examples(pretraining, config.scp, config.seed), *instruction_examples(tuning, config.instruction, config.seed)]
@@ -193,7 +193,7 @@ def _frozen(
 
 
 def _seed(config: ClaraTrainingConfig, stage: Stage) -> int:
-    """Another one than the adapters' first factors were drawn from."""
+    """Return another one than the adapters' first factors were drawn from."""
     return int(fingerprint("clara", stage, config.seed), 16) % 2**32
 
 
@@ -212,7 +212,7 @@ def validator(
     selects: bool,
     text: bool = False,
 ) -> Validate | None:
-    """The figures of held-out rows; None where there are none.
+    """Return the figures of held-out rows; None where there are none.
 
     `validation_loss` and `validation_mse` of training examples; `validation_answer_loss` (per token) and `validation_cover_em` of
     questions answered from all their documents, or, where the model selects, from those that it chose, with
@@ -242,7 +242,7 @@ def validator(
 
 
 def losses(clara: Clara, examples: Sequence[TrainingExample], batch_size: int) -> dict[str, float]:
-    """Cross-entropy per token of replies, and the alignment loss."""
+    """Return cross-entropy per token of replies, and the alignment loss."""
     entropy = mse = tokens = documents = 0.0
     for start in range(0, len(examples), batch_size):
         some = examples[start : start + batch_size]
@@ -260,7 +260,7 @@ def losses(clara: Clara, examples: Sequence[TrainingExample], batch_size: int) -
 def answered(
     clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, selects: bool, text: bool = False
 ) -> dict[str, float]:
-    """Share of questions whose answer covers a gold one, loss per token of answers, recall of documents chosen."""
+    """Return share of questions whose answer covers a gold one, loss per token of answers, recall of documents chosen."""
     documents = {} if text else dict.fromkeys(item for row in questions for item in row.documents)
     memory = clara.encode(list(documents)).memory
     positions = {text: position for position, text in enumerate(documents)}
@@ -280,7 +280,7 @@ def answered(
 
 
 def _loss(clara: Clara, prompts: Sequence[Request], memory: Sequence[Tensor] | None, answers: Sequence[str], batch_size: int) -> float:
-    """Cross-entropy per token of answers."""
+    """Return cross-entropy per token of answers."""
     total = 0.0
     for start in range(0, len(prompts), batch_size):
         end = start + batch_size
@@ -291,7 +291,7 @@ def _loss(clara: Clara, prompts: Sequence[Request], memory: Sequence[Tensor] | N
 
 
 def answered_from_text(clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, documents: bool) -> float:
-    """The same for the base without adapters, from the documents as text or from none: what memory is compared with."""
+    """Return the same for the base without adapters, from the documents as text or from none: what memory is compared with."""
     prompts = [query(row.question, row.documents if documents else (), text=True) for row in questions]
     return covered(clara, questions, prompts, None, options, None)
 
@@ -304,14 +304,14 @@ def covered(
     options: ValidateOptions,
     adapter: Adapter | None = "generator",
 ) -> float:
-    """Share of questions whose reply covers a gold answer."""
+    """Return share of questions whose reply covers a gold answer."""
     replies = clara.generate(prompts, memory, ANSWER_TOKENS, TOGETHER, adapter)
     scores = [cover_em(reply.text, row.golds) for reply, row in zip(replies, questions, strict=True)]
     return math.fsum(scores) / len(scores)
 
 
 def _selected(clara: Clara, questions: Sequence[JointRow], of: Any, batch_size: int) -> tuple[list[list[int]], dict[str, float]]:
-    """The k best documents of each question, and recall over questions that have a positive."""
+    """Return the k best documents of each question, and recall over questions that have a positive."""
     chosen: list[list[int]] = []
     results: dict[int, list[float]] = {k: [] for k in RECALLS}
     for start in range(0, len(questions), batch_size):

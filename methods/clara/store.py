@@ -46,7 +46,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a store holds; equal ones hold equal numbers.
+    """Identity of a store; equal identities mean equal numbers.
 
     Attributes:
         compressor: Hash of what decides a document's memory: base, adapter, memory rows, lengths.
@@ -66,17 +66,17 @@ class Identity:
 
     @property
     def width(self) -> int:
-        """Numbers of one document: M·h."""
+        """Return numbers of one document: M·h."""
         return self.memory_tokens * self.hidden_size
 
     @property
     def bytes_per_document(self) -> int:
-        """Two bytes a number: 128 KiB for 16 memory tokens of a hidden size of 4096."""
+        """Return two bytes a number: 128 KiB for 16 memory tokens of a hidden size of 4096."""
         return 2 * self.width
 
     @property
     def fingerprint(self) -> str:
-        """Names the folder of a store."""
+        """Name the folder of a store."""
         return fingerprint("clara store", FORMAT, asdict(self))
 
 
@@ -128,11 +128,11 @@ class MemoryStore:
 
     @property
     def bytes(self) -> int:
-        """Size of the memory."""
+        """Return size of the memory."""
         return len(self) * self.identity.bytes_per_document
 
     def find_rows(self, identifiers: Sequence[str]) -> Rows:
-        """The rows of documents.
+        """Return the rows of documents.
 
         Raises:
             KeyError: One is not in the store.
@@ -144,12 +144,12 @@ class MemoryStore:
         return np.array(results, dtype=np.int64)
 
     def memory(self, rows: Rows | Sequence[int]) -> Tensor:
-        """Memory of some documents: a float32 tensor of shape (rows, M, h) on the CPU."""
+        """Return memory of some documents: a float32 tensor of shape (rows, M, h) on the CPU."""
         chosen = np.asarray(rows, dtype=np.int64)
         return self._numbers(self._raw[chosen]).float().view(-1, self.identity.memory_tokens, self.identity.hidden_size)
 
     def scores(self, query: Tensor | Numbers, rows: Rows) -> Scores:
-        """Cosines of documents with one query, flattened, each summed on its own in float64 (eq 3.1).
+        """Return cosines of documents with one query, flattened, each summed on its own in float64 (eq 3.1).
 
         Args:
             query: Memory of a question, M·h numbers in any shape.
@@ -168,7 +168,7 @@ class MemoryStore:
         return np.clip(result, -1.0, 1.0)
 
     def nearest(self, queries: Sequence[Tensor] | Tensor | Numbers, k: int, device: str = "cpu") -> list[tuple[Rows, Scores]]:
-        """The k documents of highest cosine for each query, best first; equal ones in the order of the store.
+        """Return the k documents of highest cosine for each query, best first; equal ones in the order of the store.
 
         Args:
             queries: Memory of questions, shape (B, M, h) or (B, M·h).
@@ -205,11 +205,11 @@ class MemoryStore:
 
     @property
     def _block(self) -> int:
-        """Rows multiplied at once."""
+        """Return rows multiplied at once."""
         return max(1, BLOCK // max(1, self.identity.width))
 
     def _numbers(self, raw: NDArray[np.int16]) -> Tensor:
-        """Numbers as they are kept, as a tensor."""
+        """Return numbers as they are kept, as a tensor."""
         import torch
 
         return torch.from_numpy(np.ascontiguousarray(raw)).view(getattr(torch, self.identity.dtype))
@@ -231,7 +231,7 @@ class Ids(Sequence[str]):
         return self._column[row].as_py() if isinstance(row, int) else tuple(self._column[row].to_pylist())
 
     def at(self, row: int) -> str:
-        """The id of a row."""
+        """Return the id of a row."""
         return str(self._column[row].as_py())
 
 
@@ -259,7 +259,7 @@ def read_card(folder: Path) -> Identity:
 
 
 def cosines(query: Tensor | Numbers, memory: Tensor) -> Scores:
-    """Cosines of documents with a question, flattened (eq 3.1), as `MemoryStore.scores` has them.
+    """Return cosines of documents with a question, flattened (eq 3.1), as `MemoryStore.scores` has them.
 
     Args:
         query: Memory of the question, [M, h].
@@ -275,7 +275,7 @@ def cosines(query: Tensor | Numbers, memory: Tensor) -> Scores:
 
 
 def _flat(memory: Tensor | Numbers, width: int) -> Scores:
-    """Memory of one query or document as float64."""
+    """Return memory of one query or document as float64."""
     flat = np.asarray(memory.detach().cpu().float() if hasattr(memory, "detach") else memory, dtype=np.float64).ravel()
     if len(flat) != width:
         raise ValueError(f"a query of {len(flat)} numbers where documents have {width}")
@@ -283,7 +283,7 @@ def _flat(memory: Tensor | Numbers, width: int) -> Scores:
 
 
 def _separate_rows(lengths: NDArray) -> NDArray:
-    """Lengths to divide by: a row of zeros has the cosine 0, not none."""
+    """Return lengths to divide by: a row of zeros has the cosine 0, not none."""
     return np.where(lengths > 0, lengths, np.inf)
 
 
@@ -293,7 +293,7 @@ CHUNK = 256
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """What a compressor makes of a few documents: memory of shape (n, M, h) and the tokens that it read."""
+    """Compressed documents: memory of shape (n, M, h) and the tokens that it read."""
 
     memory: Tensor
     tokens: int
@@ -301,7 +301,7 @@ class Compressed:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """How far a compression is: documents in the store, and what this call did in how many seconds."""
+    """Progress of a compression: documents in the store, and this call's documents and seconds."""
 
     documents: int
     of: int
@@ -320,7 +320,7 @@ Progress = Callable[[Written], None]
 
 
 def in_memory(corpus: Corpus, identity: Identity, compress: Compress, progress: Progress | None = None) -> MemoryStore:
-    """A store that is kept nowhere."""
+    """Return a store that is kept nowhere."""
     raws, norms = [np.empty((0, identity.width), np.int16)], [np.empty(0)]
     for raw, lengths in _chunks(corpus, identity, compress, 0, progress):
         raws.append(raw)
@@ -330,7 +330,7 @@ def in_memory(corpus: Corpus, identity: Identity, compress: Compress, progress: 
 
 
 def write(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, progress: Progress | None = None) -> MemoryStore:
-    """Compress a corpus into a folder, or go on with what lies there; a finished store is opened.
+    """Compress a corpus into a folder, or continue with what lies there; a finished store is opened.
 
     Of several processes that ask at once one compresses, the others wait.
 
@@ -372,7 +372,7 @@ def _append(folder: Path, corpus: Corpus, identity: Identity, compress: Compress
 def _chunks(
     corpus: Corpus, identity: Identity, compress: Compress, start: int, progress: Progress | None
 ) -> Iterator[tuple[NDArray[np.int16], Scores]]:
-    """Chunk after chunk: its numbers as they are kept, and the lengths of its rows."""
+    """Yield chunk after chunk: its numbers as they are kept, and the lengths of its rows."""
     import torch
 
     began, tokens = time.perf_counter(), 0

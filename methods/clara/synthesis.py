@@ -47,7 +47,7 @@ Status = Literal["open", "covered", "uncovered"]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What became of a document.
+    """Outcome of a document.
 
     Attributes:
         kind: What is made.
@@ -70,7 +70,7 @@ _read_made = TypeAdapter(Made).validate_python
 
 
 def row_of(made: Made, document: str, identifier: str) -> ScpRow | None:
-    """The training row of a document that is covered; None where it is not, or where nothing could be asked."""
+    """Return the training row of a document that is covered; None where it is not, or where nothing could be asked."""
     if made.status != "covered" or not made.pairs:
         return None
     questions, answers = zip(*made.pairs, strict=True)
@@ -87,7 +87,7 @@ could be read."""
 async def ask_questions(
     kind: Type, ask: Asking, counts: Counter[str], rounds: int = ROUNDS, most: int = MOST_QUESTIONS
 ) -> tuple[Status, int, list[Pair]]:
-    """Questions and answers that cover a document.
+    """Return questions and answers that cover a document.
 
     Args:
         kind: simple or complex.
@@ -124,7 +124,7 @@ async def ask_questions(
 
 
 async def ask_paraphrase(ask: Asking, counts: Counter[str], rounds: int = ROUNDS) -> tuple[Status, int, list[Pair]]:
-    """A paraphrase that says what its document says; arguments and result as for `ask_questions`."""
+    """Return a paraphrase that says what its document says; arguments and result as for `ask_questions`."""
     for turn in range(rounds + 1):
         reply = await ask("paraphrase", turn)
         if reply is None:
@@ -137,7 +137,7 @@ async def ask_paraphrase(ask: Asking, counts: Counter[str], rounds: int = ROUNDS
 
 
 async def _all(*programs: Awaitable[Any]) -> list[Any]:
-    """The results of programs; where one raises, after the others have ended, so that what they are replied is kept."""
+    """Return the results of programs; where one raises, after the others have ended, so that what they are replied is kept."""
     results = await asyncio.gather(*programs, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
@@ -146,7 +146,7 @@ async def _all(*programs: Awaitable[Any]) -> list[Any]:
 
 
 def _new(questions: Sequence[str], pairs: Sequence[Pair]) -> tuple[list[str], int]:
-    """Questions that say something and were not accepted before, each once; and how many were repeated or blank.
+    """Return questions that say something and were not accepted before, each once; and how many were repeated or blank.
 
     One that was refused may be asked again: its answer may have been at fault.
     """
@@ -161,7 +161,7 @@ def _new(questions: Sequence[str], pairs: Sequence[Pair]) -> tuple[list[str], in
 
 
 VERSION = 1
-"""Of how rows come about; bump it when equal replies may give other rows."""
+"""Version of the synthesis; increase it if equal replies may give other rows."""
 TRIES = 3
 
 
@@ -181,7 +181,7 @@ class SynthesisConfig(AskingConfig):
 
 
 class Document(NamedTuple):
-    """What rows are made of."""
+    """Document for which rows are written."""
 
     id: str
     text: str
@@ -200,7 +200,7 @@ class Passages(Sequence[Document]):
 
     @classmethod
     def drawn(cls, corpus: Corpus, count: int | None, seed: int) -> Passages:
-        """So many passages of a corpus, None all, in its order; larger draws hold the smaller."""
+        """Return so many passages of a corpus, None all, in its order; larger draws hold the smaller."""
         rows: Sequence[int] = range(len(corpus))
         return cls(corpus, rows if count is None or count >= len(rows) else sorted(Draws("clara documents", seed).sample(rows, count)))
 
@@ -233,7 +233,7 @@ class Synthesis:
         model: In place of the model that the options name.
 
     Attributes:
-        put_aside: Documents left open because a call failed for good; the next run goes on with them.
+        put_aside: Documents left open because a call failed for good; the next run continues with them.
 
     Raises:
         UserError: The key is not set, or a prompt is not right.
@@ -257,7 +257,7 @@ class Synthesis:
         return Made(kind) if kept is None else _read_made(kept)
 
     def make_rows(self, documents: Iterable[Document], types: Sequence[Type] = TYPES) -> Iterator[ScpRow]:
-        """The rows of what is covered, in the order of documents and types."""
+        """Yield the rows of what is covered, in the order of documents and types."""
         for document in documents:
             for kind in types:
                 row = row_of(self.made(document, kind), document.text, _name(document, kind))
@@ -291,7 +291,7 @@ class Synthesis:
         by: set[str] = set()
 
         async def ask(prompt: str, turn: int, **values: str) -> Any:
-            """A reply that cannot be read is asked for again as another draw; each round has draws of its own."""
+            """Return a reply that cannot be read is asked for again as another draw; each round has draws of its own."""
             messages, shape = self.prompts.messages(prompt, document=document.text, **values), REPLIES[prompt]
             for draw in range(turn * self.config.tries, (turn + 1) * self.config.tries):
                 reply = await self.model.ask(messages, shape=shape, repetition=draw, step=prompt)
@@ -333,14 +333,14 @@ OUTPUT_WORDS: Mapping[Type, float] = {"simple": 158, "complex": 254, "paraphrase
 """Output words of a document in the paper's Table 9."""
 TOKENS_A_WORD = 4 / 3
 ANSWER_TOKENS = 12
-"""Of a reply that is a short answer or a judgment, as JSON."""
+"""Tokens of a reply that is a short answer or a judgment, as JSON."""
 SAMPLE = 200
 """Documents whose prompts are counted; the others are taken to be alike."""
 
 
 @dataclass
 class TypeStatistics:
-    """What became of one type of rows; a line of Table 9.
+    """Outcome of one type of rows; a line of Table 9.
 
     Attributes:
         documents: Documents with a row.
@@ -374,7 +374,7 @@ class TypeStatistics:
         self.output_words += sum(len(text.split()) for text in (*row.questions, *row.answers))
 
     def to_json(self) -> dict[str, Any]:
-        """Totals, and the means of Table 9 (None where there is no document)."""
+        """Return totals, and the means of Table 9 (None where there is no document)."""
 
         def mean(total: int) -> float | None:
             return total / self.documents if self.documents else None
@@ -393,7 +393,7 @@ Statistics = dict[Type, TypeStatistics]
 
 
 def of_rows(rows: Iterable[ScpRow]) -> Statistics:
-    """Statistics of rows whose ids end in their type."""
+    """Return statistics of rows whose ids end in their type."""
     result: Statistics = {}
     for row in rows:
         kind: Type = next(item for item in TYPES if row.id.endswith(f"/{item}"))
@@ -402,7 +402,7 @@ def of_rows(rows: Iterable[ScpRow]) -> Statistics:
 
 
 def of_synthesis(synthesis: Synthesis, documents: Iterable[Document], types: Sequence[Type] = TYPES) -> Statistics:
-    """Statistics of what a synthesis made, and of what it dropped."""
+    """Return statistics of what a synthesis made, and of what it dropped."""
     result: Statistics = {kind: TypeStatistics() for kind in types}
     for document in documents:
         for row in synthesis.make_rows([document], types):
@@ -421,7 +421,7 @@ def of_synthesis(synthesis: Synthesis, documents: Iterable[Document], types: Seq
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a synthesis would still take.
+    """Remaining cost of a synthesis.
 
     Attributes:
         documents: In all.
@@ -484,7 +484,7 @@ def outlook(synthesis: Synthesis, documents: Sequence[Document], types: Sequence
 
 
 def most_calls(kind: Type, config: SynthesisConfig) -> int:
-    """The calls that one document can take at most."""
+    """Return the calls that one document can take at most."""
     each = 2 if kind == "paraphrase" else 1 + 2 * config.most_questions
     return (config.rounds + 1) * each * config.tries
 

@@ -19,7 +19,7 @@ from methods.training.ranks import accelerator, first, wait
 from methods.training.stages import PreparedRun, train_stage
 
 CURVE = "curve.jsonl"
-"""Of a checkpoint's steps, in its folder."""
+"""Loss curve of a checkpoint's steps, in its folder."""
 
 
 @register_training(
@@ -76,7 +76,7 @@ class ClaraTraining:
 
 
 def _with_model(config: ClaraTrainingConfig) -> ClaraTrainingConfig:
-    """Options whose model is that of the checkpoint to begin from, where they do not say."""
+    """Return options whose model is that of the checkpoint to begin from, where they do not say."""
     stated = config.model.model_fields_set if "model" in config.model_fields_set else set()
     if config.start is None or stated - {"base"}:
         return config

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 VERSION = 2
-"""Of how documents are read; bump it when their memory may change."""
+"""Version of reading documents; increase it if their memory may change."""
 DType = Literal["float32", "bfloat16", "float16", "auto"]
 
 
 class CheckpointOptions(ModelMethodConfig):
-    """Which checkpoint, and in what precision."""
+    """Checkpoint and precision."""
 
     model: str = Field(description="folder of a checkpoint that `ragmeter train clara` made, or `clara-pocket`, which ships")
     dtype: DType | None = Field(None, description="of the base's weights; null: as the checkpoint says")
@@ -84,7 +84,7 @@ _LOADED: WeakValueDictionary[tuple[Any, ...], Loaded] = WeakValueDictionary()
 
 
 def loaded(options: CheckpointOptions, device: str | None) -> Loaded:
-    """The model of a checkpoint; parts of a pipeline that name the same one share it as long as one of them lives."""
+    """Return the model of a checkpoint; parts of a pipeline that name the same one share it as long as one of them lives."""
     folder = require_checkpoint(options.model, where="clara, option model")
     key = (weights_hash(str(folder)), options.dtype, device_of(device))
     result = _LOADED.get(key)
@@ -127,7 +127,7 @@ class Documents:
 
     @property
     def dtype(self) -> HalfType:
-        """In which type memory is kept."""
+        """Return in which type memory is kept."""
         computes = str(self._loaded.clara.base.dtype).rpartition(".")[2]
         return self._options.memory_dtype or ("bfloat16" if computes == "bfloat16" else "float16")
 
@@ -141,7 +141,7 @@ class Documents:
         return self._services.folder(STORES, self.identity(corpus).fingerprint)
 
     def store(self, corpus: Corpus, folder: Path | None = None, progress: Progress | None = None) -> MemoryStore:
-        """The store of a whole corpus: opened, or finished, or made.
+        """Return the store of a whole corpus: opened, or finished, or made.
 
         Args:
             corpus: Whose documents.
@@ -160,7 +160,7 @@ class Documents:
         return self._open[1]
 
     def of(self, corpus: Corpus, ids: Sequence[str]) -> Tensor:
-        """Memory of some documents: a float32 tensor [n, M, h] on the CPU.
+        """Return memory of some documents: a float32 tensor [n, M, h] on the CPU.
 
         What is not in a store is compressed together, so it depends on these documents alone.
         """

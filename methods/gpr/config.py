@@ -43,7 +43,7 @@ class TrainConfig(TrainingOptions):
 
 
 class ValidateConfig(TrainingOptions):
-    """What the curve says after each epoch."""
+    """Validation figures after each epoch."""
 
     retired = MappingProxyType({"most": 1000, "questions": 200})
 
@@ -115,7 +115,7 @@ class GprTrainingConfig(TrainingConfig):
             )
 
     def reach(self, cache: Path | None) -> None:
-        """One short call to the model that writes questions, unless replies of it are kept."""
+        """Send one short call to the model that writes questions, unless its replies are cached."""
         if self.questions.active_llm is not None:
             reach_llm(self.questions.active_llm, cache)
 

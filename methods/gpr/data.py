@@ -32,11 +32,11 @@ class Rows:
         return len(self.question)
 
     def take(self, which: Numbers | slice) -> Rows:
-        """Some of them."""
+        """Return some of them."""
         return Rows(self.question[which], self.anchor[which], self.neighbor[which], self.negative[which])
 
     def parts(self, size: int) -> list[Rows]:
-        """So many at a time, those of one triple and of triples beside it together: they share texts."""
+        """Return so many at a time, those of one triple and of triples next to it together: they share texts."""
         near = self.take(np.argsort(self.anchor, kind="stable"))
         return [near.take(slice(start, start + size)) for start in range(0, len(near), size)]
 
@@ -90,18 +90,18 @@ class Material:
         self.rows(0)
 
     def __len__(self) -> int:
-        """Rows of an epoch."""
+        """Return rows of an epoch."""
         return len(self._trained)
 
     def _draw_rows(self, epoch: int) -> Rows:
-        """The rows of an epoch in their order."""
+        """Return the rows of an epoch in their order."""
         seed = self._config.seed
         rows = self._drawn(self._trained, epoch, seed)
         rng = np.random.default_rng(int(fingerprint("gpr-order", seed, epoch), 16))
         return rows.take(rng.permutation(len(rows)))
 
     def held_out(self) -> Rows:
-        """The rows that are only watched: always the same."""
+        """Return the rows that are only watched: always the same."""
         return self._drawn(self._held_out, 0, int(fingerprint("gpr-watched", self._config.seed), 16) % 2**32)
 
     def _drawn(self, questions: Numbers, epoch: int, seed: int) -> Rows:
@@ -121,14 +121,14 @@ class Material:
 
 
 def _once(texts: list[str]) -> tuple[list[str], Numbers]:
-    """The distinct ones of some texts, and the place of each among them."""
+    """Return the distinct ones of some texts, and the place of each among them."""
     positions: dict[str, int] = {}
     result = np.array([positions.setdefault(text, len(positions)) for text in texts], np.int64)
     return list(positions), result
 
 
 def _watched(triples: Numbers, config: ValidateConfig, seed: int) -> NDArray[np.bool_]:
-    """Which questions are not trained on: all that are asked about some triples, drawn by the seed."""
+    """Return which questions are held out: all questions about some triples, drawn by the seed."""
     distinct = np.unique(triples)
     count = min(int(config.share * len(distinct)), MOST_WATCHED)
     rng = np.random.default_rng(int(fingerprint("gpr-held-out", seed), 16))

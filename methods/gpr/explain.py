@@ -1,4 +1,4 @@
-"""`ragmeter method explain gpr`: the first triples of GPR beside those of the same towers untrained, as in figure 1."""
+"""`ragmeter method explain gpr`: the first triples of GPR next to those of the same towers untrained, as in figure 1."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ Places = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Drawing:
-    """What is drawn.
+    """Picture of a question's triples.
 
     Attributes:
         first: The triples ranked first by the method that is explained, best first.
-        others: Those of the method beside it.
+        others: Those of the method next to it.
         answers: Names that are answers.
         topics: Names that the question is about.
     """
@@ -58,12 +58,12 @@ class Drawing:
 
     @property
     def triples(self) -> list[Triple]:
-        """All triples, each once."""
+        """Return all triples, each once."""
         return list(dict.fromkeys([*self.first, *self.others]))
 
     @property
     def names(self) -> list[str]:
-        """All entities in the order in which the triples name them."""
+        """Return all entities in the order in which the triples name them."""
         return list(dict.fromkeys(name for head, _, tail in self.triples for name in (head, tail)))
 
 
@@ -99,7 +99,7 @@ def svg(drawing: Drawing, most: int = MOST) -> str | None:
 
 
 def _edges(drawing: Drawing, positions: Places) -> list[str]:
-    """An arrow per triple; those between the same two entities lie beside each other."""
+    """Return an arrow per triple; those between the same two entities lie next to each other."""
     first = set(drawing.first)
     drawn: dict[frozenset[str], int] = {}
     lines = []
@@ -120,7 +120,7 @@ def _edges(drawing: Drawing, positions: Places) -> list[str]:
 
 
 def _path(start: tuple[float, float], end: tuple[float, float], earlier: int, *, turned: bool) -> tuple[str, tuple[float, float]]:
-    """The path of an arrow, and where its label goes.
+    """Return the path of an arrow, and where its label goes.
 
     Args:
         start, end: The entities' places.
@@ -165,7 +165,7 @@ class GprExplainConfig(MethodConfig):
 
     @property
     def training(self) -> GprTrainingConfig:
-        """With which options it was trained.
+        """Return with which options it was trained.
 
         Raises:
             UserError: Its card does not say.
@@ -199,11 +199,11 @@ class Found:
 
     @classmethod
     def of(cls, ranking: Ranking, corpus: TripleCorpus) -> Found:
-        """The triples of a ranking."""
+        """Return the triples of a ranking."""
         return cls(corpus.triples.take(corpus.rows_of(ranking.ids)), ranking.scores, ranking.ids)
 
     def rank(self, name: str) -> int | None:
-        """Rank of the first triple with this head or tail; None where there is none."""
+        """Return rank of the first triple with this head or tail; None where there is none."""
         return next((rank for rank, (head, _, tail) in enumerate(self.triples, 1) if name in (head, tail)), None)
 
 
@@ -234,14 +234,14 @@ def _trained(config: GprExplainConfig, services: Services) -> TripleRetriever:
 
 
 def _untrained(config: GprExplainConfig, services: Services) -> TripleRetriever:
-    """The towers as the training began with them."""
+    """Return the towers as the training began with them."""
     training = config.training
     loaded = Encoder(training.encoder, services.device, services.folder("embeddings"))
     return TripleRetriever(loaded, training.linearize, config.scope)
 
 
 def _ranked(retriever: TripleRetriever, question: Question, corpus: TripleCorpus) -> Found:
-    """All triples that compete, best first."""
+    """Return all triples that compete, best first."""
     (ranking,) = retriever.index(corpus).retrieve([question.query()], max(1, len(corpus)))
     return Found.of(ranking, corpus)
 

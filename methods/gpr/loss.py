@@ -34,19 +34,19 @@ class LossConfig(FrozenModel):
 
 
 class Cosines(NamedTuple):
-    """Of each row's question with its triple, a neighbor of that and a negative: tensors of shape (rows,)."""
+    """Cosines of each row's question with its triple, a neighbor and a negative: tensors of shape (rows,)."""
 
     anchor: Tensor
     neighbor: Tensor
     negative: Tensor
 
     def ordered(self) -> Tensor:
-        """Which rows stand in the order that is wanted."""
+        """Return which rows are in the order that is wanted."""
         return (self.anchor > self.neighbor) & (self.neighbor > self.negative)
 
 
 def cosines(question: Tensor, anchor: Tensor, neighbor: Tensor, negative: Tensor) -> Cosines:
-    """Cosines of vectors of any length, each of shape (rows, dimension), in their own precision."""
+    """Return cosines of vectors of any length, each of shape (rows, dimension), in their own precision."""
     from torch.nn.functional import normalize
 
     query = normalize(question, dim=-1)
@@ -54,12 +54,12 @@ def cosines(question: Tensor, anchor: Tensor, neighbor: Tensor, negative: Tensor
 
 
 def margin(nearer: Tensor, farther: Tensor, gap: float) -> Tensor:
-    """M of rows: by how much `nearer` is not above `farther` by the gap."""
+    """Return M of rows: by how much `nearer` is not above `farther` by the gap."""
     return (gap + farther - nearer).clamp_min(0)
 
 
 def row_losses(result: Cosines, config: LossConfig) -> Tensor:
-    """L of each row: shape (rows,)."""
+    """Return L of each row: shape (rows,)."""
     if not config.neighbors:
         return margin(result.anchor, result.negative, config.g1)
     loss = margin(result.anchor, result.neighbor, config.g1)

@@ -62,22 +62,22 @@ class MaskedTriple:
 
     @property
     def id(self) -> str:
-        """The triple's id."""
+        """Return the triple's id."""
         return triple_id(self.triple)
 
     @property
     def relation(self) -> str:
-        """The relation, as the graph names it."""
+        """Return the relation, as the graph names it."""
         return self.triple[1]
 
     @property
     def hidden(self) -> str:
-        """The entity that is the answer."""
+        """Return the entity that is the answer."""
         return self.triple[0 if self.side == "head" else 2]
 
     @property
     def visible(self) -> str:
-        """The entity that the question names."""
+        """Return the entity that the question names."""
         return self.triple[2 if self.side == "head" else 0]
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ class QuestionGenerator(Protocol):
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text without letter case, punctuation and underscores."""
+    """Return the words of a text without letter case, punctuation and underscores."""
     return _WORDS.findall(text.casefold())
 
 
@@ -121,7 +121,7 @@ def unaskable(masked: MaskedTriple) -> str | None:
 
 
 def fault(question: str, masked: MaskedTriple) -> str | None:
-    """Why a text is not a question for the hidden entity, or None."""
+    """Return why a text is not a question for the hidden entity, or None."""
     if MASK in question or _MASKED.search(question):
         return "contains the mask"
     if names(question, masked.hidden):
@@ -149,12 +149,12 @@ def checked(question: str | None, masked: MaskedTriple, counts: Counter[str], wh
 
 # {"tid": "t…", "h": head, "r": relation, "t": tail, "side": "head" | "tail", "question": …, "generator": …}
 #
-# `side` is the hidden end. Questions of several generators may stand in one file.
+# `side` is the hidden end. Questions of several generators may be in one file.
 
 
 FIELDS = ("tid", "h", "r", "t", "side", "question", "generator")
 WHAT = "the file of questions"
-"""What errors call it."""
+"""Name in errors."""
 Key = tuple[str, Side]
 """The triple's id and the hidden end."""
 
@@ -168,7 +168,7 @@ class Written(NamedTuple):
 
 
 def read_questions(path: Path) -> Iterator[Written]:
-    """The questions of a file, in order.
+    """Yield the questions of a file, in order.
 
     Raises:
         UserError: It cannot be read, or a line is not a question; the message names the line.
@@ -209,7 +209,7 @@ def _read_line(line: str, where: str) -> Written:
 
 
 def kept_questions(path: Path, generator: str) -> dict[Key, str]:
-    """The questions of one generator in a file, none where there is no file.
+    """Return the questions of one generator in a file, none where there is no file.
 
     A last line that was cut off by an interruption is removed from the file.
     """
@@ -224,7 +224,7 @@ def kept_questions(path: Path, generator: str) -> dict[Key, str]:
 
 
 def line_of(written: Written) -> str:
-    """A line of the file."""
+    """Return a line of the file."""
     masked, question, generator = written
     values = (masked.id, *masked.triple, masked.side, question, generator)
     return json.dumps(dict(zip(FIELDS, values, strict=True)), ensure_ascii=False) + "\n"
@@ -389,7 +389,7 @@ class LLMQuestions:
         self.name = f"llm-{model.config.model}({also[:8]})"
 
     async def generate_one(self, masked: MaskedTriple) -> str | None:
-        """A question, or None.
+        """Return a question, or None.
 
         Raises:
             Broke: No further call could succeed: wrong key, unknown model, or nothing answers at all.
@@ -408,7 +408,7 @@ class LLMQuestions:
 
 
 def read(reply: Reply, masked: MaskedTriple) -> tuple[str | None, str | None]:
-    """The question of a reply, or why it holds none."""
+    """Return the question of a reply, or why it holds none."""
     if reply.failed is not None:
         return None, "no reply"
     if refuses(reply.text):
@@ -421,7 +421,7 @@ def read(reply: Reply, masked: MaskedTriple) -> tuple[str | None, str | None]:
 
 
 def parse(reply: str) -> str:
-    """The first line of a reply as a question, without quotation marks, bullets, numbers and a leading "Question:"."""
+    """Return the first line of a reply as a question, without quotation marks, bullets, numbers and a leading "Question:"."""
     for line in said(reply).splitlines():
         text = _bare(line)
         if words_in(text):
@@ -445,14 +445,14 @@ def _bare(line: str) -> str:
 
 
 # They are not natural language ("What is the languages spoken of Jamaica?"), and results that rest on them are not the
-# paper's; the generator's name says so in every row.
+# paper's; the generator's name is in every row.
 
 
 PATTERNS: Mapping[Side, tuple[str, ...]] = {
     "tail": ("What is the {relation} of {visible}?", "Which {relation} does {visible} have?"),
     "head": ("What has {visible} as its {relation}?", "Of what is {visible} the {relation}?"),
 }
-"""By the hidden end."""
+"""Sentence patterns by the hidden end."""
 
 
 class TemplateQuestions:
@@ -464,12 +464,12 @@ class TemplateQuestions:
         self.counts: Counter[str] = Counter()
 
     def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
-        """A question for each, or None where the relation has no words or names an end."""
+        """Return a question for each, or None where the relation has no words or names an end."""
         return [checked(filled(item), item, self.counts, "the relation has no words") for item in batch]
 
 
 def filled(masked: MaskedTriple) -> str | None:
-    """The question of a masked triple, None where the relation has no words."""
+    """Return the question of a masked triple, None where the relation has no words."""
     relation = " ".join(split_words(relation_text(masked.relation)))
     if not relation:
         return None
@@ -477,7 +477,7 @@ def filled(masked: MaskedTriple) -> str | None:
 
 
 def chosen(patterns: Sequence[str], masked: MaskedTriple) -> str:
-    """One of some patterns, always the same for a triple."""
+    """Return one of some patterns, always the same for a triple."""
     return patterns[int(masked.id[1:], 16) % len(patterns)]
 
 
@@ -499,7 +499,7 @@ Phrasing = Literal["statements", "descriptions", "questions"]
 _PASSIVE = re.compile(r"\{x\} (is|was) (\S+(?: \S+){0,2}) (in|by|to|from|under|of|for|on|with)")
 _VOWELS = frozenset("aeiou")
 _MODIFIED = ("its {t}", "founder {t}", "author {t}", "mayor {t}", "seasoned {t}", "town of {o}")
-"""Where a name follows a word that says what it is, no question word can stand in its place."""
+"""Names that follow a describing word, so that a question word cannot replace them."""
 
 
 class WorldsQuestions:
@@ -515,7 +515,7 @@ class WorldsQuestions:
         self.name = f"worlds-v1({'+'.join(self._phrasings)})"
 
     def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
-        """A question for each, or None where the relation is not one of training worlds."""
+        """Return a question for each, or None where the relation is not one of training worlds."""
         return [self._one(item) for item in batch]
 
     def _one(self, masked: MaskedTriple) -> str | None:
@@ -536,7 +536,7 @@ class WorldsQuestions:
 
 @cache
 def wordings(relation: Relation, side: Side, phrasings: tuple[Phrasing, ...]) -> tuple[str, ...]:
-    """The questions that a relation has for one end, with `{x}` where the other end's name goes."""
+    """Return the questions that a relation has for one end, with `{x}` where the other end's name goes."""
     makers = {"statements": _from_statements, "descriptions": _from_descriptions, "questions": _from_questions}
     return tuple(dict.fromkeys(text for name in phrasings for text in makers[name](relation, side)))
 
@@ -551,7 +551,7 @@ def _fits(statement: str, side: Side) -> bool:
 
 
 def _question(statement: str, relation: Relation, side: Side) -> str:
-    """A statement with one end asked for; the question word goes to the front where a passive allows it."""
+    """Return a statement with one end asked for; the question word goes to the front where a passive allows it."""
     if side == "tail":
         word, text = _question_word(relation), statement.replace(" a {t}", " {t}")
         slots = {"t": word, "h": "{x}", "o": "{x}", "p": "{x}'s"}
@@ -599,7 +599,7 @@ BATCH = 2048
 
 
 class QuestionsConfig(MayAskConfig):
-    """Who writes the questions."""
+    """Generator of the questions."""
 
     choice: ClassVar[str] = "generator"
 
@@ -659,7 +659,7 @@ class QuestionSet:
 
 
 def generator_of(config: QuestionsConfig, services: Services, own: Callable[[], Iterable[Benchmark]] = tuple) -> QuestionGenerator:
-    """The generator that options name.
+    """Return the generator that options name.
 
     Args:
         config: The options.
@@ -692,7 +692,7 @@ def questions_of(
     progress: Progress | None = None,
     asks: bool = True,
 ) -> QuestionSet:
-    """The questions of a graph: both ends of every triple whose ends have names, each hidden once.
+    """Return the questions of a graph: both ends of every triple whose ends have names, each hidden once.
 
     Args:
         graph: The graph.
@@ -749,7 +749,7 @@ def _made(generator: Any, missing: Iterator[MaskedTriple]) -> Iterator[str | Non
 
 
 def _asked(graph: PretrainingGraph, config: QuestionsConfig, generator: QuestionGenerator, seed: int) -> NDArray[np.int64]:
-    """Rows of the triples that are asked about; of a file those that it holds, so that a file serves every seed."""
+    """Return rows of the triples that are asked about; of a file those that it holds, so that a file serves every seed."""
     rows = np.flatnonzero(graph.nameable)
     if isinstance(generator, WrittenQuestions):
         ids = graph.triples.ids(np.arange(len(graph)))
@@ -768,7 +768,7 @@ def _items(
 
 
 def _masked(graph: PretrainingGraph, rows: NDArray[np.int64], sides: tuple[Side, ...]) -> Iterator[tuple[int, MaskedTriple]]:
-    """Masked triples with the rows of their triples."""
+    """Yield masked triples with the rows of their triples."""
     for start in range(0, len(rows), BATCH):
         part = rows[start : start + BATCH]
         for row, triple in zip(part.tolist(), graph.triples.take(part), strict=True):

@@ -1,4 +1,4 @@
-"""What a triple is contrasted with: a neighbor, which shares an entity with it, and a negative, which shares none.
+"""Sample the triples that a triple is contrasted with: a neighbor, which shares an entity with it, and a negative, which shares none.
 
 Everything is drawn for all rows at once (paper, equations 1 to 3). Neighbors are drawn exactly, without trying: the
 triples of every entity lie side by side, in orders in which what must be left out is one gap. Negatives are drawn again
@@ -74,7 +74,7 @@ class _Search:
         return result
 
     def _narrowed(self, rows: Places, pool: Ints) -> Iterator[tuple[Places, Ints]]:
-        """Rows by the entity that excludes most of the pool for them, each group with what it leaves."""
+        """Yield rows by the entity that excludes most of the pool for them, each group with what it leaves."""
         if not len(rows):
             return
         heads, tails = self._heads[pool], self._tails[pool]
@@ -231,7 +231,7 @@ class _Gapped(NamedTuple):
         return self._replace(sizes=np.where(which, 0, self.sizes))
 
     def at(self, positions: Numbers, rows: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """The triples at places 0 … size - 1 of the stretches of some anchors, gaps not counted."""
+        """Return the triples at places 0 … size - 1 of the stretches of some anchors, gaps not counted."""
         result = self.starts[rows] + positions[rows]
         return self.triples[result + self.widths[rows] * (result >= self.gaps[rows])]
 
@@ -263,14 +263,14 @@ class _Order(NamedTuple):
         return cls(triple[order].astype(np.int32), position, *runs)
 
     def without(self, entries: Numbers, *, run: bool) -> _Gapped:
-        """The stretches of the entities of entries, without their runs or without the entries alone."""
+        """Return the stretches of the entities of entries, without their runs or without the entries alone."""
         gaps = self.run[entries] if run else self.position[entries]
         widths = self.run_length[entries] if run else np.ones(len(entries), np.int32)
         return _Gapped(self.triples, self.start[entries], self.length[entries] - widths, gaps, widths)
 
 
 def _either(head: _Gapped, tail: _Gapped, rng: np.random.Generator) -> NDArray[np.int32]:
-    """One triple per anchor from its two stretches, of which one at least is not empty."""
+    """Return one triple per anchor from its two stretches, of which one at least is not empty."""
     positions = rng.integers(0, head.sizes + tail.sizes)
     at_head = positions < head.sizes
     positions -= np.where(at_head, 0, head.sizes)
@@ -291,7 +291,7 @@ def _stretches(begins: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np
 
 
 def _copies(heads: NDArray[np.integer], relations: NDArray[np.integer], tails: NDArray[np.integer]) -> tuple[Numbers, Numbers]:
-    """Places of the first copies of triples, in their order, and for each triple the number of its first copy."""
+    """Return places of the first copies of triples, in their order, and for each triple the number of its first copy."""
     order = np.lexsort((tails, relations, heads))
     new = _changes(heads[order]) | _changes(relations[order]) | _changes(tails[order])
     # The sort is stable: the first of equal triples is the one that stands first.

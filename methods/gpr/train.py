@@ -107,7 +107,7 @@ class Towers:
 
     @classmethod
     def load(cls, config: GprTrainingConfig, device: str | None, accelerator: Any = None) -> Towers:
-        """The towers as training begins; each gets its own copy of the base.
+        """Return the towers as training begins; each gets its own copy of the base.
 
         Raises:
             UserError: One cannot be loaded.
@@ -118,7 +118,7 @@ class Towers:
         return cls(question, triple, accelerator)
 
     def vectors(self, side: Side, texts: Sequence[str], seed: Sequence[str | int]) -> Tensor:
-        """Vectors with gradients: a float32 tensor of shape (texts, dimension).
+        """Return vectors with gradients: a float32 tensor of shape (texts, dimension).
 
         Args:
             side: Which tower.
@@ -137,7 +137,7 @@ class Towers:
             return model(features)["sentence_embedding"].float()
 
     def encoded(self, side: Side, texts: Sequence[str]) -> Vectors:
-        """Unit vectors without gradients, of the tower as it is: shape (texts, dimension)."""
+        """Return unit vectors without gradients, of the tower as it is: shape (texts, dimension)."""
         results: NDArray[np.float32] = self.modules[side].encode(
             list(texts), batch_size=ENCODED, normalize_embeddings=True, show_progress_bar=False
         )
@@ -167,7 +167,7 @@ class GprTrainer:
         self.loop = Loop(towers.modules, loop_options(config.train, self._epoch), self._step, place, "gpr", self._micro)
 
     def _step(self, step: int) -> dict[str, float]:
-        """The gradient of one batch; each process adds that of its own parts."""
+        """Return the gradient of one batch; each process adds that of its own parts."""
         epoch, position = divmod(step, self._epoch)
         size = self.config.train.batch_size
         batch = self.material.rows(epoch).take(slice(position * size, (position + 1) * size))
@@ -176,7 +176,7 @@ class GprTrainer:
         return {name: value / len(batch) for name, value in sums.items()}
 
     def _part(self, step: int, rows: int, number: int, part: Rows) -> dict[str, float]:
-        """Add the gradient of some rows of so many; returns the sum of their losses, and how many are in order."""
+        """Add the gradient of some rows of this many; returns the sum of their losses, and how many are in order."""
         result = cosines_of(self.towers, self.material.texts(part), (self.config.seed, step, number))
         loss = row_losses(result, self.config.loss).sum()
         backward(loss / rows, self.towers.accelerator)
@@ -184,7 +184,7 @@ class GprTrainer:
 
 
 def cosines_of(towers: Towers, texts: Texts, seed: tuple[int, ...]) -> Cosines:
-    """The cosines of some rows, with gradients; every distinct text is encoded once."""
+    """Return the cosines of some rows, with gradients; every distinct text is encoded once."""
     import torch
 
     query = towers.vectors("question", texts.questions, seed)
@@ -229,7 +229,7 @@ def _options(reference: str, config: GprTrainingConfig) -> dict[str, Any]:
 
 
 def _of_rows(config: GprTrainingConfig, towers: Towers, material: Material) -> dict[str, float]:
-    """The loss of the rows that are watched, and the share whose cosines stand in order."""
+    """Return the loss of the rows that are watched, and the share whose cosines are in order."""
     import torch
 
     texts = material.texts(material.held_out())
@@ -267,7 +267,7 @@ class _Graphs:
         return self._corpus.rows_of(question.candidates).astype(np.int64)
 
     def _answers(self, question: Question, rows: Numbers) -> set[int]:
-        """Numbers of the entities of its graph that are answers."""
+        """Return numbers of the entities of its graph that are answers."""
         answers = {answer.casefold() for answer in question.answers}
         return {number for number in self._entities(rows) if self._names[number] in answers}
 

@@ -77,7 +77,7 @@ class QueryRequest:
 
     @property
     def answer(self) -> str:
-        """The first answer."""
+        """Return the first answer."""
         return self.question.answers[0] if self.question.answers else ""
 
 
@@ -188,7 +188,7 @@ PATTERNS = {
 
 
 def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:
-    """The generator that options name."""
+    """Return the generator that options name."""
     if (llm := config.active_llm) is None:
         return TemplateQueries(config.most)
     model = open_llm(llm, services, role="augmented queries")
@@ -206,12 +206,12 @@ def given(request: QueryRequest) -> str:
 
 
 def read_queries(reply: str, most: int = MOST) -> tuple[str, ...]:
-    """The queries of a reply, distinct and none empty, at most so many; none where it cannot be read."""
+    """Return the queries of a reply, distinct and none empty, at most this many; none where it cannot be read."""
     return distinct(strings_in(reply) or (), most)
 
 
 def distinct(texts: Iterable[str], most: int) -> tuple[str, ...]:
-    """The first so many texts that differ in more than letter case and white space."""
+    """Return the first so many texts that differ in more than letter case and white space."""
     kept: dict[str, str] = {}
     for text in texts:
         flat = " ".join(text.split())
@@ -243,7 +243,7 @@ def _facts(request: QueryRequest) -> list[tuple[str, str]]:
 
 
 def file_of(folder: Path, step: str, identifier: str, ending: str = "json") -> Path:
-    """The file of a document or question in a step."""
+    """Return the file of a document or question in a step."""
     return folder / step / f"{content_hash((identifier,))}.{ending}"
 
 
@@ -255,7 +255,7 @@ async def graph_of(
     similarity: SimilarityConfig | None = None,
     encoder: TextEncoder | None = None,
 ) -> KnowledgeGraph:
-    """The graph of a document, from the folder or made and kept there.
+    """Return the graph of a document, from the folder or made and kept there.
 
     A graph that lacks chunks, because calls failed, is kept, and made again when next asked for: cached replies make
     that cheap.
@@ -326,7 +326,7 @@ class Neighborhoods:
         self._score = Batcher(self._scored, GraphNamer.batch_size)
 
     async def __call__(self, question: Question) -> Neighborhood:
-        """The neighborhood of a question."""
+        """Return the neighborhood of a question."""
         key = fingerprint(self._made_of, question.id, question.text, list(question.answers[:1]))
         path = file_of(self._folder, "subgraphs", question.id)
         around: Neighborhood | None = _kept(path, key, Neighborhood)
@@ -345,7 +345,7 @@ class Neighborhoods:
 async def queries_of(
     graph: KnowledgeGraph, question: Question, around: Neighborhood, generator: QueryGenerator, folder: Path
 ) -> dict[str, AugmentedQueries]:
-    """The augmented queries of a question by size, from the folder or made and kept there.
+    """Return the augmented queries of a question by size, from the folder or made and kept there.
 
     Args:
         graph: The document's graph.

@@ -1,4 +1,4 @@
-"""Documents cut into chunks: windows of so many tokens, words or sentences, each sharing some with the one before."""
+"""Documents cut into chunks: windows of this many tokens, words or sentences, each sharing some with the one before."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CHUNKS = {
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a document: its place among the others, its text, and where that stands in the document."""
+    """A piece of a document: its place among the others, its text, and where that is in the document."""
 
     index: int
     text: str

@@ -3,8 +3,8 @@
     (SUBJECT<|>OBJECT<|>TYPE<|>STATUS<|>START<|>END<|>DESCRIPTION<|>SOURCE)##
     <|COMPLETE|>
 
-ARK extracts them beside entities and relations (Figure 2). A claim becomes a text of the entity that is its subject. The
-model that writes augmented queries reads it beside the entity's descriptions.
+ARK extracts them next to entities and relations (Figure 2). A claim becomes a text of the entity that is its subject. The
+model that writes augmented queries reads it next to the entity's descriptions.
 
 Source: Edge et al. 2024, From Local to Global (arXiv:2404.16130), and the grammar of GraphRAG's prompt.
 """

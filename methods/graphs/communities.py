@@ -32,7 +32,7 @@ class Community:
 
 
 def communities(graph: KnowledgeGraph, *, largest_component: bool = True, max_size: int = MAX_SIZE, seed: int = SEED) -> list[Community]:
-    """The communities of a graph; none where nothing is related.
+    """Return the communities of a graph; none where nothing is related.
 
     Edges are handed over in the order of their ends, on which the result depends. Modularity, resolution 1, randomness
     .001 and one iteration, as GraphRAG has it.
@@ -69,7 +69,7 @@ def communities(graph: KnowledgeGraph, *, largest_component: bool = True, max_si
 
 
 def _largest(graph: KnowledgeGraph) -> frozenset[str]:
-    """Names of the largest connected part; of equals the one with the first name."""
+    """Return names of the largest connected part; of equals the one with the first name."""
     from scipy.sparse.csgraph import connected_components
 
     if not graph.nodes:

@@ -152,7 +152,7 @@ class ChunkRead:
 
 
 def merged(document_id: str, reads: Mapping[int, ChunkRead]) -> KnowledgeGraph:
-    """The graph of what was read, by the chunk's index."""
+    """Return the graph of what was read, by the chunk's index."""
     builder = GraphBuilder()
     for index, read in reads.items():
         builder.add(index, Records(read.entities, read.relations, claims=read.claims))
@@ -200,16 +200,16 @@ class LLMExtractor:
 
     @property
     def in_flight(self) -> int:
-        """Chunks at once."""
+        """Return chunks at once."""
         return self._model.in_flight
 
     async def extract_one(self, document_id: str, chunks: Sequence[Chunk]) -> KnowledgeGraph:
-        """The graph of a document."""
+        """Return the graph of a document."""
         reads = await together(*(self.read_one(chunk.text) for chunk in chunks))
         return merged(document_id, {chunk.index: read for chunk, read in zip(chunks, reads, strict=True)})
 
     async def read_one(self, text: str) -> ChunkRead:
-        """The records of a chunk; what is gleaned comes after what was said first."""
+        """Return the records of a chunk; what is gleaned comes after what was said first."""
         messages = list(self._prompt.messages(text=text))
         replies: list[Reply] = []
         checks: list[Reply] = []
@@ -265,11 +265,11 @@ class OpenIE:
 
     @property
     def in_flight(self) -> int:
-        """Chunks at once."""
+        """Return chunks at once."""
         return self._model.in_flight
 
     async def read_one(self, text: str) -> ChunkRead:
-        """The triples of a chunk as relations; without names the model is asked for triples all the same."""
+        """Return the triples of a chunk as relations; without names the model is asked for triples all the same."""
         named = await self._model.ask(self._names.messages(text=text), step="names")
         names = strings_in(named.text) if named.failed is None else None
         listed = {"names": json.dumps(names or [], ensure_ascii=False), "named_entities": json.dumps({"named_entities": names or []})}
@@ -279,7 +279,7 @@ class OpenIE:
 
 
 def triple_records(reply: str, malformed: Counter[str] | None = None) -> Records:
-    """The triples in a reply as relations whose description is the triple itself."""
+    """Return the triples in a reply as relations whose description is the triple itself."""
     lost: Counter[str] = malformed if malformed is not None else Counter()
     read = parse_json(reply, _Triples)
     if read.value is None:
@@ -296,7 +296,7 @@ def triple_records(reply: str, malformed: Counter[str] | None = None) -> Records
 
 
 def extractor_of(config: GraphConfig, services: Services) -> WorldsExtractor | NounPhrases | LLMExtractor | FileTriples:
-    """The extractor that options name."""
+    """Return the extractor that options name."""
     if config.extractor == "file":
         return FileTriples(data_path(config.file or ""))
     if (llm := config.active_llm) is None:
@@ -311,7 +311,7 @@ _FENCES = 16
 
 
 def strings_in(reply: str) -> list[str] | None:
-    """The strings of the one list in a reply: fences, prose around it and any key are forgiven.
+    """Return the strings of the one list in a reply: fences, prose around it and any key are forgiven.
 
     Returns:
         The strings as they stand, items of other types left out; None where there is no list.
@@ -341,7 +341,7 @@ def _loads(text: str) -> Any:
 
 
 def _strings(value: Any) -> list[str] | None:
-    """The strings of a list, or of the one list that an object has."""
+    """Return the strings of a list, or of the one list that an object has."""
     if isinstance(value, dict):
         lists = [item for item in value.values() if isinstance(item, list)]
         value = lists[0] if len(lists) == 1 else None

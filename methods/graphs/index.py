@@ -1,6 +1,6 @@
 """One index over the chunks of a document or corpus: the graph, vectors of all three, and matrices made once.
 
-What models read out of the chunks is kept line by line while the index is built, so that a build that was cut off goes on,
+What models read out of the chunks is kept line by line while the index is built, so that a build that was cut off continues,
 and says what it cost whenever the index is opened. All else is computed from that when it is first needed.
 """
 
@@ -78,37 +78,37 @@ class GraphIndex:
         return self._made[name]
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of texts, shape (texts, dimension)."""
+        """Return unit vectors of texts, shape (texts, dimension)."""
         return self._encoder.passages(list(texts))
 
     @cached_property
     def entities(self) -> Vectors:
-        """Vectors of each node: of its name and descriptions; where these are sentences, the mean of the name's and theirs."""
+        """Return vectors of each node: of its name and descriptions; where these are sentences, the mean of the name's and theirs."""
         if self._sentences:
             return self._means([(node.name.lower(), *node.descriptions) for node in self.graph.nodes])
         return self.vectors([node.text for node in self.graph.nodes])
 
     @cached_property
     def relations(self) -> Vectors:
-        """Vectors of each edge: of its keywords, ends and descriptions; where these are sentences, the mean of theirs."""
+        """Return vectors of each edge: of its keywords, ends and descriptions; where these are sentences, the mean of theirs."""
         if self._sentences:
             return self._means([edge.descriptions for edge in self.graph.edges])
         return self.vectors([" ".join((*e.keywords, e.source, e.target, *e.descriptions)) for e in self.graph.edges])
 
     def _means(self, groups: Sequence[Sequence[str]]) -> Vectors:
-        """Unit vectors of the mean of each group of texts; each text is encoded once, in however many groups it is."""
+        """Return unit vectors of the mean of each group of texts; each text is encoded once, in however many groups it is."""
         rows = {text: row for row, text in enumerate(dict.fromkeys(text for group in groups for text in group))}
         sums = incidence([[rows[text] for text in group] for group in groups], len(rows)) @ self.vectors(list(rows))
         return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12), np.float32)
 
     @cached_property
     def chunks(self) -> Vectors:
-        """Vectors of the chunks."""
+        """Return vectors of the chunks."""
         return self.vectors(self.texts)
 
     @cached_property
     def ends(self) -> NDArray[np.int64]:
-        """Nodes that each edge joins, shape (edges, 2)."""
+        """Return nodes that each edge joins, shape (edges, 2)."""
         positions = self.graph.positions
         return np.array([(positions[e.source], positions[e.target]) for e in self.graph.edges], np.int64).reshape(-1, 2)
 
@@ -119,7 +119,7 @@ class GraphIndex:
 
     @cached_property
     def degrees(self) -> NDArray[np.int64]:
-        """Edges at each node, shape (nodes,)."""
+        """Return edges at each node, shape (nodes,)."""
         return np.bincount(self.ends.ravel(), minlength=len(self.graph.nodes))
 
     @cached_property
@@ -134,7 +134,7 @@ class GraphIndex:
 
 
 def incidence(rows: Sequence[Sequence[int]], columns: int) -> Any:
-    """A sparse matrix of 0 and 1 that has 1 where a row lists a column: CSR, shape (rows, columns), sorted."""
+    """Return a sparse matrix of 0 and 1 that has 1 where a row lists a column: CSR, shape (rows, columns), sorted."""
     from scipy.sparse import csr_array
 
     counts = np.fromiter(map(len, rows), np.int64, len(rows))
@@ -145,7 +145,7 @@ def incidence(rows: Sequence[Sequence[int]], columns: int) -> Any:
 
 
 def chunks_of(texts: Sequence[str]) -> list[Chunk]:
-    """Texts as chunks in this order, for extractors that read documents."""
+    """Return texts as chunks in this order, for extractors that read documents."""
     starts = np.cumsum([0, *(len(text) for text in texts)]).tolist()
     return [Chunk(index, text, start, start + len(text)) for index, (text, start) in enumerate(zip(texts, starts, strict=False))]
 

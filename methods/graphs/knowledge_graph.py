@@ -93,7 +93,7 @@ class Records:
 
 
 def inside_records(reply: str, start: re.Pattern[str], malformed: Counter[str]) -> Iterator[tuple[re.Match[str], str]]:
-    """Yield the records of a reply, each as its opening mark and what stands before its last bracket.
+    """Yield the records of a reply, each as its opening mark and what is before its last bracket.
 
     Args:
         reply: A model's.
@@ -153,7 +153,7 @@ def _unquoted(text: str) -> str:
 
 
 def render(entities: Iterable[EntityRecord], relations: Iterable[RelationRecord]) -> str:
-    """Records in the grammar."""
+    """Return records in the grammar."""
     rows: list[tuple[str, ...]] = [("entity", *record) for record in entities]
     rows += [("relationship", *record[:3], *filter(None, (record.keywords,)), f"{record.strength:g}") for record in relations]
     lines = [f'("{tag}"{FIELD}{FIELD.join(fields)})' for tag, *fields in rows]
@@ -161,12 +161,12 @@ def render(entities: Iterable[EntityRecord], relations: Iterable[RelationRecord]
 
 
 def clean_name(name: str) -> str:
-    """A name as nodes have it: entities of HTML and control characters resolved, no quotes around it, capitals."""
+    """Return a name as nodes have it: entities of HTML and control characters resolved, no quotes around it, capitals."""
     return clean(name).strip(_QUOTES + " ").upper()
 
 
 def clean(text: str) -> str:
-    """A text on one line without entities of HTML and control characters."""
+    """Return a text on one line without entities of HTML and control characters."""
     return " ".join(_CONTROL.sub(" ", html.unescape(text)).split())
 
 
@@ -231,7 +231,7 @@ class Node:
 
     @property
     def text(self) -> str:
-        """Name and descriptions as one text, for an encoder."""
+        """Return name and descriptions as one text, for an encoder."""
         return " ".join((self.name, *self.descriptions))
 
 
@@ -258,12 +258,12 @@ class Edge:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """`extracted`, `similarity` or both."""
+        """Return `extracted`, `similarity` or both."""
         return ("extracted",) * (self.strength > 0) + ("similarity",) * (self.similarity is not None)
 
     @property
     def weight(self) -> float:
-        """Strength and similarity together: two kinds are two parallel edges, whose weights add."""
+        """Return strength and similarity together: two kinds are two parallel edges, whose weights add."""
         return self.strength + max(self.similarity or 0.0, 0.0)
 
 
@@ -287,11 +287,11 @@ class KnowledgeGraph:
 
     @cached_property
     def positions(self) -> dict[str, int]:
-        """Index of each node by name."""
+        """Return index of each node by name."""
         return {node.name: position for position, node in enumerate(self.nodes)}
 
     def adjacency(self, *, weighted: bool = False) -> Any:
-        """The symmetric adjacency matrix.
+        """Return the symmetric adjacency matrix.
 
         Args:
             weighted: Edges by `Edge.weight`; otherwise every edge is 1.
@@ -310,7 +310,7 @@ class KnowledgeGraph:
         return matrix
 
     def with_similarities(self, pairs: Iterable[tuple[int, int, float]]) -> KnowledgeGraph:
-        """The graph with edges of similarity; what is extracted keeps everything it has.
+        """Return the graph with edges of similarity; what is extracted keeps everything it has.
 
         Args:
             pairs: Indices of two different nodes and their cosine.
@@ -408,7 +408,7 @@ class GraphBuilder:
         self._counts[what] += number
 
     def build(self, document_id: str) -> KnowledgeGraph:
-        """The graph of everything added."""
+        """Return the graph of everything added."""
         edges = [
             Edge(
                 *ends,
@@ -434,7 +434,7 @@ class GraphBuilder:
         return KnowledgeGraph(document_id, nodes, tuple(edges), dict(sorted(counts.items())))
 
     def _type(self, name: str) -> str:
-        """The type most often given, the first in order among equals."""
+        """Return the type most often given, the first in order among equals."""
         types = self._types.get(name)
         return min(types, key=lambda kind: (kind == UNKNOWN, -types[kind], kind)) if types else UNKNOWN
 
@@ -524,12 +524,12 @@ class TextEncoder(Protocol):
     """Part of an encoder's interface that is needed here."""
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of texts, shape (texts, dimension)."""
+        """Return vectors of texts, shape (texts, dimension)."""
         ...
 
 
 def with_similarity_edges(graph: KnowledgeGraph, config: SimilarityConfig, encoder: TextEncoder) -> KnowledgeGraph:
-    """The graph with an edge between every two entities that are alike."""
+    """Return the graph with an edge between every two entities that are alike."""
     if not config.enabled or len(graph.nodes) < 2:
         return graph
     vectors = encoder.passages([node.text for node in graph.nodes])
@@ -539,7 +539,7 @@ def with_similarity_edges(graph: KnowledgeGraph, config: SimilarityConfig, encod
 def similar_pairs(
     vectors: NDArray[Any], threshold: float, *, inclusive: bool = False, block: int = BLOCK
 ) -> Iterator[tuple[int, int, float]]:
-    """Pairs of rows whose cosine is above a threshold.
+    """Yield pairs of rows whose cosine is above a threshold.
 
     Args:
         vectors: Shape (rows, dimension); a row of zeros is like nothing.

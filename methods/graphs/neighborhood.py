@@ -129,7 +129,7 @@ Named = Sequence[tuple[str, ...] | str]
 
 
 def seeds_of(graph: KnowledgeGraph, named: Sequence[Named]) -> list[Seeds]:
-    """The seeds of questions about one document.
+    """Return the seeds of questions about one document.
 
     Args:
         graph: The document's graph.
@@ -221,7 +221,7 @@ class Cut:
 
 
 def ranked(scores: NDArray[Any], names: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """Nodes with a positive score, best first, ties by name.
+    """Return nodes with a positive score, best first, ties by name.
 
     Returns:
         Their indices, and their scores to `SIGNIFICANT` digits.
@@ -234,7 +234,7 @@ def ranked(scores: NDArray[Any], names: Sequence[str]) -> tuple[NDArray[np.intp]
 
 
 def rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Positive numbers to `SIGNIFICANT` digits."""
+    """Return positive numbers to `SIGNIFICANT` digits."""
     return np.array([float(f"{value:.{SIGNIFICANT - 1}e}") for value in values.tolist()], np.float64)
 
 
@@ -307,7 +307,7 @@ class Subgraph:
     fall: float | None
 
     def nodes(self, graph: KnowledgeGraph) -> list[Node]:
-        """Its nodes, in order."""
+        """Return its nodes, in order."""
         return [graph.nodes[graph.positions[name]] for name in self.entities]
 
 
@@ -336,14 +336,14 @@ class Neighborhood:
         return not self.small.entities
 
     def size(self, name: str) -> Subgraph:
-        """`large` or `small`."""
+        """Return `large` or `small`."""
         return {"large": self.large, "small": self.small}[name]
 
 
 def neighborhoods(
     graph: KnowledgeGraph, questions: Sequence[Question], config: NeighborhoodConfig, named: Sequence[Named] | None = None
 ) -> list[Neighborhood]:
-    """The neighborhoods of questions about one document, all scored together.
+    """Return the neighborhoods of questions about one document, all scored together.
 
     Args:
         graph: The document's graph.

@@ -95,7 +95,7 @@ class NounPhrases:
         return [_records(some, text, self._window) for some, text in zip(mentions, split, strict=True)]
 
     def names(self, text: str) -> tuple[str, ...]:
-        """The names in a question."""
+        """Return the names in a question."""
         split = sentences(text)
         mentioned = self._by_pipeline(split) if self._pipeline else _by_rule(split)
         return tuple(dict.fromkeys(mention.name for mention in mentioned))
@@ -112,7 +112,7 @@ class NounPhrases:
 
 
 def _by_rule(split: Sequence[str]) -> list[Mention]:
-    """Capitalized spans and years, in order; a single word that a sentence begins with counts where it is not a little word."""
+    """Return capitalized spans and years, in order; a single word that a sentence begins with counts where it is not a little word."""
     mentions, before = [], 0
     for number, sentence in enumerate(split):
         starts = [match.start() for match in _WORD.finditer(sentence)]
@@ -124,7 +124,7 @@ def _by_rule(split: Sequence[str]) -> list[Mention]:
 
 
 def _trimmed(span: str) -> str:
-    """A span as a name: without little words at its ends; "" where nothing is left."""
+    """Return a span as a name: without little words at its ends; "" where nothing is left."""
     words = span.split()
     while words and words[0].lower().strip(".,'’") in _LITTLE:
         words = words[1:]
@@ -139,7 +139,7 @@ def _split_words(sentence: str) -> list[str]:
 
 
 def _grams(words: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """N-grams of two and more words that are not little ones, with where they begin."""
+    """Yield n-grams of two and more words that are not little ones, with where they begin."""
     for start in range(len(words)):
         for length in range(2, LONGEST_GRAM + 1):
             gram = words[start : start + length]
@@ -182,7 +182,7 @@ def _records(mentions: Sequence[Mention], split: Sequence[str], window: int) -> 
 
 
 def near(positions: NDArray[np.int64], window: int) -> NDArray[np.int64]:
-    """Pairs of ascending positions at most a window apart: shape (pairs, 2), the earlier first."""
+    """Return pairs of ascending positions at most a window apart: shape (pairs, 2), the earlier first."""
     last = np.searchsorted(positions, positions + window, side="right")
     counts = last - np.arange(len(positions)) - 1
     first = np.repeat(np.arange(len(positions)), counts)

@@ -45,7 +45,7 @@ class Walk:
 
 
 def walk_over(adjacency: Any, follow: float, *, weighted: bool, dtype: Any) -> Walk:
-    """The walk over a graph.
+    """Return the walk over a graph.
 
     Args:
         adjacency: Sparse, shape (nodes, nodes); entry (i, j) leads from i to j.
@@ -71,7 +71,7 @@ def walk_over(adjacency: Any, follow: float, *, weighted: bool, dtype: Any) -> W
 
 
 def _near_each_other(adjacency: Any) -> NDArray[np.intp]:
-    """The nodes in an order that keeps neighbors together, so that what an edge reads was read a moment before."""
+    """Return the nodes in an order that keeps neighbors together, so that what an edge reads was read a moment before."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
@@ -131,7 +131,7 @@ def personalized_pagerank(
     dangling: Dangling = "restart",
     weighted: bool = False,
 ) -> Floats:
-    """Scores of all nodes for each question; arguments and result as for `power_iteration`."""
+    """Return scores of all nodes for each question; arguments and result as for `power_iteration`."""
     return power_iteration(adjacency, restarts, teleport=teleport, tolerance=tolerance, dangling=dangling, weighted=weighted).scores
 
 
@@ -182,7 +182,7 @@ def iterate(walk: Walk, restarts: Floats, *, tolerance: float = 1e-4, dangling: 
 
 
 def _checked(restarts: Floats, shape: tuple[int, ...]) -> Floats:
-    """Restarts as float32 or float64, columns that can be scaled to the sum 1."""
+    """Return restarts as float32 or float64, columns that can be scaled to the sum 1."""
     restarts = np.asarray(restarts)
     restarts = restarts if restarts.dtype == np.float32 else restarts.astype(np.float64, copy=False)
     if restarts.ndim != 2 or shape != (len(restarts), len(restarts)):
@@ -200,7 +200,7 @@ def _blocks(questions: int) -> Iterator[slice]:
 
 
 def _iterate(walk: Any, ends: NDArray[np.intp], chi: Floats, teleport: float, tolerance: float) -> tuple[Floats, NDArray[np.int64], Floats]:
-    """Scores, steps and last changes of one block of questions, each as of the step in which it was finished."""
+    """Return scores, steps and last changes of one block of questions, each as of the step in which it was finished."""
     scores = np.empty_like(chi)
     steps = np.zeros(chi.shape[1], np.int64)
     changes = np.full(chi.shape[1], np.inf, chi.dtype)
@@ -221,14 +221,14 @@ def _iterate(walk: Any, ends: NDArray[np.intp], chi: Floats, teleport: float, to
 
 
 def enough_steps(teleport: float, tolerance: float) -> int:
-    """Steps after which no change can be as large as the tolerance, but for rounding, which may go round in circles."""
+    """Return steps after which no change can be as large as the tolerance, but for rounding, which may go round in circles."""
     if teleport == 1:
         return 2
     return max(2, 2 + math.ceil(math.log(tolerance / 2) / math.log1p(-teleport)))
 
 
 def scores_from_seeds(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]], config: PageRankConfig) -> Floats:
-    """Scores of a graph's nodes for sets of seeds, all questions of the document together.
+    """Return scores of a graph's nodes for sets of seeds, all questions of the document together.
 
     Args:
         graph: The graph.

@@ -56,7 +56,7 @@ def svg(graph: KnowledgeGraph, around: Neighborhood, most: int = MOST) -> str:
 
 
 def layout(count: int) -> list[tuple[float, float]]:
-    """Places of so many entities, best first: rings around the middle of the picture."""
+    """Return places of this many entities, best first: rings around the middle of the picture."""
     positions: list[tuple[float, float]] = []
     ring = 0
     while len(positions) < count:
@@ -108,5 +108,5 @@ def _legend(around: Neighborhood, drawn: int) -> Sequence[str]:
 
 
 def escaped(text: str) -> str:
-    """Text that may stand in XML: what XML cannot hold at all is left out."""
+    """Return text that may be in XML: what XML cannot hold at all is left out."""
     return escape(_NO_XML.sub("", text))

@@ -96,7 +96,7 @@ class _Names:
                     self._by_word[word].add(name)
 
     def full(self, name: str, kind: str) -> str:
-        """A name as the knowledge graph of its world spells it."""
+        """Return a name as the knowledge graph of its world spells it."""
         bare = _bare(name)
         words = bare.split(" ")
         if len(words) == 1 or words[0].endswith("."):
@@ -105,7 +105,7 @@ class _Names:
         return f"The {bare}" if kind == "work" and name.startswith("The ") else bare
 
     def text(self, full: str) -> str:
-        """A name as running text has it, with its article."""
+        """Return a name as running text has it, with its article."""
         return f"the {full}" if full in self._articles and not full.startswith("The ") else full
 
     def _means(self, shorter: Sequence[str], full: str, kind: str) -> bool:
@@ -133,7 +133,7 @@ def _kinds(texts: Iterable[str]) -> dict[str, Counter[str]]:
 
 
 def _read(chunks: Sequence[Chunk], kinds: Mapping[str, Counter[str]]) -> tuple[list[_Stated], int]:
-    """The facts that sentences state, chunk by chunk, and how many are about an entity without a name."""
+    """Return the facts that sentences state, chunk by chunk, and how many are about an entity without a name."""
     stated: list[_Stated] = []
     epithets: dict[str, str] = {}
     subject: str | None = None
@@ -166,7 +166,7 @@ def _agreement(reading: tuple[_Pattern, str, str], kinds: Mapping[str, Counter[s
 
 
 def _readings(sentence: str) -> list[tuple[_Pattern, str, str]]:
-    """Every pattern that a sentence fits, with its head and tail."""
+    """Return every pattern that a sentence fits, with its head and tail."""
     results = []
     for pattern in _patterns():
         if pattern.literal in sentence and (match := pattern.sentence.fullmatch(sentence)):
@@ -192,7 +192,7 @@ def _pattern(relation: Relation, template: str, states: bool) -> _Pattern:
     parts[0] = parts[0][:1].upper() + parts[0][1:]
     source = "".join(slots[part] if position % 2 else re.escape(part) for position, part in enumerate(parts))
     source = source.replace(r"\ a\ (?P<tail>", r"\ an?\ (?P<tail>")
-    # "a" may have become "an", so that it does not belong to what must stand there.
+    # "a" may have become "an", so that it does not belong to what must be there.
     literal = max((part.removesuffix(" a ") for part in parts[::2]), key=len)
     return _Pattern(relation, template, re.compile(source), literal, states)
 
@@ -229,5 +229,5 @@ def _entities(fact: _Stated) -> list[str]:
 
 
 def _bare(name: str) -> str:
-    """A name without an article."""
+    """Return a name without an article."""
     return re.sub(r"^[Tt]he ", "", name)

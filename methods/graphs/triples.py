@@ -54,7 +54,7 @@ def relation_text(relation: str, rel: RelationText = "last", underscores: Unders
 
 
 def linearize(triple: Triple, rel: RelationText = "last", underscores: Underscores = "keep") -> str:
-    """The text of one triple.
+    """Return the text of one triple.
 
     Args:
         triple: Head, relation, tail.
@@ -65,7 +65,7 @@ def linearize(triple: Triple, rel: RelationText = "last", underscores: Underscor
 
 
 def linearized(triples: Triples, rows: NDArray[np.integer] | None = None, config: LinearizeConfig | None = None) -> list[str]:
-    """The texts of many triples at once; every relation is worked out a single time.
+    """Return the texts of many triples at once; every relation is worked out a single time.
 
     Args:
         triples: Where the rows are.
@@ -123,7 +123,7 @@ class PretrainingGraph:
 
     @property
     def names(self) -> pa.Array:
-        """Names of entities, by number."""
+        """Return names of entities, by number."""
         return self.triples.entities
 
     @cached_property
@@ -146,7 +146,7 @@ def unnamed(names: pa.Array) -> NDArray[np.bool_]:
 def load_graph(
     references: Iterable[str], options: Mapping[str, Mapping[str, Any]] | None = None, *, allow_test: bool = False
 ) -> PretrainingGraph:
-    """The union of the graphs of datasets.
+    """Return the union of the graphs of datasets.
 
     Args:
         references: Data references whose corpora are triples (`webqsp:train+validation`, `worlds/graph:train`).
@@ -191,7 +191,7 @@ def without_questions(references: Iterable[str], options: Mapping[str, Mapping[s
 
 
 def graph_of(benchmarks: Sequence[Benchmark], corpora: Sequence[TripleCorpus], test: tuple[str, ...]) -> PretrainingGraph:
-    """The union of corpora of triples.
+    """Return the union of corpora of triples.
 
     Raises:
         UserError: They hold no triple.
@@ -223,7 +223,7 @@ def _is_test(reference: str) -> bool:
 
 
 def _triples_of(benchmark: Benchmark) -> TripleCorpus:
-    """The corpus of a benchmark, if it is of triples that may be trained on."""
+    """Return the corpus of a benchmark, if it is of triples that may be trained on."""
     reference = str(benchmark.reference)
     if not isinstance(benchmark.corpus, TripleCorpus):
         raise UserError(

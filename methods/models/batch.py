@@ -1,8 +1,8 @@
 """OpenAI's batch API: requests go in a file, replies come in another, within 24 hours and at a lower price.
 
 A `BatchEndpoint` is an endpoint whose requests wait in a `Pool` until every question under way waits, or no further request has
-come for a while. The pool then submits files of at most 50,000 requests and 200 MB. A `Ledger` beside the cache of replies knows
-which request is in which batch before anybody waits for it, so that a process that was stopped or killed, and one beside it, attach
+come for a while. The pool then submits files of at most 50,000 requests and 200 MB. A `Ledger` next to the cache of replies knows
+which request is in which batch before anybody waits for it, so that a process that was stopped or killed, and one next to it, attach
 to a batch in place of submitting it again. Replies enter the cache as those of live calls do.
 """
 
@@ -389,7 +389,7 @@ class BatchEndpoint(Endpoint):
 
     Args:
         config: Options.
-        home: Folder of the cache of replies, beside which the ledger is kept.
+        home: Folder of the cache of replies, next to which the ledger is kept.
         salt: What tells its requests from equal ones: the scope and repeat of an execution.
     """
 
@@ -434,7 +434,7 @@ class BatchEndpoint(Endpoint):
         return Fault(reason, "fail", status=status if isinstance(status, int) else None, parameter=str(stated.get("param") or ""))
 
     async def error(self, fault: Fault) -> Broke:
-        """A permanent fault as an error message for the user."""
+        """Return a permanent fault as an error message for the user."""
         if not isinstance(fault, BatchFault):
             return await super().error(fault)
         remedy = "the same command attaches to the batches that were submitted"

@@ -110,7 +110,7 @@ class _Node(_Best):
         self.groups.extend(child.groups)
 
     def closed(self, end: int, smallest: int, members: int) -> _Best:
-        """This subtree's best: one group of all its sequences, or what its children reach."""
+        """Return this subtree's best: one group of all its sequences, or what its children reach."""
         count = end - self.start
         saved = (count - 1) * self.depth
         if self.depth >= smallest and count >= members and saved > self.saved:
@@ -123,7 +123,7 @@ def _beginning(group: tuple[int, int, int]) -> int:
 
 
 def _common(first: tuple[int, ...], second: tuple[int, ...]) -> int:
-    """Length of the common prefix of two sequences."""
+    """Return length of the common prefix of two sequences."""
     end = min(len(first), len(second))
     if first[:end] == second[:end]:
         return end
@@ -135,7 +135,7 @@ def _common(first: tuple[int, ...], second: tuple[int, ...]) -> int:
 
 
 def rows_of(cache: Any, rows: Tensor) -> Any:
-    """A copy of a `transformers` key–value cache that holds the given rows, in that order, repeats allowed.
+    """Return a copy of a `transformers` key–value cache that holds the given rows, in that order, repeats allowed.
 
     The copy can be extended without changing the original.
 
@@ -151,7 +151,7 @@ def rows_of(cache: Any, rows: Tensor) -> Any:
 
 
 def common_prefix(sequences: Sequence[Sequence[int]]) -> int:
-    """Number of tokens that all sequences begin with in common."""
+    """Return number of tokens that all sequences begin with in common."""
     ordered = sorted(map(tuple, sequences))
     return _common(ordered[0], ordered[-1])  # in sorted order the most different ones
 
@@ -196,7 +196,7 @@ class CausalLogprobs:
         self._shares = config.share_prefixes and supports(model)
 
     def __call__(self, items: Sequence[Item]) -> list[list[float]]:
-        """Log-probability of each token of each target, given the prompt and the target's tokens before it.
+        """Return log-probability of each token of each target, given the prompt and the target's tokens before it.
 
         Raises:
             ValueError: A prompt or a target has no tokens.
@@ -235,7 +235,7 @@ class CausalLogprobs:
             batch_places = [positions[number] for number in batch]
             ids, mask = self._tensors([scores.rows[position] for position in batch_places], self.config.padding)
             starts = (mask.argmax(dim=1)).tolist()
-            # What stands behind a token is nothing to it: padding on the right needs no mask, without which attention is quicker.
+            # What is after a token is nothing to it: padding on the right needs no mask, without which attention is quicker.
             arguments = {"input_ids": ids} if self.config.padding == "right" else self._arguments(ids, mask, _positions(mask))
             self._forward(batch_places, starts, arguments, None, scores)
 
@@ -262,7 +262,7 @@ class CausalLogprobs:
             self._forward(batch_places, starts, self._arguments(own_ids, whole, positions), cache, scores)
 
     def _forward(self, indices: Sequence[int], starts: Sequence[int], arguments: dict[str, Tensor], cache: Any, scores: _Scores) -> None:
-        """One pass over a batch; `starts` are the columns of the sequences' first tokens (negative: in the cache)."""
+        """Run one pass over a batch; `starts` are the columns of the sequences' first tokens (negative: in the cache)."""
         import torch
 
         rows, columns, targets = scores.wanted(indices, starts)
@@ -286,7 +286,7 @@ class CausalLogprobs:
 
 
 def _positions(mask: Tensor) -> Tensor:
-    """Places of tokens within their own sequence, counted from 0; padding before the first counts as 0."""
+    """Return places of tokens within their own sequence, counted from 0; padding before the first counts as 0."""
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
 
@@ -298,11 +298,11 @@ class _Scores:
         self._found: list[list[float]] = [[] for _ in items]
 
     def count(self, position: int) -> int:
-        """Log-probabilities wanted of an input row."""
+        """Return log-probabilities wanted of an input row."""
         return sum(len(self.items[number][1]) for number in self._wanted[position])
 
     def wanted(self, positions: Sequence[int], starts: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
-        """Row and column in the batch of every wanted log-probability, and the id whose it is."""
+        """Return row and column in the batch of every wanted log-probability, and the id whose it is."""
         rows: list[int] = []
         columns: list[int] = []
         targets: list[int] = []
@@ -352,12 +352,12 @@ class Sampling:
             raise ValueError(f"temperature must be above 0, top_p in (0, 1], top_k at least 1: {self}")
 
     def seeds(self, prompts: Sequence[str | Sequence[int]]) -> list[int]:
-        """A seed per prompt: equal prompts have equal seeds, whatever stands around them."""
+        """Return a seed per prompt: equal prompts have equal seeds, whatever stands around them."""
         return [int.from_bytes(hashlib.blake2b(f"{self.seed}\0{prompt}".encode(), digest_size=7).digest(), "big") for prompt in prompts]
 
 
 def sampler(sampling: Sampling, seeds: Sequence[int]) -> Any:
-    """A processor of scores for `generate(do_sample=False)` that makes its greedy choice a draw.
+    """Return a processor of scores for `generate(do_sample=False)` that makes its greedy choice a draw.
 
     Args:
         sampling: How tokens are drawn.
@@ -514,7 +514,7 @@ class CausalModel:
         self._shares = share_prefixes and not windowed(self.model)
 
     def _room(self) -> int:
-        """Longest prompt in tokens."""
+        """Return longest prompt in tokens."""
         length = self.length
         room = length - self.config.max_new_tokens
         if self.config.max_prompt_tokens is not None:
@@ -563,11 +563,11 @@ class CausalModel:
         return self.text_encoder.prompts([prompt])[0]
 
     def prompt_room(self, target: int) -> int:
-        """Longest prompt in tokens before a target that is scored: a target's last token is not an input."""
+        """Return longest prompt in tokens before a target that is scored: a target's last token is not an input."""
         return self.length - target + 1
 
     def logprobs(self, items: Sequence[Item], config: ScoringConfig) -> list[list[float]]:
-        """Log-probability of each token of each target, given its prompt: see `LikelihoodScorer`."""
+        """Return log-probability of each token of each target, given its prompt: see `LikelihoodScorer`."""
         return CausalLogprobs(self.model, self._pad, self.device, config)(items)
 
     def generate(
@@ -696,7 +696,7 @@ class Decoder:
         """Return the text of a row of a batch, its tokens, and whether it came to an end.
 
         Args:
-            written: The row; after its end it is filled up while others go on.
+            written: The row; after its end it is filled up while others continue.
             ends: Tokens that end it.
             stop: Texts that end it.
         """

@@ -68,7 +68,7 @@ class Parsed(Generic[M]):
 
 
 def strict_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """A model's JSON schema as endpoints' strict modes want it: every field required, none besides."""
+    """Return a model's JSON schema as endpoints' strict modes want it: every field required, none besides."""
 
     def strict(node: Any) -> Any:
         if isinstance(node, list):
@@ -87,7 +87,7 @@ def strict_schema(model: type[BaseModel]) -> dict[str, Any]:
 def asked(
     way: str, messages: Sequence[Mapping[str, str]], name: str, schema: Mapping[str, Any]
 ) -> tuple[list[dict[str, str]], dict[str, Any]]:
-    """A conversation and the further request fields that ask for JSON in one of `WAYS`."""
+    """Return a conversation and the further request fields that ask for JSON in one of `WAYS`."""
     conversation = [dict(message) for message in messages]
     if way == "json_schema":
         form = {"type": "json_schema", "json_schema": {"name": name, "schema": dict(schema), "strict": True}}
@@ -136,7 +136,7 @@ def parse(text: str, model: type[M]) -> Parsed[M]:
 
 
 def _name_fields(value: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
-    """Field names as the model has them: letter case and near misses forgiven, values untouched."""
+    """Return field names as the model has them: letter case and near misses forgiven, values untouched."""
     known = {name: field.alias or name for name, field in model.model_fields.items()}
     wanted = set(known.values())
     missing = {_plain(name): name for name in wanted - set(value)}
@@ -362,13 +362,13 @@ class ChatModel:
 
     @property
     def in_flight(self) -> int:
-        """Questions at once that keep the endpoint busy while others are prepared; in batches as many as one holds."""
+        """Return questions at once that keep the endpoint busy while others are prepared; in batches as many as one holds."""
         return MOST_REQUESTS if self.batches else 2 * self.config.concurrency
 
     async def ask(
         self, messages: Messages, *, shape: type[BaseModel] | None = None, repetition: int = 0, step: str = "", raw: bool = False
     ) -> Reply:
-        """Reply to a conversation; what a program of one question awaits.
+        """Return reply to a conversation; what a program of one question awaits.
 
         Args:
             messages: What to ask.
@@ -442,7 +442,7 @@ class ChatModel:
         )
 
     def complete(self, conversations: Sequence[Messages], *, shape: type[BaseModel] | None = None, repetition: int = 0) -> list[Reply]:
-        """Replies to conversations, for ordinary code: many at a time, in order; otherwise as `ask`."""
+        """Return replies to conversations, for ordinary code: many at a time, in order; otherwise as `ask`."""
         return ordered(lambda messages: self.ask(messages, shape=shape, repetition=repetition), conversations, self.in_flight)
 
     def estimate(self, conversations: Sequence[Messages], *, repetition: int = 0) -> Estimate:
@@ -473,7 +473,7 @@ class ChatModel:
         run(self._backend.close())
 
     def _call(self, messages: Messages, repetition: int, form: _Form = None) -> Call:
-        """A call as it is addressed; the way in which JSON is asked for is not part of it."""
+        """Return a call as it is addressed; the way in which JSON is asked for is not part of it."""
         parameters = {"temperature": self.config.temperature, "max_tokens": self.config.max_tokens}
         further = {"schema": form.schema} if isinstance(form, _Shape) else form.fields if form else {}
         every = {**self.config.parameters, **parameters, **further}
@@ -486,7 +486,7 @@ class ChatModel:
         return replace(reply, cached=True, key=entry.key, created=entry.created)
 
     async def _reply(self, call: Call, shape: _Form, raw: bool) -> Reply:
-        """Reply to a call, unless an equal one is in flight or was answered before."""
+        """Return reply to a call, unless an equal one is in flight or was answered before."""
         started = time.perf_counter()
         cache = self._cache
         if cache is None:
@@ -582,7 +582,7 @@ class ChatModel:
         most = attempts or self.config.attempts
 
         def stop(state: Any) -> bool:
-            # Where nothing ever answered, a long wait only puts off the message that says so.
+            # Where nothing ever answered, a long wait only delays the error.
             return state.attempt_number >= (min(most, DOUBT) if self._backend.hopeless(state.outcome.exception()) else most)
 
         retrying = self._tenacity.AsyncRetrying(

@@ -148,7 +148,7 @@ def _family(name: str) -> str | None:
 
 
 def _names(model: str, folder: Path | None) -> Iterable[str]:
-    """Names by which a model may be known, the most specific first."""
+    """Yield names by which a model may be known, the most specific first."""
     yield model
     if folder is None:
         return
@@ -166,7 +166,7 @@ def _names(model: str, folder: Path | None) -> Iterable[str]:
 
 
 def _own_options(folder: Path | None) -> dict[str, Any]:
-    """Prompts and pooling that a SentenceTransformer's folder states."""
+    """Return prompts and pooling that a SentenceTransformer's folder states."""
     if folder is None:
         return {}
     settings = _json(folder / "config_sentence_transformers.json")
@@ -214,7 +214,7 @@ def truncation(tokenizer: Any, limit: int | None, texts: Sequence[str], prefix: 
 
 
 def _lost(tokenizer: Any, text: str, room: int) -> float:
-    """Characters of a text behind its first `room` tokens."""
+    """Return characters of a text behind its first `room` tokens."""
     encoded = tokenizer(text, add_special_tokens=False, truncation=False, return_offsets_mapping=tokenizer.is_fast, verbose=False)
     count = len(encoded["input_ids"])
     if count <= room:

@@ -50,7 +50,7 @@ class PairTokens:
         self.query_length = min(int(query_share * length), length - specials - SMALLEST_PASSAGE)
 
     def cut(self, query: str) -> str:
-        """The query without what goes beyond its share."""
+        """Return the query without what goes beyond its share."""
         tokenizer = self.tokenizer
         encoded = tokenizer(query, add_special_tokens=False, return_offsets_mapping=tokenizer.is_fast)
         if len(encoded["input_ids"]) <= self.query_length:
@@ -60,14 +60,14 @@ class PairTokens:
         return str(tokenizer.decode(encoded["input_ids"][: self.query_length]))
 
     def encoded(self, query: str, passages: Sequence[str]) -> list[Features]:
-        """A query, already cut, with each of some passages."""
+        """Return a query, already cut, with each of some passages."""
         if not passages:
             return []
         encoded = self.tokenizer([query] * len(passages), list(passages), truncation="only_second", max_length=self.length)
         return [{name: encoded[name][row] for name in encoded} for row in range(len(passages))]
 
     def padded(self, pairs: Sequence[Features], device: Any) -> dict[str, Tensor]:
-        """A batch as tensors."""
+        """Return a batch as tensors."""
         return dict(self.tokenizer.pad(list(pairs), return_tensors="pt").to(device))
 
 
@@ -144,7 +144,7 @@ class CrossEncoderModel:
             def load() -> Any:
                 model = load_whole(locate(config.model), lambda folder: load_cross_encoder(folder, **options))
                 check_weights(model, config.model, "cross-encoder")
-                # Layers beside the transformer (a head of its own) are loaded in float32.
+                # Layers next to the transformer (a head of its own) are loaded in float32.
                 return model.to(dtype).eval()
 
             key = "cross-encoder", weights_hash(config.model, config.revision), device, config.dtype, config.trust_remote_code
@@ -156,7 +156,7 @@ class CrossEncoderModel:
         return str(self._model.device)
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Count what is cut off passages beside a query of usual length, as `checks.truncation`."""
+        """Count what is cut off passages next to a query of usual length, as `checks.truncation`."""
         cut = truncation(self._pairs.tokenizer, self._pairs.length - USUAL_QUERY, texts)
         return cut | {"limit": self._pairs.length} if cut else {}
 

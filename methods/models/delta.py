@@ -109,7 +109,7 @@ def shrink(checkpoint: Path, target: Path, base: str, rank: int = 4) -> Shrunk:
 
 
 def _is_encoder(folder: Path) -> bool:
-    """Return whether a folder holds a model of `transformers`, and not a layer beside one."""
+    """Return whether a folder holds a model of `transformers`, and not a layer next to one."""
     try:
         return "model_type" in json.loads((folder / "config.json").read_text("utf-8"))
     except (OSError, ValueError):
@@ -130,7 +130,7 @@ def _require_tokenizer(encoder: Path, root: Path) -> None:
 
 
 def _write_difference(weights: Path, base: Path, folder: Path, name: str, rank: int) -> tuple[float, float]:
-    """The files of one encoder; returns the squared norms of what is kept, and of the difference."""
+    """Return the files of one encoder; returns the squared norms of what is kept, and of the difference."""
     import torch
 
     mine, theirs = _read(weights), _read(base)
@@ -178,7 +178,7 @@ def _write_difference(weights: Path, base: Path, folder: Path, name: str, rank: 
 
 
 def _called(full: str, known: Mapping[str, Any]) -> str | None:
-    """A parameter's name in the base, None: it has none; what wraps an encoder puts a name before each of its own."""
+    """Return a parameter's name in the base, None: it has none; what wraps an encoder puts a name before each of its own."""
     parts = full.split(".")
     return next((name for start in range(len(parts)) if (name := ".".join(parts[start:])) in known), None)
 
@@ -197,7 +197,7 @@ def _seal(folder: Path, base: str, rank: int) -> None:
 
 
 def _write_card(checkpoint: Path, draft: Path) -> None:
-    """The checkpoint's card, of which the difference is a descendant."""
+    """Write the card of the difference, a descendant of the checkpoint."""
     card = json.loads((checkpoint / CHECKPOINT_CARD).read_text("utf-8"))
     card |= {"parents": [card["sha256"]], "sha256": folder_sha256(draft)}
     (draft / CHECKPOINT_CARD).write_text(json.dumps(card, ensure_ascii=False, indent=2) + "\n", "utf-8")
@@ -223,7 +223,7 @@ def is_delta(folder: str) -> bool:
 
 
 def load_whole(folder: str, load: Callable[[str], Any]) -> Any:
-    """A model of a folder; of a difference its base with the difference added.
+    """Return a model of a folder; of a difference its base with the difference added.
 
     Args:
         folder: As `locate` gives it.
@@ -251,7 +251,7 @@ def load_whole(folder: str, load: Callable[[str], Any]) -> Any:
 
 
 def _checked(folder: Path) -> str:
-    """The folder of the base, once all is as it was written."""
+    """Return the folder of the base, once all is as it was written."""
     path = folder / DELTA
     try:
         card = json.loads(path.read_text("utf-8"))

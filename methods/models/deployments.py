@@ -1,7 +1,7 @@
 """Identify a model behind an endpoint that reports no revision, by `created` of its entry in `/v1/models`.
 
 Some servers fill `created` with the time of the request, so it counts only if two requests some seconds apart agree. What
-was seen is kept beside the cached replies: later runs need one quick request, and none if nothing answers any more.
+was seen is kept next to the cached replies: later runs need one quick request, and none if nothing answers any more.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def identify(config: ChatConfig, cache: ResponseCache, wait: Callable[[float], o
 
 
 def _created(config: ChatConfig) -> tuple[str | None, float]:
-    """`created` of the model's entry, None where it identifies nothing; and the server's time.
+    """Return `created` of the model's entry, None where it identifies nothing; and the server's time.
 
     Raises:
         Unreachable: Nothing answers, or it is too busy to.
@@ -97,7 +97,7 @@ def _created(config: ChatConfig) -> tuple[str | None, float]:
 
 
 def _now(answer: Answer) -> float:
-    """The server's clock, ours where it does not tell."""
+    """Return the server's clock, ours where it does not tell."""
     try:
         return parsedate_to_datetime(answer.headers["date"]).timestamp()
     except (KeyError, ValueError):
@@ -133,7 +133,7 @@ def _entered(cache: ResponseCache, config: ChatConfig, revision: str, source: So
 
 
 def _last_known(cache: ResponseCache, config: ChatConfig, known: _Seen) -> Deployment:
-    """The revision that was seen last; of replies that were imported, that of the newest one."""
+    """Return the revision that was seen last; of replies that were imported, that of the newest one."""
     if known:
         revision = next(reversed(known))
         return Deployment(revision, "last known", seen=known[revision][1])

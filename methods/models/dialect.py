@@ -139,7 +139,7 @@ def _place(name: str, message: str) -> int:
 
 
 def folded(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Return a conversation whose system messages stand at the head of its first user message."""
+    """Return a conversation whose system messages are at the head of its first user message."""
     system = [message["content"] for message in messages if message["role"] == "system" and message["content"]]
     turns = [dict(message) for message in messages if message["role"] != "system"]
     if not system:

@@ -42,7 +42,7 @@ WAIT_SECONDS = 300.0
 
 
 def text_hash(text: str) -> bytes:
-    """The key of a text: 128 bits, so that a collision among 10^12 texts has a chance of 10^-15."""
+    """Return the key of a text: 128 bits, so that a collision among 10^12 texts has a chance of 10^-15."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
 
 
@@ -125,7 +125,7 @@ class EmbeddingCache:
             index.execute("COMMIT")
 
     def vectors(self, texts: Sequence[str], encode: Callable[[Sequence[int]], Vectors]) -> Vectors:
-        """The vectors of texts, encoding only those that are new, each once.
+        """Return the vectors of texts, encoding only those that are new, each once.
 
         Args:
             texts: The texts.
@@ -159,7 +159,7 @@ class EmbeddingCache:
 
     @contextmanager
     def _index(self) -> Iterator[sqlite3.Connection]:
-        """A connection of this call's own: safe across threads and forks, and cheap beside a batch."""
+        """Open a connection for this call: safe across threads and forks, and cheap next to a batch."""
         path = self.folder / "rows.sqlite"
         try:
             with closing(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)) as connection:
@@ -211,7 +211,7 @@ class EmbeddingCache:
 
 
 def write_vectors(path: Path, starts: Iterable[int], encode: Callable[[int], NDArray], dimension: int, dtype: Any = np.float32) -> None:
-    """Write vectors as one array file, unless it is there; each chunk is a file beside it until all are.
+    """Write vectors as one array file, unless it is there; each chunk is a file next to it until all are.
 
     Args:
         path: The file to write (`….npy`).
@@ -287,12 +287,12 @@ class Search(Protocol):
     """Finds candidates."""
 
     def near(self, queries: Vectors, k: int) -> list[Rows]:
-        """Per query the ascending rows that may be among the k with the largest inner product."""
+        """Return per query the ascending rows that may be among the k with the largest inner product."""
         ...
 
 
 def exact_scores(vectors: Vectors, query: NDArray, rows: Rows) -> NDArray[np.float64]:
-    """Inner products of some rows with a query in float64, each summed on its own: shape (rows,)."""
+    """Return inner products of some rows with a query in float64, each summed on its own: shape (rows,)."""
     return (vectors[rows].astype(np.float64) * query.astype(np.float64)).sum(axis=1)
 
 
@@ -318,7 +318,7 @@ class ExactSearch:
 
     @cached_property
     def longest(self) -> float:
-        """Length of the longest vector, in one pass over them."""
+        """Return length of the longest vector, in one pass over them."""
         longest = float(np.max([np.linalg.norm(block, axis=1).max() for block in self._numpy_blocks()], initial=0.0))
         if not np.isfinite(longest):
             raise UserError(
@@ -329,7 +329,7 @@ class ExactSearch:
         return longest
 
     def near(self, queries: Vectors, k: int) -> list[Rows]:
-        """Rows that may be among the k best of each query: all whose score is within rounding of the k-th best.
+        """Return rows that may be among the k best of each query: all whose score is within rounding of the k-th best.
 
         Args:
             queries: Shape (m, d).
@@ -396,7 +396,7 @@ class ExactSearch:
         return [self.vectors[start : start + BLOCK] for start in range(0, len(self.vectors), BLOCK)]
 
     def _blocks(self) -> Sequence[Tensor | _Later]:
-        """The vectors in blocks: kept where they will be multiplied if there is room, else as they are on disk."""
+        """Return the vectors in blocks: kept where they will be multiplied if there is room, else as they are on disk."""
         import torch
 
         if self._resident is not None:
@@ -424,7 +424,7 @@ class _Later:
 
 
 def _room(device: str) -> int:
-    """Bytes that vectors may take on a device."""
+    """Return bytes that vectors may take on a device."""
     import torch
 
     if device.startswith("cuda"):
@@ -434,7 +434,7 @@ def _room(device: str) -> int:
 
 
 def _precision(vectors: Vectors, device: str) -> Precision:
-    """The type to multiply in where none is asked for."""
+    """Return the type to multiply in where none is asked for."""
     import torch
 
     if device.startswith("cuda"):
@@ -498,7 +498,7 @@ class ApproximateSearch:
             _build_lists(vectors, path, seed)
 
     def near(self, queries: Vectors, k: int) -> list[Rows]:
-        """Candidates for the k best of each query; some of the best may be missing."""
+        """Return candidates for the k best of each query; some of the best may be missing."""
         total = sum(index.ntotal for index in self._indexes)
         wanted = min(k * self._overfetch, total)
         if not len(queries) or wanted <= 0:

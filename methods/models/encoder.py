@@ -88,7 +88,7 @@ class DprTower:
         return truncation(self._tokenizer, min(longest, self._max_length or longest), texts)
 
     def encode(self, texts: Sequence[str], titles: Sequence[str] | None, batch_size: int) -> NDArray[np.float32]:
-        """Vectors of texts, shape (texts, dimension).
+        """Return vectors of texts, shape (texts, dimension).
 
         Args:
             texts: What to encode.
@@ -119,7 +119,7 @@ Side = Literal["query", "passage"]
 QUERIES = 32
 """Most queries of a batch."""
 OPTIMUM = {"onnx": "optimum.onnxruntime", "openvino": "optimum.intel"}
-"""The module that each backend of `sentence-transformers` beside torch needs."""
+"""The module that each backend of `sentence-transformers` next to torch needs."""
 _SUPPORT = {
     "onnx": ("no release of Optimum for ONNX supports transformers 5", "backend: torch with dtype: bfloat16, or backend: openvino"),
     "openvino": (
@@ -188,7 +188,7 @@ class EncoderConfig(FrozenModel):
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Self:
-        """The options of a published encoder.
+        """Return the options of a published encoder.
 
         Args:
             name: A key of `encoder_presets.PRESETS`.
@@ -236,7 +236,7 @@ class Tower(Protocol):
     dimension: int
 
     def encode(self, texts: Sequence[str], titles: Sequence[str] | None, batch_size: int) -> Vectors:
-        """Vectors as the model gives them, in float32."""
+        """Return vectors as the model gives them, in float32."""
         ...
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
@@ -309,7 +309,7 @@ class Encoder:
 
     @property
     def dimension(self) -> int:
-        """Length of a vector."""
+        """Return length of a vector."""
         return self.config.dimension or self._passages.dimension
 
     @property
@@ -319,7 +319,7 @@ class Encoder:
 
     @cached_property
     def passage_fingerprint(self) -> str:
-        """Equal for encoders that give a passage the same vector: weights and options, without those of queries."""
+        """Return equal for encoders that give a passage the same vector: weights and options, without those of queries."""
         ignored = {"batch_size", "query_model", "query_revision", "query_prompt", "query_task", "trust_remote_code"}
         # Vectors of before there were backends stay valid.
         ignored |= {"backend"} if self.config.backend == "torch" else set()
@@ -381,7 +381,7 @@ class Encoder:
 
 
 def _tower(config: EncoderConfig, side: Side, device: str, loaded: dict[str, Any]) -> Tower:
-    """The model of one side; `loaded` lets both sides share one model."""
+    """Return the model of one side; `loaded` lets both sides share one model."""
     own = side == "query" and config.query_model is not None
     model = config.query_model if own and config.query_model else config.model
     revision = config.query_revision if own else config.revision
@@ -434,7 +434,7 @@ def _plain(config: EncoderConfig, model: str) -> Layout | None:
 
 
 def sentence_transformer(config: EncoderConfig, model: str, revision: str | None, device: str) -> Any:
-    """A `SentenceTransformer` with the pooling and length that the options ask for."""
+    """Return a `SentenceTransformer` with the pooling and length that the options ask for."""
     with remote_code_refused(model), loading("encoder", model):
         import torch
         from sentence_transformers import SentenceTransformer
@@ -455,7 +455,7 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
         if (read := llama_tokenizer(words)) is not words:
             encoder[0].processor = read
     check_weights(encoder, model, "encoder")
-    # Layers beside the transformer (a projection) are loaded in float32.
+    # Layers next to the transformer (a projection) are loaded in float32.
     if not exported:
         encoder.to(getattr(torch, config.dtype)).eval()
     if config.max_length is not None:
@@ -514,7 +514,7 @@ class SentenceTower:
         self._model._modules.update(kept)
 
     def encode(self, texts: Sequence[str], titles: Sequence[str] | None, batch_size: int) -> Vectors:
-        """Vectors of texts; titles are part of them here."""
+        """Return vectors of texts; titles are part of them here."""
         encode = self._model.encode_query if self._side == "query" else self._model.encode_document
         options: dict[str, Any] = {"prompt": self._prompt}
         if self._task is not None:

@@ -193,7 +193,7 @@ class ChatConfig(BaseModel):
 
     @property
     def longest(self) -> int:
-        """The longest reply in tokens, as estimates and limits count it."""
+        """Return the longest reply in tokens, as estimates and limits count it."""
         return self.max_tokens or UNSTATED
 
     @property
@@ -202,7 +202,7 @@ class ChatConfig(BaseModel):
         return (self.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL).rstrip("/")
 
     def key(self) -> str:
-        """The key.
+        """Return the key.
 
         Raises:
             UserError: The variable is not set.
@@ -280,7 +280,7 @@ class ChatConfig(BaseModel):
         return self.served_here or {"usd_per_million_prompt_tokens", "usd_per_million_completion_tokens"} <= self.model_fields_set
 
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Dollars by the configured prices."""
+        """Return dollars by the configured prices."""
         return (prompt_tokens * self.usd_per_million_prompt_tokens + completion_tokens * self.usd_per_million_completion_tokens) / 1e6
 
     def cost(self, completion: Completion) -> float | None:
@@ -424,7 +424,7 @@ class Endpoint:
             secrets.use(secret)
         self._asking: dict[str, Any] = dict(_AS_IT_IS)
         if self._headers and config.key_variable is None and "authorization" not in map(str.lower, self._headers):
-            self._asking["Authorization"] = openai.Omit()  # an invented key beside the header's would be refused
+            self._asking["Authorization"] = openai.Omit()  # an invented key next to the header's would be refused
         self.dialect = dialect_of(config.url, config.model)
         self._clients: list[_Connected] = []
         self._pid = 0
@@ -610,7 +610,7 @@ class Endpoint:
         return not self.answered and (fault.misdirected or not (self.reached or fault.reached))
 
     async def error(self, fault: Fault) -> Broke:
-        """A permanent fault as an error message for the user."""
+        """Return a permanent fault as an error message for the user."""
         where = f"model {self.config.model!r}"
         if not fault.reached:
             way = connection_variables(self.config.url)
@@ -677,7 +677,7 @@ def connection_variables(url: str = "https:") -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that an endpoint asks to wait (`Retry-After` in seconds or as a date), None where it does not.
+    """Return seconds that an endpoint asks to wait (`Retry-After` in seconds or as a date), None where it does not.
 
     Source: RFC 9110, section 10.2.3; `retry-after-ms` is OpenAI's.
     """
@@ -699,7 +699,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 CHARACTERS_PER_TOKEN = 4
-"""English text by the tokenizers of current models, roughly; stated beside every estimate made with it."""
+"""English text by the tokenizers of current models, roughly; stated next to every estimate made with it."""
 PER_MESSAGE = 4
 """Tokens that chat templates add to a message, roughly."""
 
@@ -748,16 +748,16 @@ class Counter(Protocol):
     def fingerprint(self) -> str: ...
 
     def count(self, messages: Sequence[Mapping[str, str]]) -> int:
-        """Tokens of a conversation, its template included."""
+        """Return tokens of a conversation, its template included."""
         ...
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """The characters of each token of a text, in order."""
+        """Return the characters of each token of a text, in order."""
         ...
 
     @property
     def begin(self) -> int:
-        """Tokens that are put before a text."""
+        """Return tokens that are put before a text."""
         ...
 
     def first(self, text: str, tokens: int, special: bool = True) -> str:
@@ -765,7 +765,7 @@ class Counter(Protocol):
         ...
 
     def counts(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of texts."""
+        """Return tokens of texts."""
         ...
 
 
@@ -803,24 +803,24 @@ class TokenCounter:
         self.name = str(path)
 
     def count(self, messages: Sequence[Mapping[str, str]]) -> int:
-        """Tokens of a conversation, its template included."""
+        """Return tokens of a conversation, its template included."""
         texts = [message["content"] for message in messages]
         return PER_MESSAGE * len(texts) + sum(self.counts(texts))
 
     @property
     def fingerprint(self) -> str:
-        """Equal for counters that count alike."""
+        """Return equal for counters that count alike."""
         return fingerprint(self._tokenizer.to_str() if self._tokenizer is not None else self.name)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """The characters of each token of a text, in order."""
+        """Return the characters of each token of a text, in order."""
         if self._tokenizer is None:
             return [(start, min(start + CHARACTERS_PER_TOKEN, len(text))) for start in range(0, len(text), CHARACTERS_PER_TOKEN)]
         return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
 
     @property
     def begin(self) -> int:
-        """Tokens that are put before a text, as a tokenizer's own settings have it."""
+        """Return tokens that are put before a text, as a tokenizer's own settings have it."""
         return 0 if self._tokenizer is None else self._tokenizer.encode("a").special_tokens_mask.count(1)
 
     def first(self, text: str, tokens: int, special: bool = True) -> str:
@@ -833,7 +833,7 @@ class TokenCounter:
         return str(self._tokenizer.decode(encoded.ids[:tokens], skip_special_tokens=True))
 
     def counts(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of texts."""
+        """Return tokens of texts."""
         if self._tokenizer is None:
             return [-(-len(text) // CHARACTERS_PER_TOKEN) for text in texts]
         return [len(item.ids) for item in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]

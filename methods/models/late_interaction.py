@@ -80,7 +80,7 @@ class LateInteraction:
         self._model.to(getattr(torch, config.dtype)).eval()
 
     def _check_projection(self) -> None:
-        """The library gives a model without a projection a random one; its scores would be noise."""
+        """Refuse a model without a projection; the library would add a random one."""
         from transformers.utils import cached_file
 
         results = {
@@ -121,7 +121,7 @@ class LateInteraction:
 
 
 def max_sim(query: TokenVectors, passages: Sequence[TokenVectors]) -> NDArray[np.float64]:
-    """The score of each passage: shape (passages,). A passage without tokens scores −∞."""
+    """Return the score of each passage: shape (passages,). A passage without tokens scores −∞."""
     scores = np.full(len(passages), -np.inf)
     filled = [position for position, passage in enumerate(passages) if len(passage)]
     if filled and len(query):
@@ -203,7 +203,7 @@ class M3Encoder:
         self._unused = [token for token in special if token is not None]
 
     def _head(self, name: str) -> nn.Linear:
-        """A linear layer from its own file: safetensors, else a pickle of nothing but tensors."""
+        """Return a linear layer from its own file: safetensors, else a pickle of nothing but tensors."""
         import torch
         from transformers.utils import cached_file
 
@@ -265,7 +265,7 @@ class M3Encoder:
         return truncation(self._tokenizer, self.config.max_length, texts)
 
     def _lexical(self, ids: NDArray[np.int64], weights: NDArray) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Each id once with the largest of its weights."""
+        """Return each id once with the largest of its weights."""
         tokens, where = np.unique(ids, return_inverse=True)
         most = np.zeros(len(tokens), dtype=np.float32)
         np.maximum.at(most, where, weights)
@@ -273,7 +273,7 @@ class M3Encoder:
         return tokens[kept], most[kept]
 
     def scores(self, queries: Sequence[M3Vectors], passages: Sequence[M3Vectors], modes: Sequence[Mode] = MODES) -> NDArray[np.float64]:
-        """The weighted sum of the modes' scores: shape (queries, passages)."""
+        """Return the weighted sum of the modes' scores: shape (queries, passages)."""
         weights = self.config.weights
         total = np.zeros((len(queries), len(passages)))
         for mode in modes:
@@ -282,7 +282,7 @@ class M3Encoder:
 
 
 def dense_scores(queries: Sequence[M3Vectors], passages: Sequence[M3Vectors]) -> NDArray[np.float64]:
-    """Inner products of the dense vectors: shape (queries, passages)."""
+    """Return inner products of the dense vectors: shape (queries, passages)."""
     if not queries or not passages:
         return np.zeros((len(queries), len(passages)))
     left, right = (np.stack([item.dense for item in items]).astype(np.float64) for items in (queries, passages))
@@ -290,7 +290,7 @@ def dense_scores(queries: Sequence[M3Vectors], passages: Sequence[M3Vectors]) ->
 
 
 def sparse_scores(queries: Sequence[M3Vectors], passages: Sequence[M3Vectors]) -> NDArray[np.float64]:
-    """Inner products of the token weights: shape (queries, passages)."""
+    """Return inner products of the token weights: shape (queries, passages)."""
     from scipy.sparse import csr_array
 
     if not queries or not passages:
@@ -306,7 +306,7 @@ def sparse_scores(queries: Sequence[M3Vectors], passages: Sequence[M3Vectors]) -
 
 
 def multi_scores(queries: Sequence[M3Vectors], passages: Sequence[M3Vectors]) -> NDArray[np.float64]:
-    """Mean over a query's tokens of the largest inner product with a passage's tokens: shape (queries, passages)."""
+    """Return mean over a query's tokens of the largest inner product with a passage's tokens: shape (queries, passages)."""
     scores = np.zeros((len(queries), len(passages)))
     if not queries or not passages:
         return scores

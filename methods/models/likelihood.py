@@ -4,7 +4,7 @@
     scorer.score([ScoredText("Question: Who wrote it?\nAnswer:", " Ann Lee")])[0].mean
 
 Prompt and target are tokenized apart and joined as ids; the target is tokenized once, as a continuation, so write the
-space that stands before it. Results do not depend on batch, order or padding.
+space that is before it. Results do not depend on batch, order or padding.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class TextEncoder:
         return encoded(self.tokenizer, texts)
 
     def prompts(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of prompts; the special tokens before a text are added unless it begins with them already."""
+        """Return ids of prompts; the special tokens before a text are added unless it begins with them already."""
         return [self._framed(ids) for ids in self._ids(texts)]
 
     def _framed(self, ids: list[int]) -> list[int]:
@@ -94,7 +94,7 @@ class TextEncoder:
         return ([] if prepared else self.before) + ids + ([] if ended else self.after)
 
     def target(self, text: str) -> list[int]:
-        """Ids of a target: with its leading white space, as it is tokenized behind other text.
+        """Return ids of a target: with its leading white space, as it is tokenized behind other text.
 
         Raises:
             ValueError: The target is empty, or this tokenizer never keeps it apart from what is before it.
@@ -110,7 +110,7 @@ class TextEncoder:
         raise ValueError(f"the target {text[:40]!r} cannot be tokenized apart from the text before it")
 
     def decode(self, target: Sequence[int]) -> str:
-        """The text of a target's ids, its leading white space included."""
+        """Return the text of a target's ids, its leading white space included."""
         if not self.continues:
             return str(self.tokenizer.decode(list(target)))
         before = self._ids([ANCHORS[0]])[0]
@@ -118,7 +118,7 @@ class TextEncoder:
         return str(self.tokenizer.decode([*before, *target], clean_up_tokenization_spaces=False))[start:]
 
     def cut(self, text: str, span: Span, room: int) -> list[int]:
-        """Ids of a prompt, tokens dropped from the end of one span until it fits; what is around stays whole.
+        """Return ids of a prompt, tokens dropped from the end of one span until it fits; what is around stays whole.
 
         Args:
             text: The prompt.
@@ -165,14 +165,14 @@ class ScoringConfig(FrozenModel):
     padding: Literal["left", "right"] = Field(default="right", description="side of the padding where no prefix is shared")
 
     def tokens(self, device: str) -> int:
-        """Tokens per batch on a device."""
+        """Return tokens per batch on a device."""
         if self.token_budget is not None:
             return self.token_budget
         return CPU_TOKENS if device == "cpu" else GPU_TOKENS
 
 
 def rows_for(targets: Sequence[int], vocabulary: int, device: str) -> int:
-    """Most rows whose logits fit, at the longest of the targets' lengths."""
+    """Return most rows whose logits fit, at the longest of the targets' lengths."""
     numbers = CPU_LOGITS if device == "cpu" else GPU_LOGITS
     return max(1, numbers // (vocabulary * max(targets)))
 
@@ -197,13 +197,13 @@ def logits_only_at(model: Any, rows: Tensor, columns: Tensor) -> Iterator[None]:
 
 
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
-    """Log-softmax in float32 at the targets: logits [1, n, vocabulary] and ids [n] to [n]."""
+    """Return log-softmax in float32 at the targets: logits [1, n, vocabulary] and ids [n] to [n]."""
     numbers = logits[0].float()
     return numbers.gather(1, targets.unsqueeze(1)).squeeze(1) - numbers.logsumexp(dim=1)
 
 
 def padded(rows: Sequence[Sequence[int]], fill: int, side: str = "right") -> tuple[list[list[int]], list[list[int]]]:
-    """Rows of equal length and their masks (1: a token, 0: padding)."""
+    """Return rows of equal length and their masks (1: a token, 0: padding)."""
     width = max(len(row) for row in rows)
     ids, masks = [], []
     for row in rows:
@@ -217,7 +217,7 @@ def padded(rows: Sequence[Sequence[int]], fill: int, side: str = "right") -> tup
 def batches(
     rows: Sequence[Sequence[int]], budget: int, device: Any, fill: int = 0, most: int | None = None
 ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-    """Rows of token ids, those of like length together, padded at their end: see `by_length`.
+    """Yield rows of token ids, those of like length together, padded at their end: see `by_length`.
 
     Returns:
         Of each batch its positions in `rows`, ids and mask, int64 [B, n].
@@ -269,13 +269,13 @@ class Likelihood:
 
     @property
     def total(self) -> float:
-        """Log-probability of the whole target, in nats."""
+        """Return log-probability of the whole target, in nats."""
         return math.fsum(self.logprobs)
 
 
 @dataclass(frozen=True, slots=True)
 class ScoringRequest:
-    """A question of a grid: what is put into the template beside the chunk, and the target."""
+    """A question of a grid: what is put into the template next to the chunk, and the target."""
 
     fields: Mapping[str, str]
     target: str
@@ -309,7 +309,7 @@ class ScoringTemplate:
         return [m.span() for m in results if "chunk" in (m.group("named"), m.group("braced"))]
 
     def filled(self, chunk: str, fields: Mapping[str, str], model: ScoringModel) -> tuple[str, Span]:
-        """The prompt, and where the chunk is in it.
+        """Return the prompt, and where the chunk is in it.
 
         Raises:
             ValueError: A placeholder has no value, or the chat template does not keep the message as it is.
@@ -343,15 +343,15 @@ class ScoringModel(Protocol):
     text_encoder: TextEncoder
 
     def render(self, system: str, user: str) -> str:
-        """The text of a prompt."""
+        """Return the text of a prompt."""
         ...
 
     def prompt_room(self, target: int) -> int | None:
-        """Longest prompt in tokens before a target of this length; None: any."""
+        """Return longest prompt in tokens before a target of this length; None: any."""
         ...
 
     def logprobs(self, items: Sequence[Item], config: ScoringConfig) -> list[list[float]]:
-        """Log-probability of each token of each target."""
+        """Return log-probability of each token of each target."""
         ...
 
 
@@ -368,7 +368,7 @@ class LikelihoodScorer:
         self.config = config or ScoringConfig()
 
     def encode(self, pairs: Sequence[ScoredText]) -> list[Item]:
-        """Token ids of prompts (cut where they must be) and targets.
+        """Return token ids of prompts (cut where they must be) and targets.
 
         Raises:
             ValueError: A target is empty, or a prompt does not fit and nothing in it may be cut.
@@ -396,11 +396,11 @@ class LikelihoodScorer:
         return items
 
     def score(self, pairs: Iterable[ScoredText]) -> list[Likelihood]:
-        """Log-likelihoods, one per pair, in order.
+        """Return log-likelihoods, one per pair, in order.
 
         Args:
             pairs: Prompts and targets, as many as there are: they are taken slice by slice. Equal beginnings of
-                prompts are computed once, wherever they stand in a slice.
+                prompts are computed once, wherever they are in a slice.
 
         Raises:
             ValueError: As `encode`.
@@ -413,7 +413,7 @@ class LikelihoodScorer:
         return scores
 
     def grid(self, chunks: Sequence[str], questions: Sequence[ScoringRequest], template: ScoringTemplate) -> list[list[Likelihood]]:
-        """Every question with every chunk.
+        """Return every question with every chunk.
 
         Args:
             chunks: Passages; a passage that leaves no room for the rest is cut at its end.
@@ -438,7 +438,7 @@ class LikelihoodScorer:
 
 
 def _slices(pairs: Iterable[ScoredText]) -> Iterator[list[tuple[int, ScoredText]]]:
-    """Consecutive pairs with their numbers, at most about `SLICE` characters together."""
+    """Yield consecutive pairs with their numbers, at most about `SLICE` characters together."""
     part: list[tuple[int, ScoredText]] = []
     size = 0
     for number, pair in enumerate(pairs):
@@ -466,7 +466,7 @@ class LabelScores:
 
     @property
     def best(self) -> str:
-        """The likeliest label; of equal ones the first."""
+        """Return the likeliest label; of equal ones the first."""
         return self.labels[max(range(len(self.labels)), key=self.probabilities.__getitem__)]
 
 
@@ -504,7 +504,7 @@ def label_scores(labels: Sequence[str], raw: Sequence[Likelihood], by: Literal["
 
 
 def softmax(values: Sequence[float]) -> tuple[float, ...]:
-    """Numbers as shares of their exponentials' sum, safe from overflow."""
+    """Return numbers as shares of their exponentials' sum, safe from overflow."""
     top = max(values)
     shares = [math.exp(value - top) for value in values]
     whole = math.fsum(shares)

@@ -49,7 +49,7 @@ class CallCost:
             setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with every field."""
+        """Return a JSON object with every field."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
@@ -66,7 +66,7 @@ class UsageByRole:
             self._roles.setdefault(role, CallCost()).add(cost)
 
     def of(self, role: str) -> CallCost:
-        """A copy of a role's totals."""
+        """Return a copy of a role's totals."""
         with self._lock:
             total = CallCost()
             total.add(self._roles.get(role, CallCost()))
@@ -74,7 +74,7 @@ class UsageByRole:
 
     @property
     def total(self) -> CallCost:
-        """All roles together."""
+        """Return all roles together."""
         with self._lock:
             total = CallCost()
             for cost in self._roles.values():
@@ -236,7 +236,7 @@ class RateLimiter:
         return self.cuts, len(self._sent) - 1
 
     def leave(self, after: float | None = None) -> None:
-        """Give a slot back: at once, or in so many seconds if the endpoint asked this call to wait."""
+        """Give a slot back: at once, or in this many seconds if the endpoint asked this call to wait."""
         if after:
             asyncio.get_running_loop().call_later(after, self.leave)
             return

@@ -2,7 +2,7 @@
 
 The option `llm:` is an endpoint (`model: NAME, base_url: …`), a model of this machine (`local: FOLDER or hub id`, with a
 PEFT `adapter:` where there is one) or a script that knows the answers (`scripted: worlds/multihop:test`), for trials.
-What stands before an endpoint (cache, limits, pace) stands before all three; `Backend` is where they differ.
+What is before an endpoint (cache, limits, pace) is before all three; `Backend` is where they differ.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Options(FrozenModel):
 
     @property
     def longest(self) -> int:
-        """The longest reply in tokens, as estimates count it."""
+        """Return the longest reply in tokens, as estimates count it."""
         return self.max_tokens
 
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
@@ -109,7 +109,7 @@ class ScriptedConfig(_Options):
 
     @property
     def model(self) -> str:
-        """The name that its replies carry."""
+        """Return the name that its replies carry."""
         return SCRIPTED + self.scripted
 
 
@@ -185,7 +185,7 @@ class MayAskConfig(BaseModel):
 
     @property
     def active_llm(self) -> LLMConfig | None:
-        """The model that is asked; None where none is."""
+        """Return the model that is asked; None where none is."""
         return self.llm if getattr(self, self.choice) == "llm" else None
 
 
@@ -247,7 +247,7 @@ def with_chats(options: T, change: Callable[[ChatConfig], ChatConfig]) -> T:
 
 
 def _inner(options: Any) -> dict[Any, Any]:
-    """The values that options are made of, by name or position."""
+    """Return the values that options are made of, by name or position."""
     if isinstance(options, BaseModel):
         return {name: getattr(options, name) for name in type(options).model_fields}
     if isinstance(options, dict):
@@ -280,7 +280,7 @@ def smallest_concurrency(options: Any) -> Iterator[list[str]]:
 
 
 def endpoints(options: Any) -> frozenset[str]:
-    """The models at endpoints, `URL MODEL`, that options name at any depth."""
+    """Return the models at endpoints, `URL MODEL`, that options name at any depth."""
     return frozenset(f"{config.url} {config.model}" for config in chats(options))
 
 
@@ -309,7 +309,7 @@ def asks_released(config: LLMConfig, prompt: str) -> bool:
 
 
 def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, thinks: bool = False, known: bool = False) -> ChatModel:
-    """The model that an option names.
+    """Return the model that an option names.
 
     Args:
         config: The option.
@@ -356,11 +356,11 @@ class _Here:
         """Do nothing; no connection is open."""
 
     def hopeless(self, fault: Fault) -> bool:
-        """Never."""
+        """Return never."""
         return False
 
     async def error(self, fault: Fault) -> Broke:
-        """The fault."""
+        """Return the fault."""
         return Broke(fault.reason, code="model-fault")
 
 
@@ -381,9 +381,9 @@ class _WritingJob:
 
 
 def started(messages: Sequence[Mapping[str, str]]) -> tuple[list[dict[str, str]], str]:
-    """A conversation, and what the reply begins with: the last message, where it is the assistant's.
+    """Return a conversation, and what the reply begins with: the last message, where it is the assistant's.
 
-    Weights of this machine go on from there; an endpoint takes such a message for a turn of its own.
+    Weights of this machine continue from there; an endpoint takes such a message for a turn of its own.
     """
     turns = [dict(message) for message in messages]
     return (turns[:-1], turns[-1]["content"]) if turns and turns[-1]["role"] == "assistant" else (turns, "")
@@ -392,7 +392,7 @@ def started(messages: Sequence[Mapping[str, str]]) -> tuple[list[dict[str, str]]
 class Rendered(NamedTuple):
     """A conversation as a model reads it: its text, token ids, and what a decoder of its own is made to begin with.
 
-    Without such a decoder text and ids hold what the reply begins with, tokenized in one with what stands before it.
+    Without such a decoder text and ids hold what the reply begins with, tokenized in one with what is before it.
     """
 
     text: str
@@ -415,7 +415,9 @@ class Conversations:
         self._known: dict[tuple[Any, ...], Rendered] = {}
 
     def parts(self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any] | None = None) -> Rendered:
-        """A conversation as the model reads it; tokenized once, for who shortens it, who compares it with the room, and the model."""
+        """Return a conversation as the model reads it; tokenized once, for who shortens it, who compares it with the room, and
+        the model.
+        """
         key = (*((message["role"], message["content"]) for message in messages), *map(repr, sorted((variables or {}).items())))
         if key not in self._known:
             if len(self._known) >= KNOWN:
@@ -462,7 +464,7 @@ class Loaded(Conversations):
         )
 
     def with_room(self, max_tokens: int) -> CausalModel | Seq2SeqModel:
-        """The same weights with another longest reply."""
+        """Return the same weights with another longest reply."""
         model = copy.copy(self.model)
         model.config = self.model.config.model_copy(update={"max_new_tokens": max_tokens})
         model.room = model._room()
@@ -601,7 +603,7 @@ class LabelModel(ABC):
 
         Args:
             messages: What is asked; a last message of the assistant is what the reply begins with.
-            labels: With the space that stands before them.
+            labels: With the space that is before them.
             step: Which of its prompts a program asks.
         """
         own = self._conversations
@@ -628,7 +630,7 @@ class LocalLabelModel(LabelModel):
     def __init__(self, config: LocalConfig, *, role: str, device: str | None = None) -> None:
         self._weights = _weights(config, device)
         super().__init__(self._weights, role, self._weights.with_room(config.max_tokens).room, 8 * config.batch_size)
-        # One batch is computed while those in flight beside it write their next prompts.
+        # One batch is computed while those in flight next to it write their next prompts.
         self._score: Batcher[Choice, tuple[LabelScores, float]] = Batcher(
             self._scored, 4 * config.batch_size, device=self._weights.model.device, length=lambda choice: len(choice.prompt)
         )
@@ -658,7 +660,7 @@ class Script:
     """A registered script.
 
     Attributes:
-        id: What of `scripted:` stands before the slash.
+        id: What of `scripted:` is before the slash.
         open: From options to what replies to a conversation; it raises `Fault` where it knows none.
     """
 

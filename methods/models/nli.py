@@ -102,7 +102,7 @@ class NliModel:
 
 
 def label_columns(names: Mapping[int, str], model: str) -> tuple[int, int, int]:
-    """The columns of entailment, neutral and contradiction among a classifier's labels.
+    """Return the columns of entailment, neutral and contradiction among a classifier's labels.
 
     Raises:
         UserError: The labels are not these three.

@@ -146,7 +146,7 @@ class Completion:
 
     @property
     def raw(self) -> str:
-        """The whole reply as text; a thought that came apart stands before it in tags."""
+        """Return the whole reply as text; a thought that came apart is before it in tags."""
         return f"<think>\n{self.thought.strip()}\n</think>\n\n{self.text}" if self.thought.strip() else self.text
 
 

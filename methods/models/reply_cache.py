@@ -109,7 +109,7 @@ class Call:
 
     @cached_property
     def request(self) -> str:
-        """The call as canonical JSON."""
+        """Return the call as canonical JSON."""
         # Left out where empty: calls of caches that do not know them keep their keys.
         further = {name: value for name in ("revision", "scope", "repeat") if (value := getattr(self, name))}
         value = {
@@ -124,17 +124,17 @@ class Call:
 
     @cached_property
     def key(self) -> str:
-        """Thirty-two hex digits (128 bits), equal for equal calls on every machine."""
+        """Return thirty-two hex digits (128 bits), equal for equal calls on every machine."""
         return key_of(self.request)
 
     @cached_property
     def unscoped(self) -> str:
-        """The key of the same call without a scope."""
+        """Return the key of the same call without a scope."""
         return replace(self, scope="").key if self.scope else self.key
 
 
 def key_of(request: str) -> str:
-    """The key of a request in canonical JSON."""
+    """Return the key of a request in canonical JSON."""
     return hashlib.blake2b(request.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -181,7 +181,7 @@ class ResponseCache:
         self._pid = 0
 
     def get(self, keys: Iterable[str]) -> dict[str, Kept]:
-        """Cached replies by key; keys that are not cached are left out."""
+        """Return cached replies by key; keys that are not cached are left out."""
         return {kept.key: kept for _, kept in self._selected("key", keys)}
 
     def find(self, calls: Iterable[Call]) -> dict[str, Kept]:
@@ -195,7 +195,7 @@ class ResponseCache:
         return results
 
     def _selected(self, condition: str, keys: Iterable[str]) -> Iterator[tuple[str, Kept]]:
-        """Entries whose column (the end of a condition) is one of some keys, each with the call's key."""
+        """Yield entries whose column (the end of a condition) is one of some keys, each with the call's key."""
         wanted = list(dict.fromkeys(keys))
         with self.opened() as connection:
             for start in range(0, len(wanted), _LOOKUP):
@@ -226,7 +226,7 @@ class ResponseCache:
             return connection.execute("SELECT 1 FROM replies WHERE model = ? LIMIT 1", [model]).fetchone() is not None
 
     def entries(self, keys: Iterable[str] | None = None) -> Iterator[Entry]:
-        """Entries by key, ascending; only those of `keys` where given."""
+        """Yield entries by key, ascending; only those of `keys` where given."""
         with self.opened() as connection:
             if keys is None:
                 last = ""
@@ -298,7 +298,7 @@ class ResponseCache:
 
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
-        """The file's connection, for one thread at a time; outside a transaction."""
+        """Open the file's connection for one thread at a time, outside a transaction."""
         with self._lock:
             try:
                 # A connection must not be used, or closed, in a forked child.
@@ -375,7 +375,7 @@ _shared_lock = threading.Lock()
 
 
 def shared(path: Path) -> ResponseCache:
-    """The cache of a file: one object per file and process, so that equal calls in flight find each other."""
+    """Return the cache of a file: one object per file and process, so that equal calls in flight find each other."""
     path = Path(path).absolute()
     with _shared_lock:
         return _shared.setdefault(path, ResponseCache(path))
@@ -388,7 +388,7 @@ def share(path: Path, cache: ResponseCache) -> None:
 
 
 def _unscoped(entry: Entry) -> str:
-    """The key of an entry's call without its scope."""
+    """Return the key of an entry's call without its scope."""
     return Call(**json.loads(entry.request)).unscoped if '"scope"' in entry.request else entry.key
 
 
@@ -397,7 +397,7 @@ def _text(value: Mapping[str, Any]) -> str:
 
 
 def storable(text: str) -> str:
-    """Lone surrogates, which UTF-8 and so SQLite cannot hold, as the escapes that JSON has for them."""
+    """Return lone surrogates, which UTF-8 and so SQLite cannot hold, as the escapes that JSON has for them."""
     try:
         text.encode()
     except UnicodeEncodeError:

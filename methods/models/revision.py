@@ -138,14 +138,14 @@ class Probe(BaseModel):
 
     @property
     def place(self) -> str:
-        """Name of what is asked, for messages."""
+        """Return name of what is asked, for messages."""
         if self.command:
             return f"the command {self.command if isinstance(self.command, str) else ' '.join(self.command)!r}"
         return str(self.url)
 
 
 def _read(value: Any) -> Any:
-    """A revision as an option gives it: a text with its variables filled in, or a valid probe.
+    """Return a revision as an option gives it: a text with its variables filled in, or a valid probe.
 
     One error with one remedy takes the place of pydantic's list of everything that a union might have been.
     """
@@ -269,7 +269,7 @@ def _response(probe: Probe, url: str, headers: Mapping[str, str]) -> str:
 
 
 def _output(command: str | tuple[str, ...], timeout_s: float) -> str:
-    """The first line that a command prints.
+    """Return the first line that a command prints.
 
     Raises:
         ValueError: It fails, prints nothing, or takes too long.

@@ -85,14 +85,14 @@ def request_for(prompt: Prompt, text: str, words: tuple[int, int], form: str, ag
 
 
 def prompts_hash(folder: str | None) -> str:
-    """A hash of all prompts, so that a rewriter with changed prompts is another one."""
+    """Return a hash of all prompts, so that a rewriter with changed prompts is another one."""
     own = [] if folder is None else [read(Path(folder).expanduser() / f"{style}.txt") for style in styles_of(folder)]
     prompts = own or [template.load() for template in PROMPTS.values()]
     return content_hash([*(prompt.source for prompt in prompts), PLAIN, LINES, JSON, JSON_LINES, AGAIN])
 
 
 def styles_of(folder: str | None) -> tuple[str, ...]:
-    """The styles that there are prompts for."""
+    """Return the styles that there are prompts for."""
     if folder is None:
         return STYLES
     return tuple(sorted(path.stem for path in Path(folder).expanduser().glob("*.txt")))
@@ -106,20 +106,20 @@ def form_of(passage: Passage, *, structured: bool) -> str:
 
 
 def shown(passage: Passage) -> str:
-    """A passage's text as the prompt shows it: a line for each sentence, where it has any."""
+    """Return a passage's text as the prompt shows it: a line for each sentence, where it has any."""
     if not passage.sentences:
         return passage.text.strip()
     return "\n".join(" ".join(sentence.split()) for sentence in passage.sentences)
 
 
 def word_range(text: str, shares: tuple[float, float]) -> tuple[int, int]:
-    """Fewest and most words of a rewriting, for a text."""
+    """Return fewest and most words of a rewriting, for a text."""
     words = len(text.split())
     return max(1, math.floor(words * shares[0])), max(1, math.ceil(words * shares[1]))
 
 
 def said(reply: str) -> str:
-    """A reply without what models put around a text: a greeting, a fence, a label, quotes."""
+    """Return a reply without what models put around a text: a greeting, a fence, a label, quotes."""
     text = reply.strip()
     fenced = _FENCE.search(text)
     if fenced:
@@ -133,7 +133,7 @@ def said(reply: str) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a reply that was asked for by lines, without bullets or numbers where all have one."""
+    """Return the lines of a reply that was asked for by lines, without bullets or numbers where all have one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and all(_NUMBERED.match(line) for line in lines):
         return [_NUMBERED.sub("", line) for line in lines]
@@ -218,7 +218,7 @@ class LLMRewriter:
 
     @property
     def id(self) -> str:
-        """Model, version, and a hash of everything else that decides what it writes."""
+        """Return model, version, and a hash of everything else that decides what it writes."""
         options = self.config.model_dump(mode="json", exclude={"llm"})
         model = self.model.config.model_dump(mode="json")
         also = fingerprint({**model, **options}, self._prompts_hash, [v.id for v in self.validators])
@@ -276,7 +276,7 @@ class LLMRewriter:
         return None
 
     def _read(self, passage: Passage, reply: Reply, shape: type[Sentences | Whole] | None) -> tuple[list[str], str | None]:
-        """The texts of a reply (the passage's sentences, or one), or why there are none."""
+        """Return the texts of a reply (the passage's sentences, or one), or why there are none."""
         if reply.failed is not None:
             return [], f"no reply: {reply.failed}"
         if shape is None:
@@ -299,7 +299,7 @@ class LLMRewriter:
         return self.config.keep_sentences and bool(passage.sentences)
 
     def _fault(self, passage: Passage, texts: Sequence[str]) -> str | None:
-        """Why texts cannot be a rewriting of a passage, as far as formal checks can see."""
+        """Return why texts cannot be a rewriting of a passage, as far as formal checks can see."""
         text = " ".join(texts)
         if not text.strip():
             return "empty: the reply holds no text"

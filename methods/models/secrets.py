@@ -33,7 +33,7 @@ def use(secret: str) -> str:
 
 
 def _encoded(secret: str) -> set[str]:
-    """Return a secret as URLs, JSON, hexadecimal digits and base64 have it, the latter wherever it stands in a longer text."""
+    """Return a secret as URLs, JSON, hexadecimal digits and base64 have it, the latter wherever it is in a longer text."""
     raw = secret.encode("utf-8", "replace")
     forms = {quote(secret, safe=""), json.dumps(secret)[1:-1], json.dumps(secret)[1:-1].replace("/", "\\/"), raw.hex()}
     forms.add("".join(f"%{byte:02x}" for byte in raw))

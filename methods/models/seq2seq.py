@@ -84,11 +84,11 @@ class Seq2SeqModel:
         self.room = self._room()
 
     def _room(self) -> int:
-        """Longest prompt in tokens; replies are the decoder's and take none of it."""
+        """Return longest prompt in tokens; replies are the decoder's and take none of it."""
         return self.config.max_prompt_tokens or self._stated_length()
 
     def _stated_length(self) -> int:
-        """Longest prompt in tokens that the checkpoint speaks of."""
+        """Return longest prompt in tokens that the checkpoint speaks of."""
         text_config = self.model.config
         stated = (getattr(text_config, name, None) for name in ("max_position_embeddings", "n_positions"))
         length = next((int(value) for value in stated if value), None)
@@ -97,19 +97,19 @@ class Seq2SeqModel:
         return length or FALLBACK_LENGTH
 
     def render(self, system: str, user: str, variables: Mapping[str, Any] | None = None) -> str:
-        """The text of a prompt: these models know no roles, so one part after the other."""
+        """Return the text of a prompt: these models know no roles, so one part after the other."""
         return f"{system}\n\n{user}" if system else user
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any] | None = None) -> str:
-        """The text of a conversation, one message after the other."""
+        """Return the text of a conversation, one message after the other."""
         return "\n\n".join(message["content"] for message in messages if message["content"])
 
     def encode(self, prompt: str) -> list[int]:
-        """A prompt's token ids as the encoder gets them."""
+        """Return a prompt's token ids as the encoder gets them."""
         return self.text_encoder.prompts([prompt])[0]
 
     def prompt_room(self, target: int) -> int:
-        """Longest prompt in tokens; targets are the decoder's and take none of it."""
+        """Return longest prompt in tokens; targets are the decoder's and take none of it."""
         return self.room
 
     def generate(
@@ -171,7 +171,7 @@ class Seq2SeqModel:
         return results
 
     def logprobs(self, items: Sequence[Item], config: ScoringConfig) -> list[list[float]]:
-        """Log-probability of each token of each target, given its prompt: see `LikelihoodScorer`.
+        """Return log-probability of each token of each target, given its prompt: see `LikelihoodScorer`.
 
         Raises:
             ValueError: A prompt or a target has no tokens.

@@ -102,7 +102,7 @@ def _token_vectors(encoder: Any, tokens: list[int]) -> NDArray[np.float64]:
 
 
 def _marks(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """Return the tokens that stand before and behind a text."""
+    """Return the tokens that are before and behind a text."""
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     marked = tokenizer("a")["input_ids"]
     start = next(place for place in range(len(marked)) if marked[place : place + len(bare)] == bare)

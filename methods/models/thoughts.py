@@ -100,7 +100,7 @@ def _channels(text: str) -> Split:
 
 
 class _Tags:
-    """Tags of one text: which of them stand outside code, and what stands before each.
+    """Tags of one text: which of them stand outside code, and what is before each.
 
     Args:
         text: The text.

@@ -61,7 +61,7 @@ class TokenMatch(Module):
 
 
 def load_cross_encoder(folder: str, **options: Any) -> Any:
-    """A `CrossEncoder` of a folder or hub id; of a folder that ends in a `TokenMatch` made module by module.
+    """Return a `CrossEncoder` of a folder or hub id; of a folder that ends in a `TokenMatch` made module by module.
 
     Args:
         folder: As `locate` gives it.

@@ -26,7 +26,7 @@ _NAMES = {"id"}
 
 
 def checkpoints_named(options: Any) -> dict[str, Path]:
-    """Folders of the checkpoints that options name, as JSON has them, by their hash.
+    """Return folders of the checkpoints that options name, as JSON has them, by their hash.
 
     A checkpoint is named by its folder, by a folder within it (one of two encoders), or by a folder that holds it. The
     hash is `benchmarks.core.fingerprint.folder_sha256`, as its card and the registry of checkpoints have it.
@@ -59,7 +59,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _checkpoints_at(path: Path) -> Iterator[Path]:
-    """Checkpoint folders that a path means; none where it is not a folder (a template, a hub id, a word)."""
+    """Yield checkpoint folders that a path means; none where it is not a folder (a template, a hub id, a word)."""
     try:
         folder = path.expanduser().resolve()
         if not path.parts or not folder.is_dir():
@@ -101,7 +101,7 @@ TINY = "python -m tools.tiny_checkpoints tiny, in a clone of ragmeter, makes the
 
 
 def locate(model: str) -> str:
-    """The folder of a model, or its hub id unchanged where no such folder exists.
+    """Return the folder of a model, or its hub id unchanged where no such folder exists.
 
     Raises:
         MissingPackage: `minilm` is asked for and its package is not installed.
@@ -150,7 +150,7 @@ def files_of(model: str, revision: str | None, settings: str = "config.json") ->
 
 
 def _repository(model: str) -> tuple[str, str]:
-    """A hub id, and the folder in it, "" for the whole."""
+    """Return a hub id, and the folder in it, "" for the whole."""
     owner, _, rest = model.partition("/")
     name, _, folder = rest.partition("/")
     return (f"{owner}/{name}" if name else owner), folder
@@ -210,7 +210,7 @@ def _logged_in() -> bool:
 
 
 def weights_hash(model: str, revision: str | None = None, *, templates: bool = True) -> str:
-    """A hash that changes when the model's files change: what a fingerprint needs of them.
+    """Return a hash that changes when the model's files change: what a fingerprint needs of them.
 
     A folder is hashed by content, `minilm` by its package's files, a hub id by its name and revision. The hash of a
     checkpoint that ragmeter trained is the one in its `ragmeter.json`, so that runs are found by their checkpoint.
@@ -269,7 +269,7 @@ def file_hash(path: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _file_hash(path: str, size: int, modified: int) -> str:
-    """Hash of a file; size and time of change are there to make the cache notice a change."""
+    """Return hash of a file; size and time of change are there to make the cache notice a change."""
     digest = hashlib.blake2b(digest_size=LENGTH // 2)
     with open(path, "rb") as file:
         while block := file.read(1 << 22):
@@ -340,7 +340,7 @@ def load_pretrained(
     own: bool = False,
     **tokenizer: Any,
 ) -> tuple[Any, Any]:
-    """A tokenizer and a `transformers` model, ready to compute.
+    """Return a tokenizer and a `transformers` model, ready to compute.
 
     Args:
         noun: What errors call it.
@@ -395,7 +395,7 @@ def load_tokenizer(model: str, revision: str | None = None, **options: Any) -> A
 def llama_tokenizer(tokens: Any, **options: Any) -> Any:
     """Return a tokenizer as it is, but one of a Llama-like `tokenizer.model` without `tokenizer.json` as the class that it names.
 
-    `AutoTokenizer` reads such a file beside a model of another family (Mistral) without the space that begins a word.
+    `AutoTokenizer` reads such a file next to a model of another family (Mistral) without the space that begins a word.
     """
     file = Path(str(getattr(tokens, "vocab_file", None) or ""))
     if file.name != "tokenizer.model" or file.with_name("tokenizer.json").exists():
@@ -480,7 +480,7 @@ def _configuration(model: str, revision: str | None) -> Any:
 
 
 def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) -> Any:
-    """A model with the low-rank updates of a PEFT adapter merged into its weights.
+    """Return a model with the low-rank updates of a PEFT adapter merged into its weights.
 
     Args:
         model: A `transformers` model.
@@ -570,7 +570,7 @@ def _headless(adapter: str, head: str, where: str) -> UserError:
 
 
 def _adapter_folder(adapter: str) -> str:
-    """A folder or hub id; of an adapter in a folder of a repository, which PEFT would not find, where it is fetched to."""
+    """Return a folder or hub id; of an adapter in a folder of a repository, which PEFT would not find, where it is fetched to."""
     source = locate(adapter)
     repository, folder = _repository(source)
     if not folder or Path(source).is_dir():
@@ -604,7 +604,7 @@ def _foreign(adapter: str, made_for: str | None, why: str, where: str) -> UserEr
 
 
 def device_of(wanted: str | None) -> str:
-    """The device to run on: the one asked for, else an accelerator where there is one."""
+    """Return the device to run on: the one asked for, else an accelerator where there is one."""
     if wanted:
         return wanted
     import torch

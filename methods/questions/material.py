@@ -38,12 +38,12 @@ class Material:
 
     @property
     def documents(self) -> tuple[str, ...]:
-        """The documents that the passages were cut from."""
+        """Return the documents that the passages were cut from."""
         return tuple(dict.fromkeys(passage.document_id or passage.id for passage in self.passages))
 
     @property
     def text(self) -> str:
-        """The passages as prompts show them."""
+        """Return the passages as prompts show them."""
         return "\n\n".join(passage.full_text for passage in self.passages)
 
 

@@ -1,6 +1,6 @@
 """Questions by a language model: one program per question writes it and checks it with the passages and without them.
 
-    write → do the quotes stand in the passages? → answered with the passages? → not without them? → (multi) not by one alone?
+    write → do the quotes are in the passages? → answered with the passages? → not without them? → (multi) not by one alone?
 
 A question that does not pass is kept with its reason, so that a second run asks nothing again. What was asked and replied is
 kept with each question.

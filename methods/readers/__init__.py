@@ -27,5 +27,5 @@ class RetrievalOnly:
         pass
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
-        """One empty answer per query."""
+        """Return one empty answer per query."""
         return [Answer("") for _ in queries]

@@ -35,7 +35,7 @@ class ChatReaderConfig(ReadingOptions, AskingMethodConfig):
 
 
 def prompts_made_of(config: ChatReaderConfig) -> str:
-    """A hash of the templates and of the weights, and of what cuts the prompts."""
+    """Return a hash of the templates and of the weights, and of what cuts the prompts."""
     texts, llm = config.templates() + llm_hash(config.llm), config.llm
     if config.max_prompt_tokens is None or not isinstance(llm, ChatConfig) or llm.tokenizer is None:
         return texts
@@ -76,7 +76,7 @@ class ChatReader:
         self.in_flight = self._model.in_flight
 
     async def read_one(self, query: Query, context: Context) -> Answer:
-        """The answer; a question whose call failed for good has its reason under `notes["failed"]`.
+        """Return the answer; a question whose call failed for good has its reason under `notes["failed"]`.
 
         Raises:
             Broke: No further call could succeed (key, model, endpoint).
@@ -89,7 +89,7 @@ class ChatReader:
         return self._model.estimate([self._request(q, c)[0] for q, c in zip(queries, contexts, strict=True)])
 
     def _request(self, query: Query, context: Context) -> tuple[Messages, dict[str, object]]:
-        """The conversation, and what is to be noted of it."""
+        """Return the conversation, and what is to be noted of it."""
         evidence = self._instructions.evidence(context.passages)
         most = self._longest_prompt
         if most is None or self._model.counter.count(self._messages(query.text, evidence)) <= most:
@@ -107,7 +107,7 @@ class ChatReader:
         return self._messages(query.text, text), {TRUNCATED: {"unit": "tokens", "kept": kept, "of": len(spans)}}
 
     def _without_last(self, question: str, context: Context, most: int) -> tuple[Messages, dict[str, object]]:
-        """The conversation with as many triples, best first, as fit; where not one does, as without retrieval."""
+        """Return the conversation with as many triples, best first, as fit; where not one does, as without retrieval."""
 
         def messages(count: int) -> Messages:
             return self._messages(question, self._instructions.evidence(context.passages[:count]))

@@ -48,7 +48,7 @@ class DdrGeneratorConfig(AskingMethodConfig):
 
     @property
     def chosen_prompt(self) -> str | None:
-        """The option `prompt`, or the default for the model that is asked."""
+        """Return the option `prompt`, or the default for the model that is asked."""
         return self.prompt or (None if asks_released(self.llm, NAME) else OURS)
 
     def preflight(self) -> None:

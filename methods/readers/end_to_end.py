@@ -50,7 +50,7 @@ class ChatQaConfig(CausalConfig, ModelMethodConfig):
 
 
 def chatqa_prompt(question: str, passages: Sequence[Passage], instruction: str = "short", prompt: str | None = None) -> str:
-    """The text that ChatQA continues, without the token that begins it."""
+    """Return the text that ChatQA continues, without the token that begins it."""
     shown = [f"title: {item.title}, source: {item.text}" if item.title else item.text for item in passages]
     values = {"passages": "".join(f"{text}\n\n" for text in shown), "instruction": INSTRUCTIONS[instruction], "question": question}
     return CHATQA.load(prompt).pair(**values)[1]

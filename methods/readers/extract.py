@@ -276,7 +276,7 @@ def _plain(line: str) -> str:
     marked = _MARKED.match(line)
     if marked and marked["rest"].strip("*_ \t"):
         line = marked["rest"].strip()
-        if line.count("**") == 1:  # the label stands within the bold text: **Answer: Lyon**
+        if line.count("**") == 1:  # the label is within the bold text: **Answer: Lyon**
             line = line.removesuffix("**").strip()
     listed = _LIST.match(line)
     line = _BOLD.sub(r"\1", line[listed.end() :] if listed else line)

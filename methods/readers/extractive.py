@@ -81,7 +81,7 @@ def kind_of(question: str) -> Kind:
 
 
 def options(question: str) -> tuple[str, str] | None:
-    """The two things that a question of the form `…, A or B?` offers, None for other questions."""
+    """Return the two things that a question of the form `…, A or B?` offers, None for other questions."""
     text = question.strip().rstrip("?").strip()
     if " or " not in text:
         return None
@@ -106,7 +106,7 @@ def options(question: str) -> tuple[str, str] | None:
 
 
 def spans(sentence: str) -> list[Span]:
-    """Every candidate in a sentence: dates, years, numbers, names and quoted phrases."""
+    """Return every candidate in a sentence: dates, years, numbers, names and quoted phrases."""
     results = [Span(match.group(), match.start(), "date") for match in _DATE.finditer(sentence)]
     results += [Span(match.group(), match.start(), "year") for match in _YEAR.finditer(sentence)]
     results += [Span(match.group().strip(), match.start(), "number") for match in _NUMBER.finditer(sentence)]
@@ -124,7 +124,7 @@ def spans(sentence: str) -> list[Span]:
 
 
 def years(text: str) -> list[int]:
-    """The years named in a text, in order."""
+    """Return the years named in a text, in order."""
     return [int(year) for year in _YEAR.findall(text)]
 
 
@@ -190,7 +190,7 @@ class Extractive:
         self.config = config
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
-        """One answer per query, "" for an empty context; support under `notes["support"]`."""
+        """Return one answer per query, "" for an empty context; support under `notes["support"]`."""
         return [self._answer(query.text, context) for query, context in zip(queries, contexts, strict=True)]
 
     def _answer(self, question: str, context: Context) -> Answer:
@@ -207,12 +207,12 @@ class Extractive:
 
 
 def terms(text: str) -> list[str]:
-    """Words that carry content, cut to six letters so that inflected forms meet."""
+    """Return words that carry content, cut to six letters so that inflected forms meet."""
     return [word[:PREFIX] for word in tokens(text) if word not in STOPWORDS]
 
 
 def rank_sentences(question: str, passages: Sequence[Passage]) -> list[_Sentence]:
-    """The sentences of a context by BM25 against the question, best first, equal ones in reading order."""
+    """Return the sentences of a context by BM25 against the question, best first, equal ones in reading order."""
     results = []
     for passage in passages:
         title = frozenset(terms(passage.title))
@@ -234,7 +234,7 @@ def rank_sentences(question: str, passages: Sequence[Passage]) -> list[_Sentence
 
 
 def extract(question: str, ranked: Sequence[_Sentence], passages: Sequence[Passage]) -> str:
-    """The answer, given the ranked sentences of a context."""
+    """Return the answer, given the ranked sentences of a context."""
     kind = kind_of(question)
     if kind == "choice":
         offered = options(question)
@@ -246,7 +246,7 @@ def extract(question: str, ranked: Sequence[_Sentence], passages: Sequence[Passa
 
 
 def best_span(question: str, fit: dict[Kind, float], ranked: Sequence[_Sentence]) -> str:
-    """The span of a fitting kind that the best sentences say most for; "" where there is none."""
+    """Return the span of a fitting kind that the best sentences say most for; "" where there is none."""
     query, query_terms = set(tokens(question)), set(terms(question))
     top = ranked[0].score or 1.0
     weights: dict[str, float] = {}
@@ -266,7 +266,7 @@ def best_span(question: str, fit: dict[Kind, float], ranked: Sequence[_Sentence]
 
 
 def choose(question: str, offered: tuple[str, str], passages: Sequence[Passage]) -> str:
-    """The option that fits, the first one where nothing tells them apart."""
+    """Return the option that fits, the first one where nothing tells them apart."""
     stem = question.replace(offered[0], " ").replace(offered[1], " ")
     named = [_passages_about(option, passages) for option in offered]
     dated = [years(result[0].text) if result else [] for result in named]
@@ -281,7 +281,7 @@ def choose(question: str, offered: tuple[str, str], passages: Sequence[Passage])
 
 
 def _passages_about(option: str, passages: Sequence[Passage]) -> list[Passage]:
-    """Passages whose title is the option, give or take a bracket; else those that mention it."""
+    """Return passages whose title is the option, give or take a bracket; else those that mention it."""
     words = set(tokens(_BRACKETS.sub("", option)))
     titled = []
     for passage in passages:

@@ -127,7 +127,7 @@ class CausalReader:
         return self._model.device
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
-        """One answer per query; a question that does not fit has its reason under `notes["failed"]`.
+        """Return one answer per query; a question that does not fit has its reason under `notes["failed"]`.
 
         A context that lost its middle is noted under `notes["truncated"]`.
         """
@@ -174,7 +174,7 @@ class CausalReader:
         return Answer(result.text, usage, {**notes, **result.notes}, (call,), raw if raw.strip() != result.text else "")
 
     def _fitted(self, question: str, passages: Sequence[Passage]) -> tuple[str, dict[str, object]] | None:
-        """The prompt with as much of the passages as fits, and what is to be noted; None where the question does not.
+        """Return the prompt with as much of the passages as fits, and what is to be noted; None where the question does not.
 
         The question is always whole.
         """
@@ -186,7 +186,7 @@ class CausalReader:
         return None if prompt is None else (prompt, {})
 
     def _without_last(self, question: str, passages: Sequence[Passage]) -> tuple[str, dict[str, object]] | None:
-        """The prompt with as many triples, best first, as fit: whole ones alone, and as without retrieval for none."""
+        """Return the prompt with as many triples, best first, as fit: whole ones alone, and as without retrieval for none."""
         kept = longest_prefix(len(passages), lambda count: self._length(question, passages[:count]) <= 0)
         if not kept and self._length(question, []) > 0:
             return None
@@ -194,7 +194,7 @@ class CausalReader:
         return self._rendered(question, passages[:kept]), note if kept < len(passages) else {}
 
     def _without_middle(self, question: str, evidence: str) -> tuple[str, dict[str, object]] | None:
-        """The prompt with the first and the last part of the evidence, which is cut before the template is filled."""
+        """Return the prompt with the first and the last part of the evidence, which is cut before the template is filled."""
         encoded = self._model.tokenizer(evidence, add_special_tokens=False, return_offsets_mapping=True)
         spans = encoded["offset_mapping"]
         fitted = fit_middle(evidence, spans, lambda text: self._excess(self._prompt(question, text)), self._model.room)
@@ -205,7 +205,7 @@ class CausalReader:
         return self._prompt(question, text), note if kept < len(spans) else {}
 
     def _fit(self, question: str, passages: Sequence[Passage]) -> str | None:
-        """The prompt with as many passages, best first, as fit; of a first one that does not, its beginning."""
+        """Return the prompt with as many passages, best first, as fit; of a first one that does not, its beginning."""
         kept = list(passages[: longest_prefix(len(passages), lambda count: self._length(question, passages[:count]) <= 0)])
         if not kept and passages:
             kept = self._cut(question, passages[0])
@@ -235,7 +235,7 @@ class CausalReader:
         return marker in str(getattr(self._model.tokenizer, "chat_template", None) or "")
 
     def _length(self, question: str, passages: Sequence[Passage]) -> int:
-        """Tokens by which the prompt is too long; 0 or less where it fits."""
+        """Return tokens by which the prompt is too long; 0 or less where it fits."""
         return self._excess(self._rendered(question, passages))
 
     def _excess(self, prompt: str) -> int:

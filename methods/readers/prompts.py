@@ -35,7 +35,7 @@ PROMPTS = shipped("methods.readers", "passages", "closed_book", "triples", "trip
 
 
 def numbered(passages: Sequence[Passage]) -> str:
-    """Passages as `[1] title: text`, white space collapsed, an empty line between them."""
+    """Return passages as `[1] title: text`, white space collapsed, an empty line between them."""
     lines = []
     for number, passage in enumerate(passages, start=1):
         title = f"{' '.join(passage.title.split())}: " if passage.title else ""
@@ -75,7 +75,7 @@ class ReadingOptions(BaseModel):
         return self.reading in ("benchmark", "benchmark_prompt")
 
     def templates(self) -> str:
-        """A hash of the templates, and a check that they can be used."""
+        """Return a hash of the templates, and a check that they can be used."""
         return content_hash(prompt.source for prompt in self.load())
 
     def load(self) -> tuple[Prompt, Prompt]:
@@ -125,11 +125,11 @@ class Instructions:
         self.middle = self._followed is not None and self._followed.truncation == "middle"
 
     def longest(self, own: int) -> int:
-        """Longest answer in tokens: the benchmark's where it is followed in that, else one's own."""
+        """Return longest answer in tokens: the benchmark's where it is followed in that, else one's own."""
         return own if self._followed is None or self._own_length else self._followed.max_new_tokens
 
     def evidence(self, passages: Sequence[Passage]) -> str:
-        """Passages as they stand in the prompt."""
+        """Return passages as they are in the prompt."""
         if self.triples:
             return "\n".join(" ".join(passage.full_text.split()) for passage in passages)
         if self._followed is None:
@@ -137,7 +137,7 @@ class Instructions:
         return "\n\n".join(passage.full_text.strip() for passage in passages)
 
     def filled(self, question: str, evidence: str) -> tuple[str, str]:
-        """System and user message."""
+        """Return system and user message."""
         prompt = self._passages if evidence else self._closed_book
         return prompt.pair(question=_with_mark(question) if self.triples else question, passages=evidence)
 
@@ -150,7 +150,7 @@ class Instructions:
             prompt: Tells which of them were shown under their number.
         """
         if not self.chat and self._rule == "none":
-            return Answered(text)  # what goes on after examples or code: its indentation counts
+            return Answered(text)  # what resumes after examples or code: its indentation counts
         numbers = self._followed is None and not self.triples
         return answered(text, self._rule, passages if numbers else (), prompt)
 
@@ -175,7 +175,7 @@ def answered(text: str, rule: Extract, passages: Sequence[Passage], prompt: str)
 
 
 def prompt_tokens(write: Callable[[str, Sequence[Passage]], Sequence[str]], lengths: Lengths, llm: Any, limit: int | None) -> float:
-    """Mean tokens of a prompt, counted on samples by the tokenizer of the options or of a local model, where it is here.
+    """Return mean tokens of a prompt, counted on samples by the tokenizer of the options or of a local model, where it is here.
 
     Args:
         write: From a question and passages to the texts of the prompt.
@@ -199,14 +199,14 @@ def _counter(tokenizer: str | None, model: str) -> TokenCounter:
 
 
 def reading_work(config: Any, lengths: Lengths, llm: Any, limit: int | None = None, before: float = 0.0) -> Work:
-    """One call a question, with the prompt that the reader writes.
+    """Return the work: one call a question, with the prompt that the reader writes.
 
     Args:
         config: Options of a reader.
         lengths: Of the data.
         llm: Options of its model.
         limit: Longest prompt where the options name none.
-        before: Tokens that stand before the prompt.
+        before: Tokens that are before the prompt.
     """
     if config.follows_benchmark and lengths.reading is None:
         return unknown("prompts by instructions of the benchmark, which brings none")
@@ -222,7 +222,7 @@ def reading_work(config: Any, lengths: Lengths, llm: Any, limit: int | None = No
 
 
 def _with_mark(question: str) -> str:
-    """A question with its question mark, as RoG's prompts have it."""
+    """Return a question with its question mark, as RoG's prompts have it."""
     text = question.strip()
     return text if text.endswith("?") else f"{text}?"
 
@@ -239,7 +239,7 @@ def longest_prefix(count: int, fits: Callable[[int], bool]) -> int:
 
 
 def without_middle(text: str, spans: Sequence[Span], limit: int) -> tuple[str, int]:
-    """A text of which the first and the last half of a number of tokens are left.
+    """Return a text of which the first and the last half of a number of tokens are left.
 
     Args:
         text: The text.
@@ -257,7 +257,7 @@ def without_middle(text: str, spans: Sequence[Span], limit: int) -> tuple[str, i
 
 
 def fit_middle(text: str, spans: Sequence[Span], excess: Callable[[str], int], limit: int | None = None) -> tuple[str, int] | None:
-    """The longest text without its middle with which a prompt is not too long.
+    """Return the longest text without its middle with which a prompt is not too long.
 
     Args:
         text: What may be shortened.

@@ -65,7 +65,7 @@ class TripleText:
         self.config = config
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
-        """One context per query; `budget` is the reader's to keep, which leaves out the last passages."""
+        """Return one context per query; `budget` is the reader's to keep, which leaves out the last passages."""
         return [Context(ranking.query_id, tuple(self._written(ranking.ids, corpus))) for ranking in rankings]
 
     def _written(self, identifiers: Sequence[str], corpus: Corpus) -> list[Passage]:
@@ -78,18 +78,18 @@ class TripleText:
 
 
 def as_line(triple: Triple) -> str:
-    """Head, relation and tail, as the corpus has them."""
+    """Return head, relation and tail, as the corpus has them."""
     return " ".join(triple)
 
 
 def as_words(triple: Triple) -> str:
-    """Head, the last part of the relation as words, tail: `Jamaica languages spoken Jamaican English.`"""
+    """Return head, the last part of the relation as words, tail: `Jamaica languages spoken Jamaican English.`"""
     head, relation, tail = triple
     return f"{head} {relation.rpartition('.')[2].replace('_', ' ')} {tail}."
 
 
 def as_statement(triple: Triple) -> str:
-    """The sentence with which texts of worlds state such a fact; of relations that no world has, `as_words`."""
+    """Return the sentence with which texts of worlds state such a fact; of relations that no world has, `as_words`."""
     relation = _of_worlds().get(triple[1])
     return as_words(triple) if relation is None else state(relation.says[0], mention_by_name(triple[0]), triple[2])
 
@@ -103,7 +103,7 @@ def _of_worlds() -> dict[str, Relation]:
 
 
 def _by_head(passages: Sequence[Passage], triples: Sequence[Triple]) -> list[Passage]:
-    """One passage per head, in the order of the first of it; its id is that first triple's."""
+    """Return one passage per head, in the order of the first of it; its id is that first triple's."""
     merged: dict[str, Passage] = {}
     for passage, (head, _, _) in zip(passages, triples, strict=True):
         known = merged.get(head)

@@ -22,7 +22,7 @@ class CrossEncoderRerankerConfig(CrossEncoderConfig, PointwiseConfig, ModelMetho
 
 
 def pairs_work(config: CrossEncoderRerankerConfig, lengths: Lengths) -> Work:
-    """Every question with each of its candidates."""
+    """Return the work: every question with each of its candidates."""
     return encode(config, lengths.questions * lengths.ranked(config.depth), lengths.question + lengths.passage)
 
 
@@ -49,10 +49,10 @@ class CrossEncoderReranker(ModelReranker):
         super().__init__(config, CrossEncoderModel(config, services.device, self.labels))
 
     def scores_of(self, queries: Sequence[Query], ids: Sequence[Sequence[str]], corpus: Corpus) -> Sequence[NDArray[np.floating]]:
-        """The model's scores, pairs of all queries together."""
+        """Return the model's scores, pairs of all queries together."""
         requests = [(query.text, [passage.full_text for passage in corpus.get(own)]) for query, own in zip(queries, ids, strict=True)]
         return self.model.many(requests)
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """The model's scores."""
+        """Return the model's scores."""
         return self.scores_of([query], [ids], corpus)[0]

@@ -55,14 +55,14 @@ class DenseConfig(EncoderConfig, ModelMethodConfig):
 
 
 def presets() -> dict[str, Mapping[str, Any]]:
-    """The encoder presets as options of dense retrieval."""
+    """Return the encoder presets as options of dense retrieval."""
     return {
         name: {**values, "part_words": DPR_WORDS} if values.get("architecture") == "dpr" else values for name, values in PRESETS.items()
     }
 
 
 def dense_work(config: DenseConfig, lengths: Lengths) -> Work:
-    """The corpus is encoded and kept, in the index and, where it is not too large, by text; then every question."""
+    """Return the corpus is encoded and kept, in the index and, where it is not too large, by text; then every question."""
     parts = 1.0 if config.part_words is None else max(1, round(lengths.passage * WORDS_PER_TOKEN / config.part_words))
     copies = 2 if lengths.corpus <= CACHED else 1
     built = encode(config, lengths.corpus, lengths.passage) + vectors(config, lengths, copies * lengths.corpus * parts)
@@ -118,7 +118,7 @@ class Dense:
         return ApproximateSearch(path)
 
     def _encode(self, corpus: Corpus, start: int) -> Vectors:
-        """Vectors of a chunk of passages, or of all their parts."""
+        """Return vectors of a chunk of passages, or of all their parts."""
         passages = corpus[start : start + CHUNK]
         cached = len(corpus) <= CACHED
         if self.encoder.reads_titles:
@@ -131,7 +131,7 @@ class Dense:
         return [f"{passage.title}\n{part}" if passage.title else part for part in self._parts(passage)]
 
     def _parts(self, passage: Passage) -> list[str]:
-        """The text of a passage, in parts where it is to be split: at least one."""
+        """Return the text of a passage, in parts where it is to be split: at least one."""
         if self.config.part_words is None:
             return [passage.text]
         words = passage.text.split()
@@ -139,7 +139,7 @@ class Dense:
         return [" ".join(words[start : start + self.config.part_words]) for start in starts]
 
     def _starts(self, corpus: Corpus) -> Rows | None:
-        """The row of each passage's first part, and one past the last: shape (passages + 1,)."""
+        """Return the row of each passage's first part, and one past the last: shape (passages + 1,)."""
         if self.config.part_words is None:
             return None
         counts = np.fromiter((len(self._parts(passage)) for passage in corpus), dtype=np.int64, count=len(corpus))
@@ -235,13 +235,13 @@ class DenseIndex:
         return rankings
 
     def _owners(self, parts: Rows) -> Rows:
-        """The passages that parts belong to, each once, ascending."""
+        """Return the passages that parts belong to, each once, ascending."""
         if self._starts is None:
             return parts
         return np.unique(np.searchsorted(self._starts, parts, side="right") - 1)
 
     def _scores(self, query: NDArray, rows: Rows) -> NDArray[np.float64]:
-        """A passage's score: that of its best part."""
+        """Return a passage's score: that of its best part."""
         if self._starts is None or not len(rows):
             return exact_scores(self._vectors, query, rows)
         parts = np.concatenate([np.arange(self._starts[row], self._starts[row + 1]) for row in rows])

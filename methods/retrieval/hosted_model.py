@@ -123,7 +123,7 @@ class HostedConfig(MethodConfig):
 
     @property
     def batch(self) -> int:
-        """Most texts of a request."""
+        """Return most texts of a request."""
         return self.batch_size or _DEFAULTS[self.dialect][2]
 
     @property
@@ -170,7 +170,7 @@ class HostedConfig(MethodConfig):
         return fingerprint("hosted", self.base_url, self.model, text)
 
     def usd(self, tokens: int, calls: int) -> float:
-        """Dollars by the configured prices."""
+        """Return dollars by the configured prices."""
         return tokens * self.usd_per_million_tokens / 1e6 + calls * self.usd_per_call
 
     def work(self, texts: float, length: float, calls: float) -> Work:

@@ -73,7 +73,7 @@ class ModelReranker(PointwiseReranker, ABC):
 
 
 def reordered(query: Query, ranking: Ranking, scores: NDArray[np.floating]) -> Ranking:
-    """A ranking whose first candidates are sorted by score, the rest following as they stand.
+    """Return a ranking whose first candidates are sorted by score, the rest following as they stand.
 
     Args:
         query: Whose.
@@ -119,7 +119,7 @@ class Scope:
 
     @cached_property
     def _documents(self) -> dict[str, Rows]:
-        """The rows of each long document, in reading order."""
+        """Return the rows of each long document, in reading order."""
         results: dict[str, list[int]] = {}
         for row, passage in enumerate(self.corpus):
             if passage.document_id is not None:
@@ -127,7 +127,7 @@ class Scope:
         return {document: np.array(rows, dtype=np.int64) for document, rows in results.items()}
 
     def rows_for(self, query: Query) -> Rows | None:
-        """The rows a query may use, in the order its benchmark gives them; None is the whole corpus.
+        """Return the rows a query may use, in the order its benchmark gives them; None is the whole corpus.
 
         Candidates come first; a query without candidates but with a document is asked about that document.
 
@@ -161,7 +161,7 @@ class Scope:
         return np.array([self.corpus.row(identifier) for identifier in dict.fromkeys(candidates)], dtype=np.int64)
 
     def ranking(self, query: Query, rows: Sequence[int] | Rows, scores: Sequence[float] | NDArray) -> Ranking:
-        """Rows and scores, best first, as a ranking of passage ids."""
+        """Return rows and scores, best first, as a ranking of passage ids."""
         ids = self.corpus.ids
         return Ranking(query.id, tuple(ids[row] for row in rows), tuple(float(score) for score in scores))
 
@@ -171,15 +171,15 @@ SIGNIFICANT = 40
 
 
 def comparable(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scores to `SIGNIFICANT` bits, so that those that are equal in exact numbers are equal, on any processor."""
+    """Return scores to `SIGNIFICANT` bits, so that those that are equal in exact numbers are equal, on any processor."""
     mantissas, exponents = np.frexp(scores)
     return np.ldexp(np.round(np.ldexp(mantissas, SIGNIFICANT)), exponents - SIGNIFICANT)
 
 
 def best_rows(scores: NDArray, k: int, *, above: float | None = None) -> Rows:
-    """Positions of the k best scores, best first; of equal scores the first, so that a ranking is unique.
+    """Return positions of the k best scores, best first; of equal scores the first, so that a ranking is unique.
 
-    Where a query brings its candidates, a position is one among these: where they stand in the corpus depends on what
+    Where a query brings its candidates, a position is one among these: where they are in the corpus depends on what
     other questions brought.
 
     Args:
@@ -218,7 +218,7 @@ def truncation_notes(
     count: Callable[[Sequence[str]], dict[str, Any]],
     texts: Callable[[Passage], Sequence[str]] = lambda passage: [passage.full_text],
 ) -> dict[str, Any]:
-    """Return an index's note on what its encoder does not read of the passages, counted once and kept beside it.
+    """Return an index's note on what its encoder does not read of the passages, counted once and kept next to it.
 
     Args:
         folder: The index; None keeps nothing.

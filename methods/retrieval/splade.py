@@ -87,7 +87,7 @@ class SpladeEncoder:
         self.terms = len(self._vector(""))
 
     def _check_head(self) -> None:
-        """The library gives a model without a head a random one; its terms would be noise."""
+        """Refuse a model without a head; the library would add a random one."""
         from transformers.utils import cached_file
 
         def file(name: str) -> str | None:
@@ -105,7 +105,7 @@ class SpladeEncoder:
             )
 
     def passages(self, texts: Sequence[str]) -> Weighted:
-        """Weights of passages, rows being their positions."""
+        """Return weights of passages, rows being their positions."""
         vectors = self._model.encode_document(list(texts), batch_size=self.config.batch_size, show_progress_bar=False, save_to_cpu=True)
         vectors = vectors.coalesce()
         rows, terms = vectors.indices().numpy().astype(np.int32)
@@ -118,7 +118,7 @@ class SpladeEncoder:
         return rows[order], terms[order], weights[order]
 
     def query(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The terms of a query, ascending, and their weights above zero."""
+        """Return the terms of a query, ascending, and their weights above zero."""
         vector = self._vector(text)
         terms = np.flatnonzero(vector > 0)
         return terms, vector[terms]
@@ -135,7 +135,7 @@ class SpladeEncoder:
 
 
 def _work(config: SpladeConfig, lengths: Lengths) -> Work:
-    """The corpus is encoded and its lists kept; then every question."""
+    """Return the work: encode the corpus into lists, then every question."""
     kept = Work(bytes=2 * FLOAT * TERMS * lengths.corpus)
     return index(encode(config, lengths.corpus, lengths.passage) + kept) + encode(config, lengths.questions, lengths.question)
 
@@ -205,7 +205,7 @@ def _read(path: Path) -> Weighted:
 
 
 def inverted(chunks: Callable[[], Iterable[Weighted]], terms: int, array: Callable[[str, Any, int], Any]) -> tuple[Any, Any, Any]:
-    """Entries as one list a term, going through them twice: once to count, once to put them in their places.
+    """Return entries as one list a term, going through them twice: once to count, once to put them in their places.
 
     Args:
         chunks: Entries in the order of rows, chunk by chunk; called twice.

@@ -69,7 +69,7 @@ def linearize_of(model: str) -> LinearizeConfig:
 
 
 def triple_corpus(corpus: Corpus, who: str) -> TripleCorpus:
-    """The corpus, known to be one of triples.
+    """Return the corpus, known to be one of triples.
 
     Args:
         corpus: What a retriever is to search.
@@ -91,7 +91,7 @@ def triple_corpus(corpus: Corpus, who: str) -> TripleCorpus:
 class TripleScope:
     """Triples that each query may use, with conversion of positions into rankings.
 
-    A query's triples stand in the order of its graph, which decides ties.
+    A query's triples are in the order of its graph, which decides ties.
 
     Args:
         corpus: The triples.
@@ -102,7 +102,7 @@ class TripleScope:
         self._scope = Scope(corpus)
 
     def rows_for(self, query: Query) -> Rows:
-        """The rows of a query's graph in its order; all rows where it names none.
+        """Return the rows of a query's graph in its order; all rows where it names none.
 
         Raises:
             UserError: A candidate is not in the corpus.
@@ -111,7 +111,7 @@ class TripleScope:
         return np.arange(len(self.corpus)) if rows is None else rows
 
     def ranking(self, query: Query, rows: Rows, scores: NDArray[Any] | None = None, notes: Mapping[str, Any] | None = None) -> Ranking:
-        """Rows, best first, as a ranking of triple ids.
+        """Return rows, best first, as a ranking of triple ids.
 
         Args:
             query: Whose ranking.
@@ -157,12 +157,12 @@ class TripleVectors:
         return len(self._triples)
 
     def of(self, rows: NDArray[np.integer]) -> Vectors:
-        """The vectors of some rows: shape (rows, dimension)."""
+        """Return the vectors of some rows: shape (rows, dimension)."""
         self._make(np.unique(np.asarray(rows, np.int64) // BLOCK))
         return self._vectors[rows]
 
     def all(self) -> Vectors:
-        """The vectors of all rows: shape (triples, dimension)."""
+        """Return the vectors of all rows: shape (triples, dimension)."""
         self._make(np.arange(len(self._known)))
         return self._vectors
 
@@ -210,7 +210,7 @@ class TripleSearchConfig(ModelMethodConfig):
     @property
     @abstractmethod
     def encoder(self) -> EncoderConfig:
-        """The two towers as one encoder: questions are its queries, triples its passages."""
+        """Return the two towers as one encoder: questions are its queries, triples its passages."""
 
     def towers(self, **named: Any) -> EncoderConfig:
         """Return the options of towers without prompts.
@@ -255,7 +255,7 @@ def open_towers(config: Any, services: Services, kind: type[Encoder] = Encoder) 
 
 
 def triples_work(config: Any, lengths: Lengths) -> Work:
-    """Every triple and every question, once; the vectors of triples are kept by their text."""
+    """Return the work: every triple and every question, once; the vectors of triples are kept by their text."""
     return index(encode(config, lengths.corpus, lengths.passage) + vectors(config, lengths, lengths.corpus)) + encode(
         config, lengths.questions, lengths.question
     )
@@ -288,7 +288,7 @@ class TripleRetriever:
         self.scope, self.who, self.titled = scope, who, titled
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """The corpus, whose triples are encoded as questions ask for them; vectors are kept in the encoder's cache.
+        """Return the corpus, whose triples are encoded as questions ask for them; vectors are kept in the encoder's cache.
 
         Raises:
             UserError: It is not one of triples.
@@ -322,7 +322,7 @@ class TripleTowersIndex:
         self.vectors = TripleVectors(corpus.triples, encoder, linearize, folder, titled=titled)
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        """The k triples nearest to each query; equally near ones in the order of its graph."""
+        """Return the k triples nearest to each query; equally near ones in the order of its graph."""
         requests = self._encoder.queries([query.text for query in queries])
         return [self._ranking(query, vector, k) for query, vector in zip(queries, requests, strict=True)]
 
@@ -342,7 +342,7 @@ class TripleTowersIndex:
 
 
 def nearest(vectors: Vectors, query: NDArray[np.float32], k: int, longest: float) -> Scored:
-    """The k rows with the largest inner product, decided in float64: nothing else in a batch changes them.
+    """Return the k rows with the largest inner product, decided in float64: nothing else in a batch changes them.
 
     Args:
         vectors: Shape (n, dimension).

@@ -1,4 +1,4 @@
-"""Who answers: a chat model, or a reader of this machine, behind one interface."""
+"""Answer questions with a chat model or a local reader, behind one interface."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Answerer(Protocol):
         ...
 
     async def answers_one(self, request: AnswerRequest) -> str | None:
-        """The answer, None where none came; a later call may get it.
+        """Return the answer, None where none came; a later call may get it.
 
         Raises:
             Broke: No further call could succeed.
@@ -116,7 +116,7 @@ class ReaderAnswerer:
 
 
 def answerer_of(config: LabelsConfig, services: Services, seed: int) -> Answerer:
-    """The answerer that options name.
+    """Return the answerer that options name.
 
     Raises:
         UserError: Its key, template or weights cannot be used.
@@ -129,7 +129,7 @@ def answerer_of(config: LabelsConfig, services: Services, seed: int) -> Answerer
 
 
 def verifier_of(config: LabelsConfig, judge: Judge | None) -> Verifier:
-    """The verifier that options name.
+    """Return the verifier that options name.
 
     Raises:
         UserError: A judge is wanted, and none is provided.

@@ -33,7 +33,7 @@ QWEN = {"model": "Qwen/Qwen2.5-14B-Instruct"}
 
 
 class CandidatesConfig(TrainingOptions):
-    """Where a question's candidates come from."""
+    """Source of a question's candidates."""
 
     source: Literal["record", "retriever"] = Field(
         "record", description="the dataset's own list; retriever: the best of its corpus; paper: DPR's top 50"
@@ -44,7 +44,7 @@ class CandidatesConfig(TrainingOptions):
 
     @property
     def component(self) -> Component:
-        """The retriever with its options."""
+        """Return the retriever with its options."""
         return _component(self.retriever, self.options, "candidates.retriever")
 
 
@@ -57,7 +57,7 @@ class ExtraConfig(TrainingOptions):
 
     @property
     def component(self) -> Component:
-        """The retriever with its options."""
+        """Return the retriever with its options."""
         return _component(self.retriever, self.options, "labels.extra.retriever")
 
 
@@ -105,7 +105,7 @@ class LabelsConfig(RetiredOptions, MayAskConfig):
 
     @property
     def component(self) -> Component:
-        """The reader with its options."""
+        """Return the reader with its options."""
         return _component(self.reader, self.reader_options, "labels.reader")
 
 
@@ -143,7 +143,7 @@ class StylesConfig(MayAskConfig):
 
 
 class SarkDataConfig(TrainingOptions):
-    """What SARK's rows are made by: part of the options of its training."""
+    """Options for SARK's training rows."""
 
     retired = MappingProxyType({"questions": None, "rows_seed": 0})
 
@@ -161,12 +161,12 @@ class SarkDataConfig(TrainingOptions):
 
     @property
     def llms(self) -> list[LLMConfig]:
-        """The language models that are asked."""
+        """Return the language models that are asked."""
         return [part.active_llm for part in (self.labels, self.lists, self.styles) if part.active_llm is not None]
 
     @property
     def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:
-        """Name and options of the judge that the harness is asked to provide; None: none."""
+        """Return name and options of the judge that the harness is asked to provide; None: none."""
         return None if self.labels.judge is None else (self.labels.judge, self.labels.judge_options)
 
     def check_data(self) -> None:
@@ -197,7 +197,7 @@ class SarkDataConfig(TrainingOptions):
             raise UserError("file of style pairs does not exist", code="missing-file", where=f"styles.file: {styles.file}")
 
     def reach_data(self, cache: Path | None) -> None:
-        """One short call to every endpoint, unless replies of its model are kept.
+        """Send one short call to every endpoint, unless its model's replies are cached.
 
         Raises:
             Broke: One does not answer.
@@ -360,14 +360,14 @@ class SarkTrainingConfig(SarkDataConfig, TrainingConfig):
 
     @property
     def keep(self) -> Keep:
-        """Which epoch's weights are the result."""
+        """Return which epoch's weights are the result."""
         if self.train.keep is not None or not self.validation:
             return self.train.keep or "last"
         return "f1" if self.loss.passage else "order"
 
     @property
     def held_out(self) -> Self:
-        """The options by which the rows of held-out data are made."""
+        """Return the options by which the rows of held-out data are made."""
         return self.model_copy(update={"rows": self.validation_rows})
 
     def preflight(self) -> None:
@@ -379,7 +379,7 @@ class SarkTrainingConfig(SarkDataConfig, TrainingConfig):
         check_remote_code(self.base, False)
 
     def reach(self, cache: Path | None) -> None:
-        """One short call to every endpoint that the data need, unless replies of its model are kept."""
+        """Send one short call to every endpoint that the data need, unless its model's replies are cached."""
         self.reach_data(cache)
 
 

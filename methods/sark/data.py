@@ -70,7 +70,7 @@ class Mining:
         self._services, self._folder, self._progress, self._counts = services, folder, progress, counts
 
     def mined(self, questions: Sequence[Question]) -> list[Mined]:
-        """Labels and order of each question.
+        """Return labels and order of each question.
 
         Args:
             questions: Some of those that may be mined.
@@ -124,7 +124,7 @@ class Mining:
 
 
 VERSION = 4
-"""Of what rows are made like; bump it when equal data may give other rows."""
+"""Version of the rows; increase it if equal data may give other rows."""
 MOST, LEAST = 256, 8
 """Questions that are taken at a time where rows are limited. Of fewer, calls that fail could be all there are, which
 stops the work."""
@@ -150,7 +150,7 @@ class SarkData:
 def data_of(
     config: SarkDataConfig, benchmarks: Sequence[Benchmark], services: Services, work: Path, progress: Progress | None = None
 ) -> SarkData:
-    """The rows of benchmarks.
+    """Return the rows of benchmarks.
 
     A question whose record brings labels and an order (SARK's own files) is taken as it is; of any other the answers
     decide.
@@ -256,7 +256,7 @@ class _Preparation:
         return sorted(self._first(most, questions, rows_for), key=lambda row: positions[row.question_id])
 
     def _first(self, most: int, questions: Sequence[Question], rows_for: RowsFor) -> list[SarkRow]:
-        """The first rows of questions in a drawn order, whatever the number that is taken at a time.
+        """Return the first rows of questions in a drawn order, whatever the number that is taken at a time.
 
         How many are taken follows from what is missing and from the rows that questions gave so far.
         """
@@ -274,7 +274,7 @@ class _Preparation:
         return rows
 
     def _questions(self) -> tuple[list[Question], list[Question]]:
-        """Questions that bring labels or an order, and those that are to be mined."""
+        """Return questions that bring labels or an order, and those that are to be mined."""
         questions = list(self._benchmark.questions)
         options = [question for question in questions if "labels" in question.metadata and "order" in question.metadata]
         ids = {item.id for item in options}
@@ -293,7 +293,7 @@ class _Preparation:
 
 
 def _kept(work: Path, made_of: str) -> SarkData | None:
-    """Rows of an earlier run, None where there are none or they were made of something else."""
+    """Return rows of an earlier run, None where there are none or they were made of something else."""
     path, rows = work / "data.json", work / "rows.jsonl"
     if not path.exists() or not rows.exists():
         return None
@@ -311,7 +311,7 @@ def _kept(work: Path, made_of: str) -> SarkData | None:
 
 
 def _identity(config: SarkDataConfig, benchmarks: Sequence[Benchmark], services: Services) -> str:
-    """A hash of all that decides the rows."""
+    """Return a hash of all that decides the rows."""
     fields = set(SarkDataConfig.model_fields)
     labels, lists = config.labels, config.lists
     parts = [
@@ -338,7 +338,7 @@ def _nothing(benchmarks: Sequence[Benchmark], counts: Mapping[str, int]) -> User
 
 
 class Material(NamedTuple):
-    """What is trained on, and what the best epoch is known by."""
+    """Training rows, and validation rows that select the best epoch."""
 
     training: list[Benchmark]
     validation: list[Benchmark]

@@ -66,7 +66,7 @@ def candidates_of(
 
 
 def further(search: Candidates, questions: Sequence[Question], seen: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """Passages further down that were not tried yet, by question id, the best ranked first."""
+    """Return passages further down that were not tried yet, by question id, the best ranked first."""
     result = search(questions)
     return {item: tuple(p for p in ids if p not in set(seen.get(item, ()))) for item, ids in result.items()}
 
@@ -99,7 +99,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What became of a question.
+    """Outcome of a question.
 
     Attributes:
         question_id: The question.
@@ -123,7 +123,7 @@ class Tried:
 
 
 def label_of(direct: str | None, augmented: str | None) -> int | None:
-    """The label that two verdicts give, None for none.
+    """Return the label that two verdicts give, None for none.
 
     Args:
         direct: Of the answer without context.
@@ -187,7 +187,7 @@ class Labeler:
         return each_once(program, items, Tried, self._journal, progress, self._in_flight, "labels")
 
     def labels(self, tried: Tried, evidence: Collection[str] = (), *, direct: bool = True) -> dict[str, int]:
-        """Labels by passage id; counted.
+        """Return labels by passage id; counted.
 
         Args:
             tried: What became of a question.
@@ -209,7 +209,7 @@ class Labeler:
         return _two(tried.direct.verdict) == MATCH
 
     def few_negatives(self, question: str, labels: dict[str, int]) -> dict[str, int]:
-        """All labels of a question, with no more negatives than `most_negatives`; counted.
+        """Return all labels of a question, with no more negatives than `most_negatives`; counted.
 
         Args:
             question: Its id.
@@ -224,7 +224,7 @@ class Labeler:
         return {passage: label for passage, label in labels.items() if label or passage in kept}
 
     def taken_counts(self) -> Counter[str]:
-        """The counts since they were last taken."""
+        """Return the counts since they were last taken."""
         counts, self.counts = self.counts, Counter()
         return counts
 
@@ -267,7 +267,7 @@ def _why(attempt: Attempt) -> str:
 
 
 def _request_key(request: Request) -> tuple[Any, ...]:
-    """All of a request that decides what comes of it."""
+    """Return all of a request that decides what comes of it."""
     question = request.question
     return (
         question.id,
@@ -314,7 +314,7 @@ class Labeling:
     def labels(
         self, questions: Sequence[Question], candidates: Mapping[str, Sequence[str]], progress: Progress
     ) -> dict[str, dict[str, int]]:
-        """Labels by passage, by question id.
+        """Return labels by passage, by question id.
 
         Args:
             questions: Those that are tried.
@@ -342,7 +342,7 @@ class Labeling:
     def _further(
         self, questions: Sequence[Question], below: Mapping[str, Sequence[str]], right: Mapping[str, Attempt], progress: Progress
     ) -> dict[str, dict[str, int]]:
-        """The negatives from further down, by question id."""
+        """Return the negatives from further down, by question id."""
         requests = [self._request(question, below[question.id]) for question in questions]
         labels = {}
         for item in self._second.tried(requests, progress, right):

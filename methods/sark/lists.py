@@ -36,7 +36,7 @@ _NUMBER = re.compile(r"\[\s*([0-9]{1,6})\s*\]")
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a reply says: positions from 0, best first, all of them; or why it cannot be used."""
+    """Parsed reply: all positions from 0, best first; or the reason why it cannot be used."""
 
     order: tuple[int, ...]
     rejected: str | None = None
@@ -66,7 +66,7 @@ class ListRequest:
 
 
 def sampled_ranks(candidates: int, depth: int = DEPTH, length: int = LENGTH) -> tuple[int, ...]:
-    """The ranks, from 0, that a list is made of: of 50 candidates 0, 9, 19, 29, 39, 49; of fewer as evenly.
+    """Return the ranks, from 0, that a list is made of: of 50 candidates 0, 9, 19, 29, 39, 49; of fewer as evenly.
 
     Args:
         candidates: How many there are; those beyond `depth` are not looked at.
@@ -180,12 +180,12 @@ def worth(question: Question, passage: Passage) -> tuple[int, int, int, int, int
 
 
 def right_answer(question: Question) -> str:
-    """The gold as it is shown; several answers with a bar between them."""
+    """Return the gold as it is shown; several answers with a bar between them."""
     return GOLDS.join(question.wanted)
 
 
 def orderer_of(config: ListsConfig, services: Services) -> Orderer:
-    """The orderer that options name."""
+    """Return the orderer that options name."""
     if (llm := config.active_llm) is not None:
         model = open_llm(llm, services, role="list orders")
         return LLMOrderer(model, config.prompt)
@@ -193,7 +193,7 @@ def orderer_of(config: ListsConfig, services: Services) -> Orderer:
 
 
 def sampled(question: Question, candidates: Sequence[str], keep_evidence: bool, depth: int = DEPTH) -> tuple[str, ...]:
-    """The candidates that a list is made of, in their order.
+    """Return the candidates that a list is made of, in their order.
 
     Args:
         question: The question.
@@ -229,7 +229,7 @@ class Lister:
         self.counts: Counter[str] = Counter()
 
     def orders(self, requests: Sequence[ListRequest], progress: Progress | None = None) -> list[Order]:
-        """The order of each list. One that no reply came for is asked for again next time.
+        """Return the order of each list. One that no reply came for is asked for again next time.
 
         Raises:
             Broke: No call was answered at all, or no further one could be.
@@ -244,13 +244,13 @@ class Lister:
         return results
 
     def taken_counts(self) -> Counter[str]:
-        """The counts since they were last taken."""
+        """Return the counts since they were last taken."""
         counts, self.counts = self.counts, Counter()
         return counts
 
 
 def _request_key(request: ListRequest) -> tuple[Any, ...]:
-    """All of a request that decides its order."""
+    """Return all of a request that decides its order."""
     question = request.question
     return (
         question.text,

@@ -22,7 +22,7 @@ LABELS = {"paper": 1, "official": 2}
 
 
 def classified(logits: Tensor, head: Head) -> Tensor:
-    """The logit of "this passage holds the evidence": shape (passages,).
+    """Return the logit of "this passage holds the evidence": shape (passages,).
 
     Args:
         logits: What the head gives: shape (passages, 1 or 2).
@@ -32,12 +32,12 @@ def classified(logits: Tensor, head: Head) -> Tensor:
 
 
 def ranked(logits: Tensor, head: Head) -> Tensor:
-    """The score that orders passages: shape (passages,); of the official head the second logit alone."""
+    """Return the score that orders passages: shape (passages,); of the official head the second logit alone."""
     return logits[:, 0] if head == "paper" else logits[:, 1]
 
 
 def passage_terms(scores: Tensor, labels: Tensor) -> Tensor:
-    """Binary cross-entropy of each passage: shape (passages,).
+    """Return binary cross-entropy of each passage: shape (passages,).
 
     Args:
         scores: As `classified` gives them.
@@ -49,12 +49,12 @@ def passage_terms(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def pairs_of(size: int) -> int:
-    """Ordered pairs of a list."""
+    """Return ordered pairs of a list."""
     return size * (size - 1) // 2
 
 
 def list_terms(scores: Tensor) -> Tensor:
-    """The RankNet loss of each pair of each list: shape (lists, pairs).
+    """Return the RankNet loss of each pair of each list: shape (lists, pairs).
 
     Args:
         scores: As `ranked` gives them, best passage first: shape (lists, passages).
@@ -67,7 +67,7 @@ def list_terms(scores: Tensor) -> Tensor:
 
 
 def softmax_terms(scores: Tensor, evidence: Tensor) -> Tensor:
-    """The softmax loss of each evidence passage against the passages of its list that are none: shape (evidence passages,).
+    """Return the softmax loss of each evidence passage against the passages of its list that are none: shape (evidence passages,).
 
     Args:
         scores: As `ranked` gives them: shape (lists, passages).

@@ -60,11 +60,11 @@ DROPOUTS = (
     "embedding_dropout",
     "mlp_dropout",
 )
-"""What the configurations of encoders call the dropout of states and attention."""
+"""Names of the dropout of states and attention in encoders' configurations."""
 
 
 def new_reranker(config: SarkTrainingConfig, device: str | None) -> Any:
-    """The model as training begins: the base's encoder, and a head whose weights are drawn from the seed.
+    """Return the model as training begins: the base's encoder, and a head whose weights are drawn from the seed.
 
     With `model.head_of_base` the head is the base's; of two logits, which it has not, the first is 0 then, so that the
     second ranks as the base does.
@@ -129,7 +129,7 @@ def _last(width: int, labels: int) -> Any:
 
 
 def _adapt(encoder: nn.Module, options: LoraOptions) -> None:
-    """Freeze an encoder and put low-rank updates, which begin at 0, beside its linear layers."""
+    """Freeze an encoder and put low-rank updates, which begin at 0, next to its linear layers."""
     from peft import LoraConfig, inject_adapter_in_model
 
     targets = options.targets if isinstance(options.targets, str) else list(options.targets)
@@ -148,7 +148,7 @@ def _adapt(encoder: nn.Module, options: LoraOptions) -> None:
 
 
 def merged(model: Any) -> Any:
-    """The model with its low-rank updates in the weights; of one without them, itself."""
+    """Return the model with its low-rank updates in the weights; of one without them, itself."""
     from peft.tuners.lora import LoraLayer
 
     encoder = encoder_of(model)
@@ -160,7 +160,7 @@ def merged(model: Any) -> Any:
 
 
 def last_bias(model: Any) -> Tensor:
-    """The bias of the layer that gives the score; its last number is that of the one that ranks."""
+    """Return the bias of the layer that gives the score; its last number is that of the one that ranks."""
     bias: Tensor = model[HEAD[1]].linear.bias.data
     return bias
 
@@ -218,7 +218,7 @@ def _take_head(modules: list[nn.Module], base: str) -> None:
 
 
 def _dropouts(config: SarkTrainingConfig) -> dict[str, float]:
-    """The changes to the encoder's configuration that set its dropout."""
+    """Return the changes to the encoder's configuration that set its dropout."""
     share = config.model.backbone_dropout
     if share is None:
         return {}
@@ -259,12 +259,12 @@ def _position_table(encoder: nn.Module) -> nn.Module | None:
 
 
 def encoder_of(model: Any) -> nn.Module:
-    """The encoder of a reranker: the `transformers` model below the head."""
+    """Return the encoder of a reranker: the `transformers` model below the head."""
     return model[0].model
 
 
 def last_layer(model: Any) -> nn.Module:
-    """The last layer of its encoder.
+    """Return the last layer of its encoder.
 
     Raises:
         UserError: It has no layers.
@@ -283,7 +283,7 @@ def last_layer(model: Any) -> nn.Module:
 
 
 def one_score(model: Any) -> Any:
-    """The model with the one score that ranks: of two logits the second, which the released code ranks by."""
+    """Return the model with the one score that ranks: of two logits the second, which the released code ranks by."""
     import torch
     from sentence_transformers import CrossEncoder
 

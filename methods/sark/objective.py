@@ -1,4 +1,4 @@
-"""What a batch adds to the parameters: a task's gradient, part by part as memory allows.
+"""Compute a task's gradient over a batch, in parts that fit into memory.
 
 A group is what one term of a loss needs together: one labeled passage, or one whole list. The losses are sums over groups,
 so a batch in parts has the gradient of the whole: exactly, but for dropout, which is drawn from the seed, the step, the
@@ -42,7 +42,7 @@ PAPER = LossConfig.model_validate({})
 LEVELED = 64
 """Labeled passages by which a head's level is set."""
 REACH, HALVINGS = 40.0, 60
-"""How far beyond all scores its shift is looked for, and how often that range is halved."""
+"""Range beyond all scores in which the shift is searched, and number of bisections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Group:
 
     @property
     def terms(self) -> int:
-        """Terms that it adds to its loss."""
+        """Return terms that it adds to its loss."""
         if self.label is not None:
             return 1
         return pairs_of(len(self.texts)) if self.evidence is None else sum(self.evidence)
@@ -76,14 +76,14 @@ Part = list[tuple[Group, list[Features]]]
 def groups_of(
     task: Task, rows: Sequence[SarkRow], styles: Sequence[int], loss: LossConfig = PAPER, seed: Sequence[str | int] = ()
 ) -> list[Group]:
-    """Return what rows give a task to learn from, style by style; both styles of a row stand in the same rows.
+    """Return what rows give a task to learn from, style by style; both styles of a row are in the same rows.
 
     Args:
         task: Which loss.
         rows: Of a batch.
         styles: `FORMAL`, or both.
         loss: How lists are compared, and in which styles they are read.
-        seed: What mixed lists are drawn from, beside the question.
+        seed: What mixed lists are drawn from, next to the question.
     """
     if task == "passage":
         return [
@@ -175,11 +175,11 @@ class Objective:
         return result.float()
 
     def encoded(self, group: Group) -> list[Features]:
-        """A group's pairs as tokens."""
+        """Return a group's pairs as tokens."""
         return self._pairs.encoded(self._pairs.cut(group.query), group.texts)
 
     def batched(self, encoded: Sequence[Sequence[Features]]) -> list[list[int]]:
-        """Places of groups that are read at once: of one size, of like length, within the budget of tokens."""
+        """Return places of groups that are read at once: of one size, of like length, within the budget of tokens."""
         by_size = sorted(range(len(encoded)), key=lambda position: len(encoded[position]))
         batches: list[list[int]] = []
         for size, result in groupby(by_size, key=lambda position: len(encoded[position])):
@@ -216,7 +216,7 @@ class Objective:
         return [[(groups[position], encoded[position]) for position in batch] for batch in self.batched(encoded)]
 
     def _terms(self, part: Part) -> Tensor:
-        """The terms of some groups of one task and size."""
+        """Return the terms of some groups of one task and size."""
         import torch
 
         head = self.config.model.head
@@ -230,5 +230,5 @@ class Objective:
 
 
 def _tokens(part: Part) -> int:
-    """Tokens of a part, padding included."""
+    """Return tokens of a part, padding included."""
     return sum(len(pairs) for _, pairs in part) * max(len(pair["input_ids"]) for _, pairs in part for pair in pairs)

@@ -71,7 +71,7 @@ def work_of(config: SarkTrainingConfig, of: LengthsOf) -> list[StageWork]:
 
 
 def _used(config: SarkTrainingConfig, lengths: Lengths) -> Lengths:
-    """With the questions that are mined, at most."""
+    """Return with the questions that are mined, at most."""
     limits = [lengths.questions]
     if config.rows is not None and _tried(config, lengths) >= LENGTH:
         # A question gives a row at least, its list; that some orders cannot be read is left out of account.
@@ -80,7 +80,7 @@ def _used(config: SarkTrainingConfig, lengths: Lengths) -> Lengths:
 
 
 def _tried(config: SarkTrainingConfig, lengths: Lengths) -> float:
-    """Passages that a question is tried with at most: its candidates, or those of its list."""
+    """Return passages that a question is tried with at most: its candidates, or those of its list."""
     if config.labels.passages != "all":
         return float(LENGTH)
     depth = float(config.candidates.depth)
@@ -92,7 +92,7 @@ def _unlabeled(config: SarkTrainingConfig) -> bool:
 
 
 def _labeled(config: SarkTrainingConfig, lengths: Lengths) -> float:
-    """Rows at most: a label of every passage that was tried, as far as rows are wanted."""
+    """Return rows at most: a label of every passage that was tried, as far as rows are wanted."""
     extra = config.labels.extra
     every = lengths.questions * (1 if _unlabeled(config) else _tried(config, lengths) + (0 if extra is None else extra.n))
     return min(every, every if config.rows is None else config.rows)

@@ -11,12 +11,12 @@ ORDER = Shipped("methods.sark", "order", optional=frozenset({"count", "number"})
 
 
 def asking(prompt: Prompt, question: str, passage: str | None) -> Messages:
-    """The conversation that asks for an answer, with one passage or without any."""
+    """Return the conversation that asks for an answer, with one passage or without any."""
     context = "" if passage is None else f"<Context> {' '.join(passage.split())}\n"
     return prompt.messages(question=question, context=context)
 
 
 def ordering(prompt: Prompt, question: str, answer: str, passages: Sequence[str]) -> Messages:
-    """The conversation of many turns that asks for an order of passages."""
+    """Return the conversation of many turns that asks for an order of passages."""
     each = [{"number": number, "passage": " ".join(passage.split())} for number, passage in enumerate(passages, 1)]
     return prompt.messages(each, question=question, answer=answer, count=len(passages))

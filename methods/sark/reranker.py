@@ -80,7 +80,7 @@ class InBothStyles:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """What style does to a reranker, question by question.
+    """Effect of style on a reranker, per question.
 
     Attributes:
         questions: Ids, the order of the arrays.
@@ -100,7 +100,7 @@ class Sensitivity:
 
 
 def in_both_styles(benchmark: Benchmark, style: str) -> list[InBothStyles]:
-    """The questions of a benchmark made by `styles.mix.styled`, with those candidates that have a text in a style.
+    """Return the questions of a benchmark made by `styles.mix.styled`, with those candidates that have a text in a style.
 
     A candidate without a text in that style is left out on both sides, a question with fewer than two left as well.
 
@@ -149,7 +149,7 @@ def sensitivity(reranker: Reranker, queries: Sequence[InBothStyles], progress: C
 
 
 def kendall_tau(first: Sequence[int], second: Sequence[int]) -> float:
-    """Kendall's τ of two orders of the same items without ties: (agreeing − disagreeing pairs) / all pairs.
+    """Return Kendall's τ of two orders of the same items without ties: (agreeing − disagreeing pairs) / all pairs.
 
     Args:
         first, second: Rank of each item, each rank once.
@@ -170,7 +170,7 @@ def kendall_tau(first: Sequence[int], second: Sequence[int]) -> float:
 def _scored(
     reranker: Reranker, requests: Sequence[tuple[Query, Sequence[Passage]]], corpus: Corpus
 ) -> list[tuple[NDArray[np.int64], Floats]]:
-    """Per question the rank and the score of each passage, in the order in which passages are given."""
+    """Return per question the rank and the score of each passage, in the order in which passages are given."""
     queries = [query for query, _ in requests]
     options = [
         Ranking(query.id, tuple(passage.id for passage in passages), tuple(float(-n) for n in range(len(passages))))

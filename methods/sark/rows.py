@@ -29,7 +29,7 @@ BothStyles = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SarkRow:
-    """What one row of a batch is made of.
+    """Row of a batch.
 
     Attributes:
         query: The question's text.
@@ -56,7 +56,7 @@ class SarkRow:
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """What was learned of a question, on formal text.
+    """Mining result of a question, on formal text.
 
     Attributes:
         question_id, query: The question.
@@ -73,16 +73,16 @@ class Mined:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Every passage that must be rewritten in the other style."""
+        """Return every passage that must be rewritten in the other style."""
         return tuple(dict.fromkeys((*self.labels, *self.order)))
 
 
 Pairs = Mapping[tuple[str, str], tuple[Passage, Passage]]
-"""By question id and passage id, the passage in its original style and in the other one."""
+"""Passage in its original style and in the other one, by question id and passage id."""
 
 
 def rows_of(mined: Iterable[Mined], pairs: Pairs, counts: Counter[str] | None = None, most: int | None = None) -> list[SarkRow]:
-    """The rows of questions: one for each labeled passage, or one for the list alone.
+    """Return the rows of questions: one for each labeled passage, or one for the list alone.
 
     A passage that could not be rewritten in the other style is left out of both styles: its label is dropped, and with it
     every list that holds it, since a list is compared as a whole.
@@ -129,14 +129,14 @@ def _count(rows: Sequence[SarkRow], counts: Counter[str]) -> None:
 
 
 def _texts(item: Mined, passages: Sequence[str], pairs: Pairs) -> tuple[BothStyles, ...] | None:
-    """Passages in both styles; None where there are none or one lacks a style."""
+    """Return passages in both styles; None where there are none or one lacks a style."""
     results = [pairs.get((item.question_id, passage)) for passage in passages]
     styled = tuple((pair[0].full_text, pair[1].full_text) for pair in results if pair is not None)
     return styled if styled and len(styled) == len(passages) else None
 
 
 def batches(rows: Sequence[SarkRow], size: int = BATCH, *, seed: int = 0, epoch: int = 0) -> list[list[SarkRow]]:
-    """Rows in the order of an epoch, so many at a time; the last batch may be smaller.
+    """Return rows in the order of an epoch, so many at a time; the last batch may be smaller.
 
     Args:
         rows: All rows.
@@ -154,7 +154,7 @@ def write_rows(path: Path, rows: Iterable[SarkRow]) -> None:
 
 
 def read_rows(path: Path) -> list[SarkRow]:
-    """Rows that `write_rows` wrote.
+    """Return rows that `write_rows` wrote.
 
     Raises:
         UserError: The file cannot be read, or a line is not a row.

@@ -26,7 +26,7 @@ from methods.training import Progress, Silent
 
 
 def formal_of(benchmark: Benchmark) -> tuple[Benchmark, StylePairs | None]:
-    """A benchmark over formal passages alone, and the pairs that it brings; itself where no style was mixed in."""
+    """Return a benchmark over formal passages alone, and the pairs that it brings; itself where no style was mixed in."""
     styles: Mapping[str, Sequence[StylePair]] = benchmark.extra.get("styles") or {}
     if not styles:
         pairs: Iterable[Rewriting] = benchmark.extra.get("pairs") or ()
@@ -48,7 +48,7 @@ def formal_of(benchmark: Benchmark) -> tuple[Benchmark, StylePairs | None]:
 
 
 def _formal(question: Question, ids: Mapping[str, str]) -> Question:
-    """A question over other passages: ids that name one of them follow it."""
+    """Return a question over other passages: ids that name one of them follow it."""
 
     def fact(item: str) -> str:
         passage, index = sentence_of(item)
@@ -72,7 +72,7 @@ def pairs_of(
     progress: Progress | None = None,
     counts: Counter[str] | None = None,
 ) -> Pairs:
-    """Both styles of every passage that is needed; those that cannot be rewritten in the other are left out.
+    """Return both styles of every passage that is needed; those that cannot be rewritten in the other are left out.
 
     Args:
         benchmark: The formal data.
@@ -107,14 +107,14 @@ def pairs_of(
 
 
 def rewriter_of(config: StylesConfig, services: Services) -> Rewriter:
-    """Who tells passages in the other style: a model, or the rules for training, whatever the data."""
+    """Return who tells passages in the other style: a model, or the rules for training, whatever the data."""
     if config.active_llm is not None:
         return LLMRewriter(RewriterConfig(llm=config.active_llm, **config.rewriting.model_dump()), services=services)
     return RuleRewriter("train")
 
 
 def pairs_of_options(benchmark: Benchmark, config: StylesConfig, own: StylePairs | None) -> StylePairs | None:
-    """Pairs that are there already; None where they are to be written.
+    """Return pairs that are there already; None where they are to be written.
 
     Args:
         benchmark: The formal data.
@@ -157,7 +157,7 @@ def _write_pairs(
     folder: Path,
     progress: Progress,
 ) -> StylePairs:
-    """Pairs written into a file of the folder, which goes on where it was cut off."""
+    """Return pairs written into a file of the folder, which resumes where it was cut off."""
     if not needed:
         return StylePairs(())
     questions = [replace(question, candidates=tuple(needed[question.id])) for question in benchmark.questions if question.id in needed]
@@ -177,7 +177,7 @@ def _write_pairs(
 
 
 def identity_of(config: StylesConfig, services: Services) -> str:
-    """A hash of what decides the pairs, besides the data."""
+    """Return a hash of what decides the pairs, besides the data."""
     if config.by == "file":
         return file_sha256(Path(config.file or "").expanduser())
     return config.by if config.by == "own" else rewriter_of(config, services).id

@@ -46,7 +46,7 @@ BY_EPOCH = {
 
 
 def by_epoch(curve: Sequence[Mapping[str, float]], steps: int) -> str:
-    """λ and both losses of each epoch, the means over its steps, and what validation said behind it: a table.
+    """Return λ and both losses of each epoch, the means over its steps, and what validation said behind it: a table.
 
     Args:
         curve: Lines of steps, and of validations.
@@ -117,7 +117,7 @@ class SlowSchedule(Schedule):
     batches: int = 1
 
     def rate(self, step: int, steps: int) -> float:
-        """The rate of a step (from 0) of so many."""
+        """Return the rate of a step (from 0) of this many."""
         return super().rate(step, steps * self.batches)
 
 
@@ -150,7 +150,7 @@ class SarkTrainer:
         self._deciding = self._positions()
 
     def _positions(self) -> list[int]:
-        """The trained parameters whose gradients decide λ."""
+        """Return the trained parameters whose gradients decide λ."""
         model = self.objective.model
         part = encoder_of(model) if self.config.loss.lambda_params == "backbone" else last_layer(model)
         deciding = {id(parameter) for parameter in part.parameters()}
@@ -166,7 +166,7 @@ class SarkTrainer:
         return {name: _mean([figures[name] for figures in results if name in figures]) for name in names}
 
     def _batch(self, rows: Sequence[SarkRow], epoch: int, seed: tuple[int, ...], batches: int) -> dict[str, float]:
-        """Add the gradient of one batch of so many.
+        """Add the gradient of one batch of this many.
 
         Returns:
             `loss`, that of each task, `lambda` and `1-lambda`, the norm of each task's gradient over the parameters
@@ -200,14 +200,14 @@ class SarkTrainer:
         return (FORMAL, INFORMAL) if self.config.loss.styles else (FORMAL,)
 
     def _taken(self) -> Gradients:
-        """The gradients that lie on the parameters, which have none then."""
+        """Return the gradients that lie on the parameters, which have none then."""
         results = [parameter.grad for parameter in self._parameters]
         for parameter in self._parameters:
             parameter.grad = None
         return results
 
     def _weight(self, gradients: Mapping[Task, Gradients]) -> tuple[float, dict[str, float]]:
-        """λ, and what is known of the gradients; a task that is alone has weight 1."""
+        """Return λ, and what is known of the gradients; a task that is alone has weight 1."""
         if len(gradients) < 2:
             return float("passage" in gradients), {}
         products = Products.of(*(self._deciding_part(gradients[task]) for task in TASKS))
@@ -223,7 +223,7 @@ class SarkTrainer:
         }
 
     def _deciding_part(self, gradients: Gradients) -> Gradients:
-        """The gradients that decide λ, summed over processes."""
+        """Return the gradients that decide λ, summed over processes."""
         import torch
 
         chosen = [gradients[position] for position in self._deciding]
@@ -254,11 +254,11 @@ def _sum(item: Tensor | None, other: Tensor | None) -> Tensor | None:
 
 
 CURVE = "curve.jsonl"
-"""Of a checkpoint's steps, in its folder."""
+"""Loss curve of a checkpoint's steps, in its folder."""
 
 
 class RowSource(Protocol):
-    """Where rows come from."""
+    """Source of rows."""
 
     def __call__(self, config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], context: TrainingContext, folder: Path) -> SarkData:
         """Return the rows of benchmarks, stored in a folder; a second call reads them from there."""
@@ -306,7 +306,7 @@ class SarkTraining(OneStageTraining):
 
 
 def _made(config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], context: TrainingContext, folder: Path) -> SarkData:
-    """Rows, kept beside those of other trainings where there is such a place: one with other losses shares them."""
+    """Return rows, kept next to those of other trainings where there is such a place: one with other losses shares them."""
     services = context.services
     made_of = config.model_dump(mode="json", include=set(SarkDataConfig.model_fields))
     shared = services.folder("sark", fingerprint(made_of, [benchmark.fingerprint for benchmark in benchmarks])) or folder
@@ -351,7 +351,7 @@ def _nothing_to_train(config: SarkTrainingConfig) -> UserError:
 
 
 def _files(config: SarkTrainingConfig) -> list[str]:
-    """Hashes of the files that options name, by option: a file that takes another's place is another input."""
+    """Return hashes of the files that options name, by option: a file that takes another's place is another input."""
     judge, styles = config.wanted_judge, config.styles
     named = {
         "labels.prompt": config.labels.prompt,

@@ -1,4 +1,4 @@
-"""What a reranker in training is worth on held-out rows: labels, orders, and how far style moves its scores."""
+"""Validate a reranker in training on held-out rows: labels, orders, and how far style moves its scores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Scores = NDArray[np.float64]
 
 
 def validator(objective: Objective, rows: Sequence[SarkRow], config: SarkTrainingConfig) -> Validate:
-    """The figures of held-out rows, each over both styles:
+    """Return the figures of held-out rows, each over both styles:
 
     `validation_f1`: of label 1, predicted where σ(z) > ½; `validation_order`: share of a list's pairs that are scored
     in its order; `validation_style_gap`: mean |z| between both styles of a passage, in units of the standard deviation
@@ -64,7 +64,7 @@ def _without(what: str, other: str) -> UserError:
 
 
 def _gaps(scores: Sequence[Scores]) -> list[Scores]:
-    """|z| between both styles of groups, all formal ones first."""
+    """Return |z| between both styles of groups, all formal ones first."""
     half = len(scores) // 2
     return [np.abs(item - other) for item, other in zip(scores[:half], scores[half:], strict=True)]
 
@@ -77,7 +77,7 @@ def f1(responses: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
 
 
 def share_in_order(scores: Scores) -> float:
-    """Share of the pairs, i before j in the list, with a higher score of i; an equal one counts half."""
+    """Return share of the pairs, i before j in the list, with a higher score of i; an equal one counts half."""
     first, second = np.triu_indices(len(scores), 1)
     gaps = scores[first] - scores[second]
     return float(((gaps > 0) + 0.5 * (gaps == 0)).mean())
@@ -102,11 +102,11 @@ class _Scores:
                 self._logits[positions, 1] = ranked(result, head).cpu().numpy()
 
     def classified(self, group: Group) -> Scores:
-        """Logits of "holds the evidence"."""
+        """Return logits of "holds the evidence"."""
         return self._of(group, 0)
 
     def ranked(self, group: Group) -> Scores:
-        """Scores that order."""
+        """Return scores that order."""
         return self._of(group, 1)
 
     def _of(self, group: Group, column: int) -> Scores:
@@ -115,5 +115,5 @@ class _Scores:
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the scores that order."""
+        """Return standard deviation of the scores that order."""
         return float(self._logits[:, 1].std())

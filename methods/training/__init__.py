@@ -1,11 +1,11 @@
-"""How a training is declared: stages that can be stopped and taken up again, each ending in a checkpoint folder.
+"""Declare trainings: stages that can be stopped and taken up again, each ending in a checkpoint folder.
 
 `ragmeter train NAME` builds a training from its options and runs its stages one after another. A stage that was
-finished before is taken over; a stage that was interrupted goes on where it was. After each stage the command writes
+finished before is taken over; a stage that was interrupted resumes where it was. After each stage the command writes
 the card (`ragmeter.json`) into its folder and enters the checkpoint into the store.
 
 `stages.py` carries stages and their files, `loop.py` the steps of one, `journal.py` its log; `contrast.py` is what
-rerankers that learn by contrast share; `adapters.py` and `soft_prompts.py` are what stands on a frozen base;
+rerankers that learn by contrast share; `adapters.py` and `soft_prompts.py` are what is on a frozen base;
 `packing.py`, `candidates.py` and `balance.py` serve rows and losses.
 """
 
@@ -52,7 +52,7 @@ class TrainingConfig(RetiredOptions):
 
     @property
     def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:
-        """Name and options of the judge of answers that the training is to be provided with (`Services.judge`); None: none."""
+        """Return name and options of the judge of answers that the training is to be provided with (`Services.judge`); None: none."""
         return None
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ class Progress(Protocol):
     """Interface for displaying the progress of a training."""
 
     def begin(self, what: str, total: int | None = None, done: int = 0) -> None:
-        """A step of the work begins; `total` is None where its length is unknown."""
+        """Begin a step of the work; `total` is None if its length is unknown."""
         ...
 
     def advance(self, steps: int = 1) -> None:
@@ -90,7 +90,7 @@ class Silent:
 
 @dataclass(frozen=True)
 class TrainingContext:
-    """What a training is provided with.
+    """Services and settings of a training.
 
     Attributes:
         work: Folder of its artifacts (graphs, generated texts, scores, rows); what lies there is not made again.
@@ -142,7 +142,7 @@ class TrainedStage:
 
 
 class Training(Protocol):
-    """What a registered factory makes."""
+    """Interface of a training that a registered factory creates."""
 
     def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
         """Train, stage after stage; the generator may be left after any of them.
@@ -210,7 +210,7 @@ class TrainingEntry:
         require_weights(self.needs(config) if self.needs else None)
 
     def validate(self, options: Mapping[str, Any]) -> TrainingConfig:
-        """Options with defaults filled in; a `preset` key lays named values under the given ones, key by key.
+        """Return options with defaults filled in; a `preset` key lays named values under the given ones, key by key.
 
         Raises:
             pydantic.ValidationError: An option is unknown or of the wrong type.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 MARK = "lora_"
-"""What the names of adapters' parameters hold."""
+"""Part of the names of adapters' parameters."""
 
 
 class LoraOptions(FrozenModel):
@@ -93,7 +93,7 @@ class Adapters:
 
     @property
     def active(self) -> str | None:
-        """The adapter that forwards go through; None: the bare base."""
+        """Return the adapter that forwards go through; None: the bare base."""
         return self._active
 
     @contextmanager
@@ -127,7 +127,7 @@ class Adapters:
             item.requires_grad_(flag)
 
     def of(self, name: str) -> dict[str, nn.Parameter]:
-        """The parameters of one adapter by name."""
+        """Return the parameters of one adapter by name."""
         return {full: item for full, item in self.model.named_parameters() if MARK in full and f".{name}." in full}
 
     def copy(self, source: str, target: str) -> None:

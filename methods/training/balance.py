@@ -50,7 +50,7 @@ class Products:
 
     @classmethod
     def of(cls, passage: Gradients, listwise: Gradients) -> Products:
-        """The products, summed in double precision.
+        """Return the products, summed in double precision.
 
         The difference is taken before it is multiplied: from the other products it would be lost in rounding where
         both gradients are nearly equal.
@@ -79,7 +79,7 @@ class Products:
 
     @property
     def weight(self) -> float:
-        """λ*: the weight of the passage task."""
+        """Return λ*: the weight of the passage task."""
         return minimum_norm_weight(self.gap, self.between)
 
     @property
@@ -90,7 +90,7 @@ class Products:
 
 
 def minimum_norm_weight(gap: float, between: float) -> float:
-    """λ* from g_l · (g_l − g_p) and ‖g_l − g_p‖²."""
+    """Return λ* from g_l · (g_l − g_p) and ‖g_l − g_p‖²."""
     if between <= 0:
         return 0.5
     return min(1.0, max(0.0, gap / between))
@@ -126,7 +126,7 @@ def minimum_norm_weights(products: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def combined(passage: Gradients, listwise: Gradients, weight: float) -> list[Tensor | None]:
-    """λ g_p + (1 − λ) g_l, parameter by parameter; λ is a number, so that nothing is learned through it."""
+    """Return λ g_p + (1 − λ) g_l, parameter by parameter; λ is a number, so that nothing is learned through it."""
     import torch
 
     results: list[Tensor | None] = []

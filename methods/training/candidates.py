@@ -1,4 +1,4 @@
-"""What a retriever finds for questions in a whole corpus: candidates of training rows, and negatives mined from them."""
+"""Retrieve from a whole corpus for questions: candidates of training rows, and negatives mined from them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Mined:
 
 
 def mined(benchmark: Benchmark, n: int, own: bool, answers: bool, services: Services) -> list[Mined]:
-    """The questions of a benchmark that have a positive and something beside it.
+    """Return the questions of a benchmark that have a positive and something next to it.
 
     Args:
         benchmark: With passages.

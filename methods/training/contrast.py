@@ -1,4 +1,4 @@
-"""A reranker taught by contrast: of the texts beside a question the right one should score highest.
+"""A reranker taught by contrast: of the texts next to a question the right one should score highest.
 
     L = mean over groups of −log( exp(s_right) / Σ over the group's texts exp(s) )
 
@@ -119,7 +119,7 @@ class Group:
 
 
 def drawn(rows: Sequence[Mined], negatives: int, *key: str | int) -> list[Group]:
-    """Groups of an epoch: one for each positive, in random order; equal keys give equal groups."""
+    """Return groups of an epoch: one for each positive, in random order; equal keys give equal groups."""
     result = []
     for row in rows:
         for number, text in enumerate(row.positives):
@@ -166,7 +166,7 @@ class GroupObjective:
         return {"loss": float(loss.detach())}
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> Tensor:
-        """Raw scores of questions and texts: shape (pairs,)."""
+        """Return raw scores of questions and texts: shape (pairs,)."""
         tokenizer = self.model.tokenizer
         questions, texts = map(list, zip(*pairs, strict=True))
         features = tokenizer(questions, texts, truncation=True, max_length=self.model.max_seq_length, padding=True, return_tensors="pt")
@@ -175,7 +175,7 @@ class GroupObjective:
         return result.float().reshape(len(pairs))
 
     def ranked(self, question: str, wrong: Sequence[str], right: Sequence[str]) -> NDArray[np.int64]:
-        """Ranks from 0 of the right texts, ascending, where all are sorted by score; equal scores favor the wrong ones."""
+        """Return ranks from 0 of the right texts, ascending, where all are sorted by score; equal scores favor the wrong ones."""
         import torch
 
         pairs, size = [(question, text) for text in (*wrong, *right)], self.micro.size
@@ -185,7 +185,7 @@ class GroupObjective:
         return np.flatnonzero(order >= len(wrong))
 
     def _parts(self, batch: Sequence[Group]) -> list[list[Group]]:
-        """Groups in parts of at most so many pairs, at least one group each."""
+        """Return groups in parts of at most this many pairs, at least one group each."""
         parts: list[list[Group]] = []
         room = 0
         for group in batch:
@@ -197,7 +197,7 @@ class GroupObjective:
         return parts
 
     def _loss(self, part: Sequence[Group]) -> Tensor:
-        """The summed loss of some groups."""
+        """Return the summed loss of some groups."""
         scores = self.scores([(group.question, text) for group in part for text in group.texts])
         ends = np.cumsum([len(group.texts) for group in part]).tolist()
         starts = [0, *ends[:-1]]
@@ -210,7 +210,7 @@ def _pairs(part: Sequence[Group]) -> int:
 
 
 def mrr(objective: GroupObjective, rows: Sequence[Mined]) -> float:
-    """Mean of 1 / rank of a question's first positive among its near passages (or the others, where it has none)."""
+    """Return mean of 1 / rank of a question's first positive among its near passages (or the others, where it has none)."""
     return float(np.mean([1 / (1 + objective.ranked(row.question, row.near or row.others, row.positives)[0]) for row in rows]))
 
 
@@ -229,7 +229,7 @@ def prepared(
     keep_best: KeepBest | None = None,
     trainable_only: bool = False,
 ) -> PreparedRun:
-    """A training over groups, ready to run.
+    """Return a training over groups, ready to run.
 
     Args:
         name: For people who watch, and what dropout is drawn for.

@@ -21,11 +21,11 @@ from methods.work import Checkpoint, Needs, StageWork, Work, unknown
 
 STAGE = "published"
 BYTES = 1e9
-"""Of adapters, rows and projectors beside a base of 7 billion parameters, at most."""
+"""Maximum size of adapters, rows and projectors next to a base of 7 billion parameters, at most."""
 
 
 class ReleasedConfig(TrainingConfig):
-    """Which published checkpoint is converted."""
+    """Options that select the published checkpoint."""
 
     whole: ClassVar[frozenset[str]] = frozenset()
     """Layouts whose checkpoint holds the language model or the encoder as a whole."""

@@ -93,7 +93,7 @@ HOPELESS = 32
 
 
 class Result(Protocol):
-    """What comes of an item: a dataclass."""
+    """Result of an item: a dataclass."""
 
     @property
     def came(self) -> bool:

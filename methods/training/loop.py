@@ -34,12 +34,12 @@ halves the `MicroBatch` and calls it again.
 Validate = Callable[[], Figures]
 """Figures of the modules as they are now."""
 LAYOUT = 2
-"""Of the points to go on from; bump it when what they hold changes."""
+"""Layout version of the saved states; increase it if their contents change."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the learning rate goes: rising to its peak along a line, then as `shape` says.
+    """Schedule of the learning rate: linear warm-up to the peak, then by `shape`.
 
     Attributes:
         peak: The highest rate.
@@ -54,7 +54,7 @@ class Schedule:
     floor: float = field(default=0.0, kw_only=True)
 
     def rate(self, step: int, steps: int) -> float:
-        """The rate of a step (from 0) of so many."""
+        """Return the rate of a step (from 0) of this many."""
         rising = math.ceil(self.warm_up * steps) if self.warm_up < 1 else int(self.warm_up)
         if step < rising:
             return self.peak * (step + 1) / rising
@@ -80,7 +80,7 @@ class KeepBest:
 
 @dataclass(frozen=True)
 class LoopOptions:
-    """What a loop does around its steps.
+    """Options of a loop around its steps.
 
     Attributes:
         steps: Of the optimizer.
@@ -90,7 +90,7 @@ class LoopOptions:
         decayed: matrices: biases and norms are not decayed; all: they are.
         betas: Of AdamW.
         max_grad_norm: Gradients are scaled down to this norm.
-        save_every: Steps between two points to go on from.
+        save_every: Steps between two points to continue from.
         keep_best: Which validation's weights are the result; None: those of the last step.
         trainable_only: Points hold only parameters that are trained, for adapters on a large model.
     """
@@ -113,10 +113,10 @@ class LoopOptions:
 
 @dataclass(frozen=True)
 class LoopPlace:
-    """Where a loop works, and what watches it.
+    """Folder of a loop, with its progress display and recorder.
 
     Attributes:
-        folder: Where the curve (`curve.jsonl`) and the point to go on from are kept.
+        folder: Where the curve (`curve.jsonl`) and the point to continue from are kept.
         identity: Hash of everything that decides the result; a point of another training is not taken up.
         progress: Reports steps.
         accelerator: Of `accelerate` (`accelerator`); None: one process in the modules' own precision.
@@ -180,11 +180,11 @@ class Loop:
 
     @property
     def curve(self) -> Path:
-        """The file of losses and figures."""
+        """Return the file of losses and figures."""
         return self.place.folder / "curve.jsonl"
 
     def parameters(self) -> list[nn.Parameter]:
-        """The parameters that are trained, each once."""
+        """Return the parameters that are trained, each once."""
         results = (parameter for module in self.modules.values() for parameter in module.parameters() if parameter.requires_grad)
         return list(dict.fromkeys(results))
 
@@ -220,7 +220,7 @@ class Loop:
         return self._figures()
 
     def forget(self) -> None:
-        """Delete the points to go on from: the training is finished."""
+        """Delete the points to continue from: the training is finished."""
         if self._main:
             for path in self.place.folder.glob("*.pt"):
                 path.unlink()
@@ -270,7 +270,7 @@ class Loop:
         return sum(int(item.detach().reshape(-1).view(torch.uint8).sum(dtype=torch.int64)) for item in self.parameters())
 
     def _clipped(self) -> float:
-        """Gradients summed over processes and scaled down to a norm; returns the norm that they had."""
+        """Return gradients summed over processes and scaled down to a norm; returns the norm that they had."""
         import torch
 
         parameters, most = self.parameters(), self.options.max_grad_norm
@@ -363,7 +363,7 @@ class Loop:
                 "micro_batch": self.micro.size,
             },
         )
-        # Only now: a run that was cut off before goes on from the point before, whose best these were.
+        # Only now: a run that was cut off before resumes from the point before, whose best these were.
         for path in self.place.folder.glob("best-*.pt"):
             if self._best is None or path != self._best_point(self._best.step):
                 path.unlink()
@@ -458,7 +458,7 @@ def loop_over_rows(
 
 
 def adamw(parameters: list[nn.Parameter], options: LoopOptions) -> Optimizer:
-    """The optimizer; its rate is set before each step."""
+    """Return the optimizer; its rate is set before each step."""
     import torch
 
     if options.decayed == "all":

@@ -11,7 +11,7 @@ PATH = "path/to/this/folder"
 
 @dataclass(frozen=True)
 class ModelKind:
-    """What the hub shows about a checkpoint, and how to load it.
+    """Description of a checkpoint for the hub, with loading instructions.
 
     Attributes:
         library: Library that loads it.

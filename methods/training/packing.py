@@ -1,4 +1,4 @@
-"""Several exchanges over one reading in one row: what their prompts share stands once, and each goes on as if alone.
+"""Several exchanges over one reading in one row: what their prompts share stands once, and each continues as if alone.
 
 A row is `shared own_1 reply_1 own_2 reply_2 …`. An own part and its reply see what is shared and themselves, and their
 positions count on from what is shared, so that each is read as if the others were not there.
@@ -39,11 +39,11 @@ class PackedRow:
 
 
 def row_of(prompts: Sequence[Sequence[int]], replies: Sequence[Sequence[int]]) -> PackedRow:
-    """Exchanges over one reading as a row.
+    """Return exchanges over one reading as a row.
 
     Args:
         prompts: Token ids of each prompt. What all begin with is shared, but for at least the last token of each, from
-            which its reply goes on.
+            which its reply continues.
         replies: Token ids of each reply.
     """
     shared = min(map(len, prompts)) - 1
@@ -77,7 +77,7 @@ class Batch:
 
 
 def batch_of(rows: Sequence[PackedRow], pad: int, device: torch.device | str) -> Batch:
-    """Rows together.
+    """Return rows together.
 
     Args:
         rows: At least one.

@@ -39,7 +39,7 @@ class TooLarge(Exception):
 
 @dataclass
 class MicroBatch:
-    """How much a step reads at once.
+    """Size of the parts into which a step is divided.
 
     Attributes:
         size: Rows, pairs, texts or tokens, as the training counts.

@@ -1,7 +1,7 @@
 """Prompts made of pieces: token ids, or vectors in the place of tokens, of any number each.
 
 A row is a list of pieces one after another. Rows are read by a causal language model, padded at their end, where what
-stands behind is never seen; written on from, padded at their beginning; and no result depends on the padding.
+is after is never seen; written on from, padded at their beginning; and no result depends on the padding.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def recompute_activations(model: Any, on: bool = True, **options: Any) -> None:
 
 
 def size(row: Sequence[Piece]) -> int:
-    """Places that a row takes."""
+    """Return places that a row takes."""
     return sum(map(len, row))
 
 
 def embedded(rows: Sequence[Sequence[Piece]], embeddings: nn.Module, side: str = "right") -> tuple[Tensor, Tensor]:
-    """Rows as a batch in the precision of the embeddings.
+    """Return rows as a batch in the precision of the embeddings.
 
     Args:
         rows: At least one piece each.
@@ -98,7 +98,7 @@ def last_states(
 
 
 def spread_positions(ends: Tensor, count: int, width: int) -> Tensor:
-    """Positions of rows that begin with text: memory token j of `count` behind it stands at the end of its share of it.
+    """Return positions of rows that begin with text: memory token j of `count` behind it is at the end of its share of it.
 
     Args:
         ends: Places of text of each row, int64 [B, 1].
@@ -119,7 +119,7 @@ def spread_positions(ends: Tensor, count: int, width: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Taught:
-    """What a model says at each token of the replies to some rows.
+    """Outputs of a model at each token of the replies to some rows.
 
     Attributes:
         logits: float32 [n, V].
@@ -131,7 +131,7 @@ class Taught:
 
 
 def taught(model: Any, rows: Sequence[Sequence[Piece]], replies: Sequence[Sequence[int]]) -> Taught:
-    """Logits at the tokens of replies, row after row.
+    """Return logits at the tokens of replies, row after row.
 
     Args:
         model: A causal language model.
@@ -150,11 +150,11 @@ def taught(model: Any, rows: Sequence[Sequence[Piece]], replies: Sequence[Sequen
 
 
 def taught_together(model: Any, readings: Sequence[Sequence[Sequence[Piece]]], replies: Sequence[Sequence[Sequence[int]]]) -> Taught:
-    """Logits at the tokens of replies to several prompts over each reading; what a reading's prompts begin with is read once.
+    """Return logits at the tokens of replies to several prompts over each reading; what a reading's prompts begin with is read once.
 
     Args:
         model: A causal language model.
-        readings: Of each its prompts, which share all vectors and what stands before them.
+        readings: Of each its prompts, which share all vectors and what is before them.
         replies: Token ids behind each prompt, at least one.
 
     Returns:
@@ -226,7 +226,7 @@ def naming_terms(logits: Tensor, ids: Tensor, mask: Tensor, known: Tensor) -> Te
 
 
 class Projector(nn.Module):
-    """From vectors of one model to places of another: linear, GELU, linear; before it perhaps a norm (RMS).
+    """Projection from vectors of one model to inputs of another: linear, GELU, linear; before it perhaps a norm (RMS).
 
     Args:
         inner: Width of what comes in.
@@ -240,7 +240,7 @@ class Projector(nn.Module):
         self.first, self.second = nn.Linear(inner, width), nn.Linear(width, width)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """[…, inner] to […, width]."""
+        """Return […, inner] to […, width]."""
         if self.norm is not None:
             vectors = self.norm(vectors)
         return self.second(functional.gelu(self.first(vectors)))
@@ -282,7 +282,7 @@ def decode_greedily(
     max_new_tokens: int,
     started: float,
 ) -> list[Generation]:
-    """Replies to a batch of prompts as vectors [B, n, h], padded at their beginning; its time counts from `started`."""
+    """Return replies to a batch of prompts as vectors [B, n, h], padded at their beginning; its time counts from `started`."""
     ends = list(dict.fromkeys([*ends, *_own_ends(model)]))
     with torch.inference_mode():
         ids = model.generate(inputs_embeds=vectors, attention_mask=mask, **decoding(max_new_tokens, pad, ends)).tolist()

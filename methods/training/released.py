@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 ADAPTERS, ENDS, CONVERTER = "adapters.pth", "decoder_first_last_layers.pth", "memory_converter.bin"
 ADAPTER = "adapter_config.json"
-"""Of a checkpoint that is an adapter as PEFT writes it; it stands in the place of `config.json`."""
+"""File of a checkpoint that is a PEFT adapter, in place of `config.json`."""
 TRIMMED = "mistral_trimmed"
-"""What OSCAR calls an encoder of a base's first layers, whatever base that is."""
+"""OSCAR's name of an encoder made of a base's first layers, for any base."""
 _WANTED = ("*.json", "model*.py", "*.pth", "*.bin", "*.safetensors", "*.model", "*.txt", "*.jinja")
 _EMBEDDING, _HEAD = "embed_tokens.weight", "lm_head.weight"
 
@@ -49,7 +49,7 @@ class Released:
 
     @property
     def layout(self) -> str:
-        """Which system it is of, by what it holds.
+        """Return which system it is of, by what it holds.
 
         Raises:
             UserError: Nothing that is known.
@@ -69,7 +69,7 @@ class Released:
         raise self.refused("its files are not laid out as those of AutoCompressor, xRAG, COCOM, PCC, PISCO, OSCAR and CLaRa")
 
     def option(self, name: str) -> Any:
-        """An entry of `config.json`.
+        """Return an entry of `config.json`.
 
         Raises:
             UserError: There is none.
@@ -79,11 +79,11 @@ class Released:
         return self.config[name]
 
     def refused(self, what: str, remedy: str = "the checkpoint as its authors publish it") -> UserError:
-        """An error about it."""
+        """Return an error about it."""
         return UserError(what, code="bad-checkpoint", where=self.source, try_this=remedy)
 
     def tensors(self, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Tensor]:
-        """Tensors of all files of weights, by name.
+        """Return tensors of all files of weights, by name.
 
         Args:
             wanted: Which; the others of a safetensors file are not read.
@@ -94,7 +94,7 @@ class Released:
         from safetensors import safe_open
 
         results: dict[str, Tensor] = {}
-        patterns = ("model*.safetensors", "pytorch_model*.bin", "*.safetensors")  # other files beside the weights are not read
+        patterns = ("model*.safetensors", "pytorch_model*.bin", "*.safetensors")  # other files next to the weights are not read
         paths = next((paths for pattern in patterns if (paths := sorted(self.folder.glob(pattern)))), [])
         for path in paths:
             if path.suffix == ".bin":
@@ -106,7 +106,7 @@ class Released:
 
 
 PROMPTS = "prompts.json"
-"""Of a converted checkpoint: the texts of prompts that the program in the published folder holds."""
+"""File of a converted checkpoint with the prompt texts of the published folder's program."""
 
 
 def keep_prompts(source: Released, folder: Path, *names: str) -> None:
@@ -131,7 +131,7 @@ def kept_texts(folder: Path, name: str) -> Mapping[str, Text] | None:
 
 
 def released(source: str, revision: str | None = None, subfolder: str | None = None) -> Released:
-    """A published checkpoint: a folder, or fetched from the hub at a commit that is kept.
+    """Return a published checkpoint: a folder, or fetched from the hub at a commit that is kept.
 
     Raises:
         UserError: It cannot be had, or has no configuration.
@@ -161,7 +161,7 @@ def released(source: str, revision: str | None = None, subfolder: str | None = N
 
 
 def pickled(path: Path) -> dict[str, Any]:
-    """A file that `torch.save` wrote, if it holds tensors (in mappings) alone.
+    """Return a file that `torch.save` wrote, if it holds tensors (in mappings) alone.
 
     Raises:
         UserError: It holds anything else, which reading would run, or is damaged.
@@ -201,7 +201,7 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def adapter_names(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    """Tensors of an adapter as a PEFT model names those of the adapter `name`, whatever stood before and within."""
+    """Return tensors of an adapter as a PEFT model names those of the adapter `name`, whatever was before and within."""
     results = {}
     for key, item in tensors.items():
         layer, mark, rest = key.removeprefix("decoder.").removeprefix("base_model.model.").partition(".lora_")
@@ -211,7 +211,7 @@ def adapter_names(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]
 
 
 def new_rows(ends: Mapping[str, Tensor], base: Any, first: int, count: int, where: str) -> Tensor:
-    """The rows of new tokens at the end of an embedding, where its other rows are the base's own.
+    """Return the rows of new tokens at the end of an embedding, where its other rows are the base's own.
 
     Args:
         ends: Holds the embedding, and perhaps the output layer.
@@ -251,7 +251,7 @@ def new_rows(ends: Mapping[str, Tensor], base: Any, first: int, count: int, wher
 
 
 def renamed(tensors: Mapping[str, Tensor], names: Mapping[str, str], where: str) -> dict[str, Tensor]:
-    """Tensors under other names, each found by the end of its own.
+    """Return tensors under other names, each found by the end of its own.
 
     Raises:
         UserError: One is missing.

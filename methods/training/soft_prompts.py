@@ -17,7 +17,7 @@ from methods.models.weights import check_remote_code, device_of, load_pretrained
 
 PREFIX = "<|clara_"
 BEGIN, BETWEEN = f"{PREFIX}document|>", f"{PREFIX}separator|>"
-"""What a document begins with, and what follows each memory in a prompt."""
+"""Token before a document, and token after each memory in a prompt."""
 
 
 def harmless(text: str) -> str:
@@ -30,7 +30,7 @@ class Tokens:
     """The new tokens.
 
     Attributes:
-        memory: Text of the memory tokens one after another, as it stands in a prompt.
+        memory: Text of the memory tokens one after another, as it is in a prompt.
         first: Id of the first memory token; the others follow it, then `begin` and `between`.
         count: Memory tokens (M).
     """
@@ -41,19 +41,19 @@ class Tokens:
 
     @property
     def begin(self) -> int:
-        """Id of the token that a document begins with."""
+        """Return id of the token that a document begins with."""
         return self.first + self.count
 
     @property
     def between(self) -> int:
-        """Id of the token that follows a memory in a prompt."""
+        """Return id of the token that follows a memory in a prompt."""
         return self.first + self.count + 1
 
 
 def load_base(
     base: str, revision: str | None, dtype: str | None, max_length: int, memory_tokens: int, device: str | None
 ) -> tuple[Any, Any]:
-    """Tokenizer and model; all weights frozen, in evaluation mode.
+    """Return tokenizer and model; all weights frozen, in evaluation mode.
 
     Args:
         base: A causal language model: a folder or hub id.
@@ -103,7 +103,7 @@ def add_tokens(tokenizer: Any, count: int) -> Tokens:
 
 
 def decoder_of(model: Any) -> nn.Module:
-    """The part of a causal language model below its output layer; its last states are those after the final norm."""
+    """Return the part of a causal language model below its output layer; its last states are those after the final norm."""
     decoder = model.get_decoder()
     if decoder is None or decoder is model:
         raise UserError(
@@ -146,7 +146,7 @@ class MemoryRows(nn.Module):
         self._embeddings = (embeddings,)
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Embeddings of ids, new ones included: int64 [..., n] to [..., n, h] in the base's precision."""
+        """Return embeddings of ids, new ones included: int64 [..., n] to [..., n, h] in the base's precision."""
         new = ids >= self._first
         vectors = self._embeddings[0](ids.masked_fill(new, 0))
         rows = torch.cat([self.memory, self.marks]).to(vectors.dtype)
@@ -158,7 +158,7 @@ class MemoryRows(nn.Module):
 
 
 def drawn(weight: Tensor, count: int, spread: float, seed: int) -> Tensor:
-    """Rows of a normal distribution fitted to the base's, its standard deviation scaled: float32 [count, h]."""
+    """Return rows of a normal distribution fitted to the base's, its standard deviation scaled: float32 [count, h]."""
     table = weight.detach().float()
     mean = table.mean(0)
     generator = torch.Generator("cpu").manual_seed(seed)

@@ -22,7 +22,7 @@ from methods.training.ranks import accelerator, require_equal, wait
 
 
 def file_id(identifier: str) -> str:
-    """A name for files about a question or document: ids of datasets may hold slashes, and be of any length."""
+    """Return a name for files about a question or document: ids of datasets may hold slashes, and be of any length."""
     return content_id("q", identifier)
 
 
@@ -81,7 +81,7 @@ def _damaged(path: Path, error: Exception) -> UserError:
 
 
 def card_of(model: str) -> Mapping[str, Any] | None:
-    """The card in a model's folder (`ragmeter.json`); None where it has none.
+    """Return the card in a model's folder (`ragmeter.json`); None where it has none.
 
     Raises:
         UserError: There is no such folder, or the card is damaged.
@@ -164,7 +164,7 @@ class Manifest:
         )
 
     def finished(self, stage: str, folder: Path, parent: str) -> StageRecord | None:
-        """The record of a stage whose checkpoint is there, None where it is still to be trained.
+        """Return the record of a stage whose checkpoint is there, None where it is still to be trained.
 
         Raises:
             UserError: The checkpoint was changed, or was trained from other weights than those that are there now.
@@ -334,7 +334,7 @@ class OneStageTraining(ABC):
 
 
 def _ours(models: Sequence[tuple[str, str | None]], hashes: Sequence[str]) -> tuple[str, ...]:
-    """The hashes of checkpoints; a base that is none of ours has no hash of the kind that cards hold."""
+    """Return the hashes of checkpoints; a base that is none of ours has no hash of the kind that cards hold."""
     results = zip(models, hashes, strict=True)
     return tuple(item for (model, _), item in results if (Path(locate(model)) / CHECKPOINT_CARD).is_file())
 

@@ -57,7 +57,7 @@ model = AutoPeftModelForCausalLM.from_pretrained("{PATH}")""",
 
 
 class StepOptions(FrozenModel):
-    """How a stage is optimized."""
+    """Optimization options of a stage."""
 
     epochs: int = Field(1, ge=1, description="times that each row is used")
     steps: int | None = Field(None, ge=1, description="of the optimizer at most, whatever the epochs; null: all")
@@ -91,23 +91,23 @@ class TuningConfig(DataConfig):
 
     @property
     def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:
-        """Name and options of the judge that the harness is requests to provide; None: none."""
+        """Return name and options of the judge that the harness is requests to provide; None: none."""
         return None if self.judge is None else (self.judge, self.judge_options)
 
     @property
     def model(self) -> str:
-        """The base."""
+        """Return the base."""
         return self.base
 
     @property
     def local(self) -> LocalConfig:
-        """The base, as roll-outs ask it."""
+        """Return the base, as roll-outs ask it."""
         options = {"local": self.base, "revision": self.revision, "dtype": self.dtype, "batch_size": self.batch_size}
         return LocalConfig.model_validate({**options, "max_tokens": self.max_new_tokens})
 
     @property
     def component(self) -> Component:
-        """The retriever."""
+        """Return the retriever."""
         return Component.of(self.retriever, self.retriever_options, where="retriever")
 
     def preflight(self) -> None:
@@ -194,7 +194,7 @@ class Tuned:
 
     @property
     def module(self) -> Any:
-        """The model with its adapters, as the loop trains it."""
+        """Return the model with its adapters, as the loop trains it."""
         return self.adapters.model
 
     def train(self, *names: str) -> None:

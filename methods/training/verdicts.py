@@ -15,7 +15,7 @@ from methods.flow import one
 MATCH, PARTIAL, MISMATCH = "Match", "Partial", "Mismatch"
 VERDICTS = (MATCH, PARTIAL, MISMATCH)
 EM, JUDGE, BLANK, UNSEEN = "em", "judge", "blank", "no judge"
-"""By what a verdict was reached."""
+"""Ways to reach a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Verifier:
         return fingerprint(self._exact, None if self._judge is None else self._judge.fingerprint)
 
     async def verdict(self, question: Question, answer: str) -> Verdict:
-        """The verdict on an answer; the judge sees none that is blank or an exact match.
+        """Return the verdict on an answer; the judge sees none that is blank or an exact match.
 
         Raises:
             ValueError: The judge gave a verdict of its own making.
@@ -77,7 +77,7 @@ def _whole_set(question: Question, answer: str) -> bool:
     text = f" {' '.join(tokens(answer))} "
     for gold in question.wanted:
         wordings = [tokens(item) for item in (gold, *question.aliases.get(gold, ()))]
-        # The longest that stands there: of "New York" and "York", both do.
+        # The longest that is there: of "New York" and "York", both do.
         longest = max((wording for wording in wordings if wording and f" {' '.join(wording)} " in text), key=len, default=None)
         if longest is None:
             return False

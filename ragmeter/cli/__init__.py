@@ -52,11 +52,11 @@ class _Root(Commands):
     """The groups, imported one by one as they are asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names in the order of the help page."""
+        """Return names in the order of the help page."""
         return [*NAMES]  # the name `list` is that of a module here, once it is imported
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        """The group or command of a name; None where there is none."""
+        """Return the group or command of a name; None where there is none."""
         if name in NAMES and name not in self.commands:
             self.commands[name] = typer.main.get_command(import_module(f"ragmeter.cli.{name}").app)
             self.commands[name].name = name

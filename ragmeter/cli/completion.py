@@ -123,11 +123,11 @@ def _splits(entry: Any, whole: str) -> list[str]:
 
 
 def _before(ctx: typer.Context, argument: str) -> str:
-    """The first argument of the command; an option still without its value keeps the parser from taking it."""
+    """Return the first argument of the command; an option still without its value keeps the parser from taking it."""
     return str(ctx.params.get(argument) or ctx.args[0])
 
 
-# Of the training that stands before.
+# Of the training that is before.
 presets = _offer(lambda ctx: _entry("training", _before(ctx, "name")).presets)
 stages = _offer(lambda ctx: _entry("training", _before(ctx, "name")).stages)
 
@@ -154,7 +154,7 @@ profiles = _offer(_profiles)
 
 
 def _stored(ctx: typer.Context, query: str) -> list[Any]:
-    """Rows of the store that the command line names; none where there is no store, or somebody writes to it all the time."""
+    """Return rows of the store that the command line names; none where there is no store, or somebody writes to it all the time."""
     import duckdb
 
     from results.store.database import FILE, WANTED, busy

@@ -15,7 +15,7 @@ from results.store.redaction import echoed
 
 
 def data_apart(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of what a command is about, and those of the dataset beside it: `--set data.KEY=VALUE`, or under `data:`."""
+    """Return the options of what a command is about, and those of the dataset next to it: `--set data.KEY=VALUE`, or under `data:`."""
     of_data = options.get("data", {})
     if not isinstance(of_data, Mapping):
         raise UserError(
@@ -25,7 +25,7 @@ def data_apart(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
 
 
 def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[str, Any]:
-    """The options that `--config FILE.yaml` and, laid over it, `--set key.key=value` give; values are read as YAML."""
+    """Return the options that `--config FILE.yaml` and, laid over it, `--set key.key=value` give; values are read as YAML."""
     options: Any = {}
     if config is not None:
         try:
@@ -83,7 +83,7 @@ def named_data(reference: str, options: Mapping[str, Any], *, skip_bad: bool = F
 
 
 def option_rows(config: type[BaseModel], *, nested: bool = False) -> list[dict[str, Any]]:
-    """The options of a config class: name, type, default, description; `nested`: those of config classes in it with dots."""
+    """Return the options of a config class: name, type, default, description; `nested`: those of config classes in it with dots."""
     from pydantic_core import to_jsonable_python
 
     described = config.model_json_schema().get("properties", {})
@@ -100,7 +100,7 @@ def option_rows(config: type[BaseModel], *, nested: bool = False) -> list[dict[s
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    """The config classes of a type such as `Model | Other`; none where it can be something else than a config."""
+    """Return the config classes of a type such as `Model | Other`; none where it can be something else than a config."""
     if isinstance(annotation, type):
         return [annotation] if issubclass(annotation, BaseModel) else []
     if hasattr(annotation, "__metadata__"):

@@ -114,7 +114,7 @@ def _number(number: int | None) -> str:
 
 
 def _sizes(entry: DatasetEntry) -> list[str]:
-    """The splits of the default subset."""
+    """Return the splits of the default subset."""
     splits = entry.card.splits_of(entry.subsets[0] if entry.subsets else None)
     return [f"{name} {_number(size)}" for name, size in splits.items()]
 
@@ -424,7 +424,7 @@ def instruction_rows(
 
 
 def _report(output: Path, value: Mapping[str, Any], made: Mapping[Any, Any], put_aside: Mapping[str, int], common: Common) -> int:
-    """Say what came of a synthesis, and keep it beside the rows; returns 1 where there is none, or something is unfinished."""
+    """Say what came of a synthesis, and keep it next to the rows; returns 1 where there is none, or something is unfinished."""
     from methods.training.stages import write_json
 
     types = {kind: item.to_json() for kind, item in made.items()}

@@ -61,7 +61,7 @@ def overlap(
         )
     if checkpoint is not None and not checkpoint.is_dir():
         raise UserError("there is no such folder", code="missing-folder", where=str(checkpoint), try_this="the folder of the weights")
-    # The names of the data stand on the card; hashes do not need one.
+    # The names of the data are on the card; hashes do not need one.
     known = checkpoints.read(checkpoint) if checkpoint is not None and encoder is not None else None
     files = list(dict.fromkeys(file for path in train or () for file in leakage.training_files(path)))
     value = given_options(config, settings)
@@ -127,7 +127,7 @@ def _show_read(results: Sequence[dict[str, Any]]) -> None:
 
 
 def _short_texts(files: Sequence[Path], *, skip_bad: bool) -> Iterator[str]:
-    """Texts of training files that may be questions."""
+    """Yield texts of training files that may be questions."""
     from benchmarks.leakage import texts
     from ragmeter.paraphrases import MOST_WORDS
 

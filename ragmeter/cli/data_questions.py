@@ -128,7 +128,7 @@ def questions(
 
 
 def _writer(model: str | None, base_url: str | None, of_model: Mapping[str, Any], common: Common, seed: int) -> Writer | None:
-    """The model that writes; None if none is named."""
+    """Return the model that writes; None if none is named."""
     from methods.questions.writing import Writer, WritingConfig
     from ragmeter.runner.rewriting import options_of
 

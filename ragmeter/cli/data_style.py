@@ -372,7 +372,7 @@ def style_quality(
 
 
 def _estimated(item: StyleQuality, pairs: StylePairs) -> list[dict[str, Any]]:
-    """Rows of measures with intervals; pairs of one passage stand together, for they are one text."""
+    """Return rows of measures with intervals; pairs of one passage stand together, for they are one text."""
     import numpy as np
 
     from results.boards.tables import plain

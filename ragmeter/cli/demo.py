@@ -1,4 +1,4 @@
-"""`ragmeter demo`: the four approaches as they ship, or trained small, beside their baselines, in one table."""
+"""`ragmeter demo`: the four approaches as they ship, or trained small, next to their baselines, in one table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PARTS: Mapping[str, Sequence[str]] = {
 }
 """The experiments, in their order, and the metrics of each that are shown."""
 RIVALS = {"demo-compression": ("the best whole passages at equal tokens", "Whole passages, as many tokens")}
-"""Rows beside the base and the strongest baseline, and what they are."""
+"""Rows next to the base and the strongest baseline, and what they are."""
 LONGEST_FIRST = ("demo", "demo-graph", REAL_SAMPLES, "demo-styles", "demo-compression")
 """The order in which they begin, side by side: what begins last must not be what everyone waits for."""
 
@@ -83,7 +83,7 @@ def demo(
 
 
 def _measure_at_once(parts: Sequence[Experiment], common: Common, limit: int | None, device: str | None) -> set[str]:
-    """The parts, each in a process of its own, as many as there are cores: two of one thread do more than one of two.
+    """Return the parts, each in a process of its own, as many as there are cores: two of one thread do more than one of two.
 
     Returns:
         Names of those that were measured whole; of others what went wrong is said where they are run again.
@@ -115,7 +115,7 @@ def _measure(name: str, folder: Path, limit: int | None, device: str | None) -> 
 
 
 def _here(experiment: Experiment, talk: bool) -> Experiment:
-    """Of the real samples those whose data are on this machine: a demo downloads nothing."""
+    """Return of the real samples those whose data are on this machine: a demo downloads nothing."""
     from benchmarks.sources import absences
 
     if experiment.name != REAL_SAMPLES:
@@ -130,7 +130,7 @@ def _here(experiment: Experiment, talk: bool) -> Experiment:
 
 
 def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
-    """A line an approach, then one table, then why a gain is not warranted where none is."""
+    """Print one line per approach, then one table, then why a gain is not claimed."""
     from ragmeter.show.gains import headline
 
     if not results:
@@ -172,7 +172,7 @@ def print_gains(results: Sequence[Gain]) -> None:
 
 
 def _difference(item: Against | None) -> Text:
-    """`+6.5 ± 3.9 **`, and below it to what."""
+    """Return `+6.5 ± 3.9 **`, and below it to what."""
     from ragmeter.show.gains import AHEAD, BEHIND
     from results.boards.tables import mark
 

@@ -1,4 +1,4 @@
-"""Variables from `.env`, in the working directory and beside an experiment file, for commands; the environment goes first.
+"""Variables from `.env`, in the working directory and next to an experiment file, for commands; the environment goes first.
 
 Values that are secrets are hidden wherever endpoints repeat them, as those of the environment are. Messages hold names only.
 """

@@ -147,7 +147,7 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
 
 
 def _command(app: Any) -> str:
-    """The command that this process was started with, as far as its words name one: "ragmeter cache prune"."""
+    """Return the command that this process was started with, as far as its words name one: "ragmeter cache prune"."""
     path: str = "ragmeter"
     group: Any = typer.main.get_command(app) if isinstance(app, typer.Typer) else app
     for word in sys.argv[1:]:
@@ -194,7 +194,7 @@ def _worded(error: Any) -> str:
 
 
 def _known(context: Any, kind: str) -> list[str]:
-    """Commands of a group, or options of a command."""
+    """Return commands of a group, or options of a command."""
     if context is None:
         return []
     if kind == "command":

@@ -1,4 +1,4 @@
-"""Which runs the two sides of a gate mean: a run, a tag, a checkpoint, or a method of an experiment on its benchmarks."""
+"""Resolve the two sides of a gate to runs: a run, a tag, a checkpoint, or a method of an experiment on its benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a first experiment, with a comment on whatever a newcomer would change, and of the files beside it."""
+"""The text of a first experiment, with a comment on whatever a newcomer would change, and of the files next to it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Model:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Its options."""
+        """Return its options."""
         options: dict[str, Any] = {"model": self.name}
         if self.base_url is not None:
             options |= {"base_url": self.base_url} | ({"key_variable": None} if self.key_variable is None else {})
@@ -85,14 +85,14 @@ class Plan:
 
     @property
     def candidate(self) -> str:
-        """The row that a gate decides about."""
+        """Return the row that a gate decides about."""
         if self.asks_app:
             return APP
         return f"{self.baseline}-{slug(self.model.name)}" if self.model else self.baseline
 
     @property
     def metrics(self) -> list[str]:
-        """The metrics, the one that decides first."""
+        """Return the metrics, the one that decides first."""
         known = self.benchmark.card.metrics
         retrieval = [metric for metric in known if metric.startswith(("span_recall", "recall@5", "mrr"))]
         # Whole sentences of a model are right if they contain the answer; em would call them wrong.
@@ -102,7 +102,7 @@ class Plan:
 
     @property
     def judge(self) -> dict[str, Any]:
-        """The judge of faithfulness."""
+        """Return the judge of faithfulness."""
         return {"id": "grounding", "config": {"llm": self.model.options}} if self.model else {"id": "rule_grounding"}
 
 

@@ -356,7 +356,7 @@ def _line(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | None) -> tuple[list[RunRow], str | None]:
-    """The runs that were named, or those of an experiment with its reference."""
+    """Return the runs that were named, or those of an experiment with its reference."""
     from results.store import checkpoints, queries
 
     if names and experiment is not None:

@@ -229,7 +229,7 @@ def index(
 
 
 def _index_vectors(entry: MethodEntry, config: Any, documents: Corpus, output: Path | None, common: Common, device: str | None) -> None:
-    """The index of a compressor into vectors."""
+    """Build the index of a compressor into vectors."""
     from methods.api import Services
     from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import TrainingProgress

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def argument(help: str, completes: completion.Complete | None = None, **how: Any) -> Any:
-    """An argument of a command, in its annotation."""
+    """Return an argument of a command, in its annotation."""
     return typer.Argument(help=help, autocompletion=completes, **how)
 
 
 def option(help: str, *names: str, completes: completion.Complete | None = None, **how: Any) -> Any:
-    """An option of a command, in its annotation; without names it is called as the parameter."""
+    """Return an option of a command, in its annotation; without names it is called as the parameter."""
     return typer.Option(*names, help=help, autocompletion=completes, **how)
 
 
@@ -63,7 +63,7 @@ ConfigOption = Annotated[Path | None, option("File of options.", "--config", met
 
 
 def set_option(what: str) -> Any:
-    """The option --set of a command, with what it sets."""
+    """Return the option --set of a command, with what it sets."""
     return option(f"{what}; may be repeated.", "--set", metavar="KEY=VALUE")
 
 
@@ -91,7 +91,7 @@ class Commands(TyperGroup):
 
     @property
     def _takes(self) -> Any:
-        """The first argument of the default command; None where it takes none."""
+        """Return the first argument of the default command; None where it takes none."""
         params = self.commands[self.default].params if self.default else ()
         return next((param for param in params if param.param_type_name == "argument"), None)
 
@@ -124,7 +124,7 @@ class Commands(TyperGroup):
         return result + (takes.shell_complete(ctx, incomplete) if takes else [])
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The group's options; where they are completed, those of the default command, too."""
+        """Return the group's options; where they are completed, those of the default command, too."""
         inner = self.commands[self.default].params if self.default and ctx.resilient_parsing else ()
         return [*super().get_params(ctx), *(item for item in inner if item.param_type_name == "option")]
 
@@ -184,7 +184,7 @@ class Common:
 
     @property
     def store(self) -> Store:
-        """The store; a folder that is not there yet is made by the first write."""
+        """Return the store; a folder that is not there yet is made by the first write."""
         from results.store.store import Store
 
         return Store(store_folder(self.folder))
@@ -207,7 +207,7 @@ class Common:
         setting: str | None = None,
         services: Services | None = None,
     ) -> Benchmark:
-        """A dataset, where wanted limited and in a setting.
+        """Return a dataset, where wanted limited and in a setting.
 
         Args:
             reference: `name[/subset][:split]`.
@@ -234,7 +234,7 @@ class Common:
             return benchmark if read is None else in_setting(read, benchmark, services or Services())
 
     def read_env(self, experiment: str) -> None:
-        """Read the `.env` beside an experiment file; that of the working directory was read before."""
+        """Read the `.env` next to an experiment file; that of the working directory was read before."""
         from ragmeter.cli import env_file
 
         file = Path(experiment)
@@ -255,7 +255,7 @@ class Common:
                 err.print(Text(line, style="dim"), soft_wrap=True)
 
     def status(self, text: str) -> Status:
-        """A line that says what goes on, while its block lasts; nothing where progress is silent."""
+        """Return a line that says what continues, while its block lasts; nothing where progress is silent."""
         from rich.console import Console
         from rich.status import Status
         from rich.text import Text
@@ -309,7 +309,7 @@ def _with_common(function: Callable[..., int | None], offline: bool) -> Callable
 
 
 def one_of(word: str, known: Iterable[str], noun: str, where: str) -> Any:
-    """A word, once it is one of those that are known."""
+    """Return a word, once it is one of those that are known."""
     names = list(known)
     if word not in names:
         raise unknown_name(noun, word, names, where=where)

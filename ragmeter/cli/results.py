@@ -536,7 +536,7 @@ def export(
 
 
 def _new(path: Path) -> TextIO:
-    """A new text file; nothing that is there is overwritten."""
+    """Return a new text file; nothing that is there is overwritten."""
     try:
         return open(path, "x", encoding="ascii", newline="\n")
     except FileExistsError:

@@ -114,7 +114,7 @@ def run(
     stated = revisions.read_revisions(revision or [])
     limits = Limits.stated(max_usd=max_usd, max_hours=max_hours, max_calls=max_calls)
 
-    # A file that is run again goes on where it was.
+    # A file that is run again resumes where it was.
     if resume and not (experiment and Path(experiment).is_file()):
         for option, typed in {
             "--profile": profile,

@@ -191,7 +191,7 @@ _EXAMPLES = {
 
 
 def _configured(entry: TrainingEntry, settings: dict[str, Any], config: Path | None) -> TrainingConfig:
-    """The options of a training, checked."""
+    """Return the options of a training, checked."""
     from pydantic import ValidationError
 
     from ragmeter import yaml_source

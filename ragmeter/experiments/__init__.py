@@ -10,7 +10,7 @@ SUFFIX = ".yaml"
 
 
 def shipped() -> dict[str, str]:
-    """The experiments that come with ragmeter: text by name (`demo`, `ark/worlds`, …)."""
+    """Return the experiments that come with ragmeter: text by name (`demo`, `ark/worlds`, …)."""
     return {name: file.read_text("utf-8") for name, file in shipped_files()}
 
 
@@ -24,7 +24,7 @@ def descriptions() -> dict[str, str]:
 
 
 def shipped_files() -> Iterator[tuple[str, Any]]:
-    """Names and files of these experiments, none of them read."""
+    """Yield names and files of these experiments, none of them read."""
 
     def walk(folder: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         for item in sorted(folder.iterdir(), key=lambda item: item.name):

@@ -78,7 +78,7 @@ class How:
 
 
 def limited(experiment: Experiment, limit: int | None) -> Experiment:
-    """The experiment with at most `limit` questions of every benchmark; None changes nothing."""
+    """Return the experiment with at most `limit` questions of every benchmark; None changes nothing."""
     if limit is None:
         return experiment
     fewer = [replace(b, limit=limit if b.limit is None else min(limit, b.limit)) for b in experiment.benchmarks]
@@ -189,7 +189,7 @@ def estimates(results: list[TaskState]) -> dict[str, Estimate]:
 
 
 def _tasks(experiment: Experiment, resolved: Callable[[], Experiment]) -> list[Task]:
-    """The experiment's tasks, all data loaded; what is wrong with data is said with the line that asks for them."""
+    """Return the experiment's tasks, all data loaded; what is wrong with data is said with the line that asks for them."""
     prepared: list[str] = []
     try:
         return tasks_of(experiment, prepared.append, resolved)
@@ -265,7 +265,7 @@ def _of_other_seeds(store: Store, experiment: Experiment, tasks: Sequence[Task])
 
 
 def _columns(task: Task, experiment: Experiment) -> list[str]:
-    """Metric ids that the experiment shows of a task: its metrics, then what its judges measure."""
+    """Return metric ids that the experiment shows of a task: its metrics, then what its judges measure."""
     judged = (metric for plan in experiment.judges for metric in plan.judge.metrics.values())
     return [*(str(metric) for metric in task.loaded.metrics), *judged]
 

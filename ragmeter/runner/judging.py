@@ -1,6 +1,6 @@
 """Judging stored answers: what is not judged yet, many questions at once, each durable within a second of its end.
 
-Works on the store alone. A judging that was killed goes on where it was, and what it asked already comes from the cache
+Works on the store alone. A judging that was killed resumes where it was, and what it asked already comes from the cache
 of replies.
 """
 
@@ -66,7 +66,7 @@ class Judging:
 
     @property
     def about(self) -> str | Match:
-        """The run, or the two as battles are stored."""
+        """Return the run, or the two as battles are stored."""
         item, *others = self.runs
         return Match(item.dataset_fingerprint, item.setting, item.run, others[0].run) if others else item.run
 
@@ -186,7 +186,7 @@ def filled(before: Sequence[JudgeCall], made: Sequence[JudgeCall]) -> list[Judge
 
 
 def pairs(store: Store, runs: Sequence[RunRow]) -> list[Pair]:
-    """The questions that two runs have both answered, with both answers, in the dataset's order."""
+    """Return the questions that two runs have both answered, with both answers, in the dataset's order."""
     item, other = (records.answered(store, run) for run in runs)
     second = {prediction.question_id: prediction for prediction in other[1]}
     both = [(question, response) for question, response in zip(*item, strict=True) if question.id in second]
@@ -247,7 +247,7 @@ def _judge(entry: Judging, judge: Any, store: Store, progress: Progress, retry: 
 
 
 def _no_reply(calls: Sequence[JudgeCall]) -> str | None:
-    """Why no call about an item brought a reply; None where one did, whatever it says."""
+    """Return why no call about an item brought a reply; None where one did, whatever it says."""
     unscored = [call.parsed.unscored.removeprefix(f"{NO_REPLY}: ") for call in calls if call.parsed.unscored]
     reasons = [reason for reason in unscored if kind_of(reason) != OTHER]
     return reasons[0] if len(reasons) == len(calls) else None
@@ -271,7 +271,7 @@ def incomplete(store: Store, work: Sequence[Judging]) -> list[str]:
 
 
 def _incomplete(store: Store, judging: Judging) -> str:
-    """Why a judging is incomplete; empty if it is not."""
+    """Return why a judging is incomplete; empty if it is not."""
     runs = [run.run for run in judging.runs]
     experiments = {run.experiment for run in judging.runs}
     if isinstance(judging.about, Match):
@@ -292,7 +292,7 @@ def _incomplete(store: Store, judging: Judging) -> str:
 
 
 def with_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
-    """A stored judge with other options, none of which decides what the model is asked."""
+    """Return a stored judge with other options, none of which decides what the model is asked."""
     from ragmeter.runner.rewriting import judge_of
 
     old = judge_of(card["judge"], card["config"])
@@ -355,7 +355,7 @@ def replay(store: Store, old: str, judge: Judge, services: Services, runs: Seque
 
 
 def _judged(store: Store, old: str, judge: Judge) -> list[tuple[str, ...]]:
-    """The runs, or pairs of runs, about which a judge has said something."""
+    """Return the runs, or pairs of runs, about which a judge has said something."""
     if judge.entry.kind == "point":
         return [(run,) for run in judgments.judged_runs(store, old)]
     return [(match.one, match.other) for _, match in judgments.matches(store, old)]
@@ -386,7 +386,7 @@ class _Reader:
         self._same = same
 
     def again(self, queries: Sequence[Any], calls: Sequence[Sequence[JudgeCall]]) -> list[list[JudgeCall]]:
-        """The calls about items (or pairs) with what the judge reads out of their replies now."""
+        """Return the calls about items (or pairs) with what the judge reads out of their replies now."""
         if self._rule:
             return each(self.judge, "ask", queries)
         replies = self._kept([call.key for made in calls for call in made if call.key is not None])

@@ -48,7 +48,7 @@ class Interrupted(Exception):
     """The user stopped the run; everything finished has been written.
 
     Args:
-        how: What goes on with it.
+        how: What continues with it.
     """
 
     exit_code = 130
@@ -60,7 +60,7 @@ class Interrupted(Exception):
 
 @contextmanager
 def stoppable(how: str = "`ragmeter run --resume` continues") -> Iterator[None]:
-    """Let Ctrl-C end a block whose finished part is kept; `how` says what goes on with it."""
+    """Let Ctrl-C end a block whose finished part is kept; `how` says what continues with it."""
     try:
         yield
     except KeyboardInterrupt:
@@ -177,7 +177,7 @@ class _Running:
         self._ended.set()
 
     def advance(self) -> None:
-        """Work on it as long as nothing else can begin; the rest goes on in a thread."""
+        """Work on it as long as nothing else can begin; the rest continues in a thread."""
         try:
             next(self._steps)
         except StopIteration as done:
@@ -202,7 +202,7 @@ class _Running:
             self._ended.set()
 
     def end(self) -> None:
-        """Wait for what goes on in its thread."""
+        """Wait for what continues in its thread."""
         while not self._ended.wait(NOTICE_S):
             pass
 
@@ -228,7 +228,7 @@ class Stopped(Incomplete):
 
 
 def _dead(entry: _Running) -> frozenset[str]:
-    """Endpoints that stopped answering a task which has ended."""
+    """Return endpoints that stopped answering a task which has ended."""
     error = entry.outcome.error if entry.outcome is not None else None
     return error.endpoints if isinstance(error, Stopped) else frozenset()
 
@@ -249,7 +249,7 @@ def import_heavy(states: Sequence[TaskState]) -> None:
 
 
 def going_on(experiment: str, store: Store, *options: str) -> str:
-    """The command that asks failed and pending questions of an experiment again."""
+    """Return the command that asks failed and pending questions of an experiment again."""
     place = [] if store.folder.absolute() == store_folder(None) else ["--store", str(store.folder)]
     return shlex.join(["ragmeter", "run", "--resume", experiment, *options, *place])
 
@@ -458,7 +458,7 @@ def _broken(task: Task, what: str) -> Broke:
 
 
 def _metrics(task: Task, store: Store) -> list[Metric]:
-    """The task's metrics, those that people added, and those of other experiments: their columns stay whole too."""
+    """Return the task's metrics, those that people added, and those of other experiments: their columns stay whole too."""
     wanted = {str(metric): metric for metric in task.loaded.metrics}
     added = [column.metric for column in added_columns(store, [task.run.run])]
     for name in (*store.scored(task.run.run), *added):

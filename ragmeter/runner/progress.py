@@ -47,7 +47,7 @@ def _bar(width: int, pace: bool) -> int:
 
 
 def _described(width: int, pace: bool) -> Column:
-    """The description has what the others leave of the line: it is cut before any of them."""
+    """Return the description has what the others leave of the line: it is cut before any of them."""
     beside = _BESIDE + _bar(width, pace) + (_PACE if pace else 0) - (8 if pace and width < _WIDE else 0)
     return Column(no_wrap=True, overflow="ellipsis", max_width=max(8, width - beside))
 
@@ -154,7 +154,7 @@ class RunProgress(_Display):
         if (line := self._lines.pop(id(task), None)) is not None:
             self._live.remove_task(line)
         if message and not self._quiet:
-            # The whole message stands at the end of the run; in between its beginning suffices.
+            # The whole message is at the end of the run; in between its beginning suffices.
             beginning = shorten(message.partition("\n")[0], 80, placeholder=" …")
             err.print(f"[red]{status}[/red] {_name(task)}: {escape(beginning)}")
 
@@ -185,7 +185,7 @@ class JudgingProgress(_Display):
 
 
 class TrainingProgress(_Display):
-    """Shows trainings on standard error; figures of the moment stand beside the bar.
+    """Shows trainings on standard error; figures of the moment stand next to the bar.
 
     Several at once have a line each, by name.
 
@@ -215,7 +215,7 @@ class TrainingProgress(_Display):
         self._log()
 
     def end(self, name: str) -> None:
-        """The line of this name is not needed any more."""
+        """Remove the line of this name."""
         if name in self._lines:
             self._live.remove_task(self._lines.pop(name))
 

@@ -53,7 +53,7 @@ PACKAGES = (
 
 @cache
 def environment() -> dict[str, Any]:
-    """Versions, hardware and the state of the code, as JSON."""
+    """Return versions, hardware and the state of the code, as JSON."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -136,7 +136,7 @@ def own_checkout() -> Mapping[str, Any] | None:
 
 
 def processor() -> str:
-    """The processor's name, as far as the system tells."""
+    """Return the processor's name, as far as the system tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -146,7 +146,7 @@ def processor() -> str:
 
 
 def installed(package: str) -> str | None:
-    """The installed version of a distribution, None without it."""
+    """Return the installed version of a distribution, None without it."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -188,7 +188,9 @@ def forget_checkouts() -> None:
 
 
 def _changes(folder: Path, paths: tuple[str, ...], top: Path, listed: str, commit: str | None) -> str:
-    """Hash of what differs from the commit: tracked files by their difference, new ones by their content, large ones by their size."""
+    """Return hash of what differs from the commit: tracked files by their difference, new ones by their content, large ones by
+    their size.
+    """
     digest = hashlib.blake2b(digest_size=LENGTH // 2)
     if commit is not None:
         difference = _git(folder, "diff", "HEAD", "--no-ext-diff", "--no-textconv", "--", *paths) or ""

@@ -39,7 +39,7 @@ def begin(experiment: Experiment, store: Store, *, talk: bool = True, entering: 
 
     Args:
         experiment: Validated.
-        store: Beside its cached replies is kept which deployments were seen.
+        store: Next to its cached replies is kept which deployments were seen.
         talk: Say on standard error what changed, and which deployments could not be reached.
         entering: Whether a store may be made; else only declared probes are called where there is none.
 
@@ -213,13 +213,13 @@ def _row_probe(plan: MethodPlan) -> Probe | None:
 
 
 def _endpoints(plan: MethodPlan) -> Iterator[ChatConfig]:
-    """The endpoints of a row that its own revision does not cover."""
+    """Yield the endpoints of a row that its own revision does not cover."""
     for component in plan.components:
         yield from (config for config in chats(component.config) if config.revision is not None or plan.revision is None)
 
 
 def _place(source: Source, at: tuple[str | int, ...], *, direct: bool = False) -> str:
-    """File and line of a revision: that of the row, or the only one among its parts' options."""
+    """Return file and line of a revision: that of the row, or the only one among its parts' options."""
     every = [path for path in source.lines if path[: len(at)] == at and path[-1:] == ("revision",)]
     inner = [path for path in every if path != (*at, "revision")]
     return source.where((*at, "revision") if direct else inner[0] if len(inner) == 1 else at)

@@ -26,13 +26,13 @@ SET = "--set"
 
 
 def judge_of(name: str, options: Mapping[str, Any], where: str = "JUDGE", *, prefix: str = "") -> Judge:
-    """A registered judge with options.
+    """Return a registered judge with options.
 
     Args:
         name: Its id.
         options: Read from --config and --set.
         where: What named it.
-        prefix: What stands before each option's key on the command line.
+        prefix: What is before each option's key on the command line.
 
     Raises:
         UserError: There is no such judge, or an option is not right.
@@ -51,7 +51,7 @@ def options_of(name: str, config: type[BaseModel], prefix: str = "") -> Iterator
 
 
 def refusal(error: ValidationError, name: str, config: type[BaseModel], prefix: str = "") -> UserError:
-    """Return what is wrong with the first option that is; `prefix` stands before each key on the command line."""
+    """Return what is wrong with the first option that is; `prefix` is before each key on the command line."""
     first = first_error(error)
     option = ".".join(map(str, first["loc"]))
     if not option:
@@ -132,13 +132,13 @@ class Chosen:
         )
 
     def judging_calls(self, passages: Mapping[str, Sequence[Passage]]) -> int:
-        """Calls of the validating judges, at most, where every passage is asked for once."""
+        """Return calls of the validating judges, at most, where every passage is asked for once."""
         queries = {judge: sum(map(len, _validated(judge, passages))) for judge in self.judges if not judge.rule}
         return sum(getattr(judge.config, "repetitions", 1) * number for judge, number in queries.items())
 
 
 def chosen(kind: str, options: Mapping[str, Any], validators: Sequence[str], split: str | None, services: Services) -> Chosen:
-    """The rewriter that options mean.
+    """Return the rewriter that options mean.
 
     Args:
         kind: `llm` or `rule`.
@@ -173,7 +173,7 @@ def chosen(kind: str, options: Mapping[str, Any], validators: Sequence[str], spl
 
 
 def judge_measuring(measure: str, name: str, options: Mapping[str, Any], where: str, prefix: str = "") -> Judge:
-    """A registered judge of texts that has a measure, ready to be built.
+    """Return a registered judge of texts that has a measure, ready to be built.
 
     Raises:
         UserError: There is none of this name, it has no such measure, or its options are not right.
@@ -187,7 +187,7 @@ def judge_measuring(measure: str, name: str, options: Mapping[str, Any], where: 
 
 
 def _validated(judge: Judge, passages: Mapping[str, Sequence[Passage]]) -> list[Sequence[Passage]]:
-    """The passages whose rewritings a judge is shown: a judge of style those that are to be informal."""
+    """Return the passages whose rewritings a judge is shown: a judge of style those that are to be informal."""
     by_style = MEASURES["style"] in {measure.name for measure in judge.entry.measures}
     return [some for style, some in passages.items() if not by_style or style == MEASURES["style"]]
 

@@ -86,7 +86,7 @@ class ModelSize:
 
     @property
     def computing(self) -> float:
-        """Parameters that a token is multiplied with.
+        """Return parameters that a token is multiplied with.
 
         Raises:
             ValueError: The size is unknown.
@@ -96,7 +96,7 @@ class ModelSize:
         return self.parameters - self.embedding
 
     def adapters(self, rank: int) -> float | None:
-        """Parameters of one adapter on all linear layers, rank × (inputs + outputs) of each; None: the shape is unknown.
+        """Return parameters of one adapter on all linear layers, rank × (inputs + outputs) of each; None: the shape is unknown.
 
         The width of the feed-forward layer is what the parameters leave for it, embeddings counted with it: at most.
         """
@@ -114,12 +114,12 @@ class ModelSize:
 
 
 def format_parameters(parameters: float) -> str:
-    """A number of parameters for people: 7.24B, 568M."""
+    """Return a number of parameters for people: 7.24B, 568M."""
     return f"{parameters / 1e9:.3g}B" if parameters >= 1e9 else f"{parameters / 1e6:.3g}M"
 
 
 def size_of(model: str, revision: str | None = None) -> ModelSize:
-    """The size of a model.
+    """Return the size of a model.
 
     Looked for in its folder or the hub's cache (`config.json`, and the header of `*.safetensors`), in the table of
     published sizes, and last in its name (`7b`, `0.6B`).
@@ -130,7 +130,7 @@ def size_of(model: str, revision: str | None = None) -> ModelSize:
 
 @lru_cache(maxsize=512)
 def _size_at(model: str, folder: Path | None, changed: int | None) -> ModelSize:
-    """`changed` is there to make the cache notice a checkpoint that came to be meanwhile."""
+    """Return `changed` is there to make the cache notice a checkpoint that came to be meanwhile."""
     result = None if folder is None else _of_files(model, folder)
     if result is not None:
         return result
@@ -144,7 +144,7 @@ def _size_at(model: str, folder: Path | None, changed: int | None) -> ModelSize:
 
 
 def named_parameters(model: str) -> float | None:
-    """The number of parameters that a name tells: 7e9 of `Mistral-7B`; None where none or several stand there."""
+    """Return the number of parameters that a name tells: 7e9 of `Mistral-7B`; None where none or several are there."""
     parts = re.split(r"[-_/ ]", model.rpartition("/")[2])
     results = {match for match in map(_NAMED.fullmatch, parts) if match}
     if len(results) != 1:
@@ -175,7 +175,7 @@ def _of_files(model: str, folder: Path) -> ModelSize | None:
 
 
 def _header_parameters(folder: Path) -> float | None:
-    """Parameters by the headers of `*.safetensors`, which say shapes; no weight is read."""
+    """Return parameters by the headers of `*.safetensors`, which say shapes; no weight is read."""
     # What a difference to a base holds is added to the base's, which are as many as `config.json` tells.
     paths = [] if is_delta(str(folder)) else sorted(folder.glob("*.safetensors"))
     total = 0
@@ -190,7 +190,7 @@ def _header_parameters(folder: Path) -> float | None:
 
 
 def config_parameters(config: Mapping[str, Any]) -> float | None:
-    """Parameters of a transformer by its `config.json`; None where that does not say enough.
+    """Return parameters of a transformer by its `config.json`; None where that does not say enough.
 
     Counted are embeddings (those of positions where they are learned), attention with grouped keys, and two matrices
     of the feed-forward layer or three where it is gated. Biases and norms, below 1 %, are left out.
@@ -226,7 +226,7 @@ def _first(config: Mapping[str, Any], *names: str) -> int | None:
 
 
 def models_of(components: Iterable[Component]) -> dict[str, Any]:
-    """The models of a method as JSON, as its parts state what they need.
+    """Return the models of a method as JSON, as its parts state what they need.
 
     Args:
         components: The method and all its parts.
@@ -253,5 +253,5 @@ def models_of(components: Iterable[Component]) -> dict[str, Any]:
 
 
 def _name(model: str) -> str:
-    """A model's name without the folders that it lies in."""
+    """Return a model's name without the folders that it lies in."""
     return Path(model).name if model.startswith(("/", ".", "~")) else model

@@ -75,7 +75,7 @@ class Checker:
     strict: bool = False
 
     def target(self, card: Card, *, from_store: bool = True) -> Target:
-        """The card's benchmark in the card's setting: loaded if its data are here, else rebuilt from the store.
+        """Return the card's benchmark in the card's setting: loaded if its data are here, else rebuilt from the store.
 
         Args:
             card: Validated.
@@ -166,7 +166,7 @@ class Checker:
             return checked
 
     def _metrics(self, card: Card, target: Target) -> list[Metric]:
-        """The dataset's metrics, and those of the boards that the submission joins; judges' measures are scored by `judge run`."""
+        """Return the dataset's metrics, and those of the boards that the submission joins; judges' measures are scored by `judge run`."""
         metrics = {str(metric): metric for metric in default_metrics(target.loaded)}
         for name in board_metrics(self.store, card, target.fingerprint):
             with suppress(UserError):  # a judge's measure, or a metric of another version
@@ -202,7 +202,7 @@ class Checker:
 
 
 def short_card(method: str, reference: str, setting: str | None) -> Card:
-    """A card of what a file of predictions does not say by itself; what else a card tells is not known.
+    """Return a card of what a file of predictions does not say by itself; what else a card tells is not known.
 
     Args:
         method: NAME or NAME@VERSION.
@@ -245,7 +245,7 @@ def on_benchmark(card: Card, reference: str, setting: str | None) -> Card:
 
 
 def target_of(reference: str, options: DatasetConfig, limit: int | None, setting: Setting, seed: int, store: Store) -> Target:
-    """A benchmark, as loaded and in a setting.
+    """Return a benchmark, as loaded and in a setting.
 
     Raises:
         UserError: The data are not here, or the setting is impossible for them.
@@ -265,7 +265,7 @@ def target_of(reference: str, options: DatasetConfig, limit: int | None, setting
 
 
 def read_card(path: Path) -> Card:
-    """The card in a file.
+    """Return the card in a file.
 
     Raises:
         UserError: It cannot be read, or is not a card.

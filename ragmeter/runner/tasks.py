@@ -35,7 +35,7 @@ from results.store.store import FINISHED, TOKEN, Execution, Run, Store, executio
 
 GROUP_METRICS = ("group_answer_f1", "group_support_f1", "sufficiency")
 RANKING_METRICS = ("recall@5", "recall@20", "mrr@10", "ndcg@10")
-"""Shown beside the official metrics wherever questions have positives."""
+"""Shown next to the official metrics wherever questions have positives."""
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 MINIMUM_FREE_BYTES = 200 * 2**20
 
@@ -98,7 +98,7 @@ class Task:
 
     @cached_property
     def run(self) -> Run:
-        """The run that executing this task continues or begins."""
+        """Return the run that executing this task continues or begins."""
         return Run(
             execution_id(self.fingerprint, self.token),
             self.method.name,
@@ -135,7 +135,7 @@ class Task:
 
     @cached_property
     def endpoints(self) -> frozenset[str]:
-        """The models at endpoints that its method asks."""
+        """Return the models at endpoints that its method asks."""
         return frozenset().union(*(endpoints(part.config) for part in self.method.components))
 
     def services(self, services: Services) -> Services:
@@ -188,7 +188,7 @@ def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loa
 
 
 def default_metrics(benchmark: Benchmark) -> tuple[Metric, ...]:
-    """The dataset's official metrics, those of groups where it has some, and ranking metrics where questions have positives."""
+    """Return the dataset's official metrics, those of groups where it has some, and ranking metrics where questions have positives."""
     names = list(benchmark.card.metrics_of(benchmark.reference.subset))
     if any(question.group is not None for question in benchmark.questions):
         names += GROUP_METRICS

@@ -38,7 +38,7 @@ MEASURE = "accuracy"
 
 
 def judge_for(config: TrainingConfig, cache: Path | None, device: str | None) -> Judge | None:
-    """The judge that a training's options ask for, checked, reached and built; None where they ask for none.
+    """Return the judge that a training's options ask for, checked, reached and built; None where they ask for none.
 
     Raises:
         UserError: There is no such judge of answers, or its options are not right.
@@ -111,12 +111,12 @@ class TrainingJob:
 
     @property
     def work(self) -> Path:
-        """Folder of the artifacts."""
+        """Return folder of the artifacts."""
         return self.store.artifacts / "training" / f"{self.entry.id}-{identity(self.entry, self.config)}"
 
     @property
     def home(self) -> Path:
-        """Folder of the checkpoints."""
+        """Return folder of the checkpoints."""
         return (self.output or checkpoint_home(self.entry, self.config, self.store.folder)).absolute()
 
     def run(self, progress: Progress, until: str | None = None) -> list[tuple[TrainedStage, Checkpoint]]:
@@ -256,7 +256,7 @@ def run_trainings(
     """Train what is not trained yet, each after those that it needs.
 
     Args:
-        plans: Trainings; what one needs stands before it.
+        plans: Trainings; what one needs is before it.
         store: Takes the checkpoints.
         device: None to choose.
         progress: Shows them.

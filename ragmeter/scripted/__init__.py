@@ -1,7 +1,7 @@
 """The scripted LLM: knows a world and answers our own prompts rightly (`llm: {scripted: worlds/multihop:test}`).
 
 It takes the place of a real model where a loop around an LLM is tested: with it, every such loop must work, and with
-a share of its replies corrupted, none may crash. It is a script, and says so: its replies name the model
+a share of its replies corrupted, none may crash. Its replies name the model
 `scripted/…`, `Reply.scripted` is true for them, and a prediction that it had a part in has that name in its notes under
 `scripted`.
 
@@ -108,17 +108,17 @@ class WorldTruth:
 
     @cached_property
     def questions(self) -> dict[str, Question]:
-        """Questions by text, white space collapsed."""
+        """Return questions by text, white space collapsed."""
         return {flat(question.text): question for benchmark in self.benchmarks for question in benchmark.questions}
 
     @cached_property
     def steps(self) -> dict[str, str]:
-        """Answers to the single steps of questions, by text, with what earlier steps answered put in."""
+        """Return answers to the single steps of questions, by text, with what earlier steps answered put in."""
         return {flat(text): answer for question in self.questions.values() for text, answer in steps_of(question)}
 
     @cached_property
     def worlds(self) -> dict[int, World]:
-        """The worlds that the questions are about, by seed."""
+        """Return the worlds that the questions are about, by seed."""
         seeds = dict.fromkeys(q.metadata["seed"] for q in self.questions.values())
         return {seed: generate(seed, self._config.world_config) for seed in seeds}
 
@@ -129,15 +129,15 @@ class WorldTruth:
 
     @cached_property
     def shelf(self) -> Shelf:
-        """The texts of its worlds."""
+        """Return the texts of its worlds."""
         return Shelf(self.worlds, self.rendering)
 
     def question(self, text: str) -> Question | None:
-        """The question with a text."""
+        """Return the question with a text."""
         return self.questions.get(flat(text))
 
     def answer_to(self, text: str) -> str | None:
-        """The answer to a question or to a step of one; None where it knows no such question."""
+        """Return the answer to a question or to a step of one; None where it knows no such question."""
         question = self.question(text)
         if question is None:
             return self.steps.get(flat(text))
@@ -175,7 +175,7 @@ class WorldTruth:
         return result
 
     def reply(self, messages: Messages) -> Completion:
-        """Reply to a conversation.
+        """Return reply to a conversation.
 
         Raises:
             Fault: No handler knows this prompt.
@@ -203,13 +203,13 @@ class WorldTruth:
 
 
 def draw(*parts: object) -> float:
-    """A number in [0, 1) that depends on nothing but its arguments."""
+    """Return a number in [0, 1) that depends on nothing but its arguments."""
     digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
 
 
 def corrupt(text: str, kind: str) -> str:
-    """A reply as models spoil it: nothing, cut short, something else, wrapped in talk, or refused."""
+    """Return a reply as models spoil it: nothing, cut short, something else, wrapped in talk, or refused."""
     match kind:
         case "empty":
             return ""
@@ -226,7 +226,7 @@ def corrupt(text: str, kind: str) -> str:
 
 @answers(PROMPTS["passages"])
 def answer_from_passages(truth: WorldTruth, shown: Shown) -> str:
-    """The prompt of the chat reader with passages."""
+    """Return the prompt of the chat reader with passages."""
     answer, question = truth.answer_to(shown["question"]), truth.question(shown["question"])
     if answer is None or truth.reading == "memory":
         return answer or UNKNOWN
@@ -236,19 +236,19 @@ def answer_from_passages(truth: WorldTruth, shown: Shown) -> str:
 
 @answers(PROMPTS["closed_book"])
 def answer_from_memory(truth: WorldTruth, shown: Shown) -> str:
-    """The prompt of the chat reader without a passage."""
+    """Return the prompt of the chat reader without a passage."""
     return truth.answer_to(shown["question"]) or UNKNOWN
 
 
 @handler
 def say_ok(truth: WorldTruth, request: Request) -> str | None:
-    """The call by which an endpoint is tried out."""
+    """Return the call by which an endpoint is tried out."""
     return "ok" if request.prompt == PREFLIGHT else None
 
 
 @register_script("worlds")
 def worlds(config: ScriptedConfig) -> Callable[[Messages], Completion]:
-    """The option `llm: {scripted: worlds/…}`."""
+    """Return the option `llm: {scripted: worlds/…}`."""
     options = {"corruption": config.corruption, "reading": config.reading, "seed": config.seed}
     return WorldTruth.of(config.scripted, config.options, **options).reply
 

@@ -30,7 +30,7 @@ def glean(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["triples"])
 def list_triples(truth: Truth, shown: Shown) -> str:
-    """The prompt for triples: the facts of a chunk."""
+    """Return the prompt for triples: the facts of a chunk."""
     facts = truth.shelf.facts(shown["text"])
     triples = [[fact.head.name, fact.relation.id.replace("_", " "), fact.text] for fact in facts]
     return json.dumps({"triples": triples}, ensure_ascii=False)
@@ -38,7 +38,7 @@ def list_triples(truth: Truth, shown: Shown) -> str:
 
 @answers(SYSTEMS["keywords"])
 def give_keywords(truth: Truth, shown: Shown) -> str:
-    """LightRAG's prompt: names in the question, and the relations that it is about."""
+    """Return LightRAG's prompt: names in the question, and the relations that it is about."""
     question = truth.question(shown["question"])
     heads = [head for head, _, _ in question.triples] if question else []
     low = [head for head in heads if head in shown["question"]] or heads[:1] or [shown["question"]]
@@ -50,7 +50,7 @@ def give_keywords(truth: Truth, shown: Shown) -> str:
 
 @answers(SYSTEMS["facts"])
 def keep_facts(truth: Truth, shown: Shown) -> str:
-    """HippoRAG's filter: the facts that name something of what proves the question."""
+    """Return HippoRAG's filter: the facts that name something of what proves the question."""
     question = truth.question(shown["question"])
     names = [name for head, _, tail in (question.triples if question else ()) for name in (head, tail)]
     kept = [fact for fact in json.loads(shown["facts"]) if any(_held(name, fact) for name in names)]
@@ -59,7 +59,7 @@ def keep_facts(truth: Truth, shown: Shown) -> str:
 
 @answers(SYSTEMS["report"])
 def report(truth: Truth, shown: Shown) -> str:
-    """GraphRAG's report: what is given, line by line."""
+    """Return GraphRAG's report: what is given, line by line."""
     lines = [line for line in shown["given"].splitlines() if line.strip()] or ["nothing"]
     texts = list(dict.fromkeys(line.partition(": ")[2] or line for line in lines))
     value = {
@@ -74,7 +74,7 @@ def report(truth: Truth, shown: Shown) -> str:
 
 @answers(SYSTEMS["map"])
 def find_points(truth: Truth, shown: Shown) -> str:
-    """GraphRAG's map: the facts of the question that a report names both sides of."""
+    """Return GraphRAG's map: the facts of the question that a report names both sides of."""
     question = truth.question(shown["question"])
     reports = re.findall(r"^\[(\d+)\] (.*?)(?=\n\n\[\d+\] |\Z)", shown["reports"], re.DOTALL | re.MULTILINE)
     points = []
@@ -87,19 +87,19 @@ def find_points(truth: Truth, shown: Shown) -> str:
 
 @answers(SYSTEMS["reduce"])
 def answer_from_points(truth: Truth, shown: Shown) -> str:
-    """GraphRAG's reduce: the answer where the points prove it."""
+    """Return GraphRAG's reduce: the answer where the points prove it."""
     return _answer(truth, shown["question"], shown["points"].splitlines())
 
 
 @answers(SYSTEMS["drift_hypothesis"])
 def imagine_report(truth: Truth, shown: Shown) -> str:
-    """DRIFT's hypothetical report: the steps of the question."""
+    """Return DRIFT's hypothetical report: the steps of the question."""
     return "\n".join(_steps(truth, shown["question"]))
 
 
 @answers(SYSTEMS["drift_primer"])
 def prime(truth: Truth, shown: Shown) -> str:
-    """DRIFT's primer: the facts of the question that reports state, and its steps."""
+    """Return DRIFT's primer: the facts of the question that reports state, and its steps."""
     facts = _facts_in(truth, shown["question"], shown["reports"])
     value = {"intermediate_answer": "\n".join(facts), "score": 90 if facts else 0, "follow_up_queries": _steps(truth, shown["question"])}
     return json.dumps(value, ensure_ascii=False)
@@ -107,20 +107,20 @@ def prime(truth: Truth, shown: Shown) -> str:
 
 @answers(SYSTEMS["drift_local"])
 def answer_step(truth: Truth, shown: Shown) -> str:
-    """DRIFT's local search: the facts of the whole question that its context states."""
+    """Return DRIFT's local search: the facts of the whole question that its context states."""
     facts = _facts_in(truth, shown["overall"], shown["context"])
     return json.dumps({"response": "\n".join(facts), "score": 90 if facts else 0, "follow_up_queries": []}, ensure_ascii=False)
 
 
 @answers(SYSTEMS["drift_reduce"])
 def answer_from_answers(truth: Truth, shown: Shown) -> str:
-    """DRIFT's answer: the one that the answers to simpler questions prove."""
+    """Return DRIFT's answer: the one that the answers to simpler questions prove."""
     return _answer(truth, shown["question"], shown["answers"].splitlines())
 
 
 @answers(SYSTEMS["clues"])
 def recall_spans(truth: Truth, shown: Shown) -> str:
-    """MemoRAG's clues: the facts of the question that the memory holds."""
+    """Return MemoRAG's clues: the facts of the question that the memory holds."""
     question = truth.question(shown["question"])
     facts = [triple for triple in question.triples if _held(triple[0], shown["memory"])] if question else []
     return "\n".join(map(as_statement, facts)) or shown["question"]
@@ -128,19 +128,19 @@ def recall_spans(truth: Truth, shown: Shown) -> str:
 
 @answers(SYSTEMS["surrogates"])
 def ask_simpler(truth: Truth, shown: Shown) -> str:
-    """MemoRAG's surrogate questions: the steps of the question."""
+    """Return MemoRAG's surrogate questions: the steps of the question."""
     return "\n".join(_steps(truth, shown["question"]))
 
 
 @answers(SYSTEMS["draft"])
 def draft(truth: Truth, shown: Shown) -> str:
-    """MemoRAG's draft: the answer where the memory proves it."""
+    """Return MemoRAG's draft: the answer where the memory proves it."""
     return _answer(truth, shown["question"], sentences(shown["memory"]))
 
 
 @answers(SYSTEMS["gist"], SYSTEMS["summary"])
 def write_gist(truth: Truth, shown: Shown) -> str:
-    """Gists and summaries: the facts of a text; where it is not one of a world in one piece, its beginning."""
+    """Return gists and summaries: the facts of a text; where it is not one of a world in one piece, its beginning."""
     facts = truth.shelf.facts(shown["text"])
     return " ".join(statements(fact)[0] for fact in facts) or " ".join(shown["text"].split()[:300])
 

@@ -29,7 +29,7 @@ _BETWEEN_ITEMS = re.compile(r"\s*\n\s*|, ")
 
 @handler
 def take_answer_apart(truth: Truth, request: Request) -> str | None:
-    """ragas' prompt for the statements of an answer to a question."""
+    """Return ragas' prompt for the statements of an answer to a question."""
     value = _supplied(TAKE_APART_ANSWER, request)
     if value is None:
         return None
@@ -40,14 +40,14 @@ def take_answer_apart(truth: Truth, request: Request) -> str | None:
 
 @handler
 def take_text_apart(truth: Truth, request: Request) -> str | None:
-    """ragas' prompt for the claims of a text."""
+    """Return ragas' prompt for the claims of a text."""
     value = _supplied(TAKE_APART_TEXT, request)
     return None if value is None else json.dumps({"claims": _split_claims(str(value["response"]))}, ensure_ascii=False)
 
 
 @handler
 def judge_claims(truth: Truth, request: Request) -> str | None:
-    """ragas' prompt for verdicts on claims."""
+    """Return ragas' prompt for verdicts on claims."""
     value = _supplied(JUDGE, request)
     if value is None:
         return None
@@ -72,7 +72,7 @@ def _is_prose(text: str) -> bool:
 
 
 def _split_claims(text: str) -> list[str]:
-    """The sentences of prose, the items of a list, nothing of a refusal to answer."""
+    """Return the sentences of prose, the items of a list, nothing of a refusal to answer."""
     if is_abstention(text):
         return []
     return sentences(text) if _is_prose(text) else [item for item in _BETWEEN_ITEMS.split(text.strip()) if item]
@@ -93,7 +93,7 @@ def _follows(truth: Truth, claim: str, context: str) -> bool:
 
 
 def _stretches(context: str) -> list[str]:
-    """Every two lines that follow each other: a passage's title and its text stand so."""
+    """Return every two lines that follow each other: a passage's title and its text stand so."""
     lines = context.split("\n")
     return ["\n".join(lines[start : start + 2]) for start in range(max(1, len(lines) - 1))]
 
@@ -110,7 +110,7 @@ def _tells(truth: Truth, sentence: str, context: str) -> bool:
 
 
 def _names_of(truth: Truth, item: str) -> set[str]:
-    """The names under which something is accepted as an answer anywhere."""
+    """Return the names under which something is accepted as an answer anywhere."""
     wanted, result = normalize(item), {item}
     for question in truth.questions.values():
         for answer in question.answers:

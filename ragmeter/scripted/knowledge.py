@@ -1,7 +1,7 @@
 """Answer the prompts of knowledge graphs as the scripted LLM: extraction, names in a text, augmented queries.
 
 It extracts what the world says, not what the text's words say: it finds the place of a chunk in the texts of its
-worlds, and tells the facts of the sentences that stand there whole, every entity by its full name.
+worlds, and tells the facts of the sentences that are there whole, every entity by its full name.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Shelf:
                 self._titles.update(_tight(text.passage.title) for text in texts)
 
     def facts(self, chunk: str) -> list[Fact]:
-        """The facts of the sentences that stand whole in a chunk, in order."""
+        """Return the facts of the sentences that stand whole in a chunk, in order."""
         tight = _tight(chunk)
         # A passage of a long document may begin with the document's title.
         for wanted in (tight, self._untitled(tight), _tight(chunk.partition("\n")[2])):
@@ -64,7 +64,7 @@ class Shelf:
 
 
 def records(truth: Truth, shown: Shown, keywords: bool) -> str:
-    """The facts of a chunk as records, with what they are about as keywords."""
+    """Return the facts of a chunk as records, with what they are about as keywords."""
     entities: list[EntityRecord] = []
     relations: list[RelationRecord] = []
     for fact in truth.shelf.facts(shown["text"]):
@@ -81,7 +81,7 @@ answers(PROMPTS["extraction_keywords"])(partial(records, keywords=True))
 
 @answers(CLAIMS)
 def claims(truth: Truth, shown: Shown) -> str:
-    """The prompt for claims: every fact of a chunk about an entity of the list, confirmed and without a date."""
+    """Return the prompt for claims: every fact of a chunk about an entity of the list, confirmed and without a date."""
     named = set(shown["entities"].split(", "))
     about = [fact for fact in truth.shelf.facts(shown["text"]) if clean_name(fact.head.name) in named]
     rows = [(fact.head.name, fact.text, fact.relation.id, CONFIRMED, "NONE", "NONE", statements(fact)[0]) for fact in about]
@@ -90,7 +90,7 @@ def claims(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["names"])
 def name_entities(truth: Truth, shown: Shown) -> str:
-    """The prompt for names in a text: the entities of a world that it names, or the text itself."""
+    """Return the prompt for names in a text: the entities of a world that it names, or the text itself."""
     text = shown["text"]
     names = [entity.name for world in truth.worlds.values() for entity in world.entities if entity.name in text]
     return json.dumps({"names": names or [text.strip()]}, ensure_ascii=False)
@@ -98,7 +98,7 @@ def name_entities(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["queries"])
 def write_queries(truth: Truth, shown: Shown) -> str:
-    """The prompt of augmented queries: what the template generator makes of the same entities."""
+    """Return the prompt of augmented queries: what the template generator makes of the same entities."""
     value = json.loads(shown["given"])
     question = Question("", value["question"], (value["answer"],) if value["answer"] else ())
     nodes = tuple(Node(item["name"], item["type"], tuple(item["descriptions"])) for item in value["entities"])

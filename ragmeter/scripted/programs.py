@@ -2,7 +2,7 @@
 
 A question is a chain of hops: the steps that its gold names, or one for each thing that it compares. From memory the script
 knows four answers of ten, so that a system that never looks is mostly wrong; what passages prove it says as they have it.
-It goes on from what it said before: one wrong answer makes the rest wrong.
+It resumes from what it said before: one wrong answer makes the rest wrong.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Hop:
 
 
 def hops_of(truth: Truth, question: Question) -> list[Hop]:
-    """The chain of a question; steps are written with the answers of those before."""
+    """Return the chain of a question; steps are written with the answers of those before."""
     steps = steps_of(question)
     if steps and question.answerable:
         proofs = [replace(question, triples=(triple,)) for triple in question.triples]
@@ -56,7 +56,7 @@ def hops_of(truth: Truth, question: Question) -> list[Hop]:
 
 @lru_cache(maxsize=4)
 def known_hops(truth: Truth) -> dict[str, Hop]:
-    """All hops by their text."""
+    """Return all hops by their text."""
     return {flat(hop.text): hop for question in truth.questions.values() for hop in hops_of(truth, question)}
 
 
@@ -76,7 +76,7 @@ def said_of(truth: Truth, text: str, passages: Sequence[str]) -> str | None:
 
 
 def next_of(truth: Truth, text: str, steps: Sequence[tuple[str, str]]) -> tuple[str, str]:
-    """The next simple question behind some answered ones, and what it concludes: one of them is ""."""
+    """Return the next simple question behind some answered ones, and what it concludes: one of them is ""."""
     question = truth.question(text)
     if question is None:
         return "", UNKNOWN
@@ -92,7 +92,7 @@ def next_of(truth: Truth, text: str, steps: Sequence[tuple[str, str]]) -> tuple[
 
 @answers(PROMPTS["genground_deduce"])
 def deduce(truth: Truth, shown: Shown) -> str:
-    """GenGround's next question with an answer from memory, or the end."""
+    """Return GenGround's next question with an answer from memory, or the end."""
     question, final = next_of(truth, shown["question"], _STEP.findall(shown["steps"]))
     if final:
         return f"<finish>{final}</finish>"
@@ -101,7 +101,7 @@ def deduce(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["genground_ground"])
 def ground(truth: Truth, shown: Shown) -> str:
-    """GenGround's revision."""
+    """Return GenGround's revision."""
     passages = numbered_passages(shown["passages"])
     proven = said_of(truth, shown["question"], passages)
     return f"<ref>{passages[0]}</ref>\n<revise>{proven}</revise>" if proven else "<ref>Empty</ref>\n<revise>Empty</revise>"
@@ -109,7 +109,7 @@ def ground(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["genground_cite"])
 def cite(truth: Truth, shown: Shown) -> str:
-    """GenGround's citation, as released."""
+    """Return GenGround's citation, as released."""
     passages = numbered_passages(shown["passages"])
     proof = next((passage for passage in passages if said_of(truth, shown["question"], [passage])), "Empty")
     return f"<ref>{proof}</ref>"
@@ -117,14 +117,14 @@ def cite(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["genground_revise"])
 def revise(truth: Truth, shown: Shown) -> str:
-    """GenGround's revision, as released."""
+    """Return GenGround's revision, as released."""
     proven = said_of(truth, shown["question"], numbered_passages(shown["passages"]))
     return json.dumps({"answer": proven or shown["answer"], "citation": shown["passages"][:40]}, ensure_ascii=False)
 
 
 @answers(PROMPTS["self_ask"])
 def follow_up(truth: Truth, shown: Shown) -> str:
-    """The next lines of a transcript of Self-Ask."""
+    """Return the next lines of a transcript of Self-Ask."""
     steps, lines = _FOLLOW.findall(shown["transcript"]), []
     if steps and not steps[-1][1]:
         text = steps[-1][0]
@@ -137,13 +137,13 @@ def follow_up(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["self_rag_need"])
 def need(truth: Truth, shown: Shown) -> str:
-    """Self-RAG's question whether to look up: it does."""
+    """Return Self-RAG's question whether to look up: it does."""
     return "yes"
 
 
 @answers(PROMPTS["self_rag_segment"])
 def read_segment(truth: Truth, shown: Shown) -> str:
-    """Self-RAG's lines on a passage."""
+    """Return Self-RAG's lines on a passage."""
     question, passages = truth.question(shown["question"]), numbered_passages(shown["passages"])
     facts = [replace(question, triples=(triple,)) for triple in question.triples] if question else []
     relevant = any(truth.proven_by(fact, passages) for fact in facts)
@@ -155,7 +155,7 @@ def read_segment(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["iter_retgen"])
 def reason(truth: Truth, shown: Shown) -> str:
-    """Iter-RetGen's reasoning: what the passages prove, hop by hop, and the answer where they prove all."""
+    """Return Iter-RetGen's reasoning: what the passages prove, hop by hop, and the answer where they prove all."""
     steps, open_one = _proven(truth, shown["question"], numbered_passages(shown["passages"]))
     _, final = next_of(truth, shown["question"], steps) if not open_one else ("", UNKNOWN)
     return " ".join([*(f"{text.rstrip('?')}: {answer}." for text, answer in steps), open_one, f"\nSo the answer is: {final}"]).strip()
@@ -163,7 +163,7 @@ def reason(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["ircot"])
 def next_sentence(truth: Truth, shown: Shown) -> str:
-    """IRCoT's next sentence: what the passages prove next, or what has to be found out."""
+    """Return IRCoT's next sentence: what the passages prove next, or what has to be found out."""
     steps, open_one = _proven(truth, shown["question"], numbered_passages(shown["passages"]))
     stated = [f"{text.rstrip('?')}: {answer}." for text, answer in steps]
     fresh = next((sentence for sentence in stated if sentence not in shown["chain"]), "")
@@ -174,7 +174,7 @@ def next_sentence(truth: Truth, shown: Shown) -> str:
 
 @handler
 def think(truth: Truth, request: Request) -> str | None:
-    """The next turn of Search-R1 and R1-Searcher."""
+    """Return the next turn of Search-R1 and R1-Searcher."""
     for name, opening, closing in (("search_r1", "<search>", "</search>"), ("r1_searcher", "<|begin_of_query|>", "<|end_of_query|>")):
         first = Request(request.messages[:1])
         if request.messages and (shown := filled(PROMPTS[name], first)):
@@ -188,7 +188,7 @@ def think(truth: Truth, request: Request) -> str | None:
 
 
 def _proven(truth: Truth, text: str, passages: Sequence[str]) -> tuple[list[tuple[str, str]], str]:
-    """The hops that passages prove, in order, and the text of the first that they do not ("" for none)."""
+    """Return the hops that passages prove, in order, and the text of the first that they do not ("" for none)."""
     question = truth.question(text)
     steps: list[tuple[str, str]] = []
     for hop in hops_of(truth, question) if question else []:

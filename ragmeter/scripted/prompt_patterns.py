@@ -29,7 +29,7 @@ class Request:
 
     @property
     def prompt(self) -> str:
-        """The last message."""
+        """Return the last message."""
         return self.messages[-1]["content"] if self.messages else ""
 
 
@@ -82,7 +82,7 @@ def answers(*templates: Shipped | Prompt) -> Callable[[Callable[[Any, Shown], st
 
 @lru_cache(maxsize=128)
 def template_pattern(template: str) -> re.Pattern[str]:
-    """The pattern of texts that a template (`string.Template`) was filled to; placeholders become named groups.
+    """Return the pattern of texts that a template (`string.Template`) was filled to; placeholders become named groups.
 
     A placeholder that comes twice must have been filled alike.
     """

@@ -24,7 +24,7 @@ from ragmeter.scripted.prompt_patterns import UNKNOWN, Request, Shown, Truth, an
 
 @answers(PROMPT)
 def write_passage(truth: Truth, shown: Shown) -> str:
-    """HyDE's prompt: the facts of the question in sentences; of an unknown question, itself."""
+    """Return HyDE's prompt: the facts of the question in sentences; of an unknown question, itself."""
     question = truth.question(shown["question"])
     if question is None or not question.triples:
         return shown["question"]
@@ -33,13 +33,13 @@ def write_passage(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["rewrite"])
 def rewrite(truth: Truth, shown: Shown) -> str:
-    """RQ-RAG's prompt for a rewritten query: the names and words of the question, without what asks."""
+    """Return RQ-RAG's prompt for a rewritten query: the names and words of the question, without what asks."""
     return shown["question"].rstrip(" ?")
 
 
 @answers(PROMPTS["decompose"])
 def decompose(truth: Truth, shown: Shown) -> str:
-    """RQ-RAG's prompt for sub-questions: the steps of the question, one a line."""
+    """Return RQ-RAG's prompt for sub-questions: the steps of the question, one a line."""
     question = truth.question(shown["question"])
     steps = [text for text, _ in steps_of(question)] if question is not None else []
     return "\n".join(steps or [shown["question"]])
@@ -47,7 +47,7 @@ def decompose(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["disambiguate"])
 def disambiguate(truth: Truth, shown: Shown) -> str:
-    """RQ-RAG's prompt for the meanings of a question: it with the full name in place of each shorter one."""
+    """Return RQ-RAG's prompt for the meanings of a question: it with the full name in place of each shorter one."""
     question = truth.question(shown["question"])
     if question is None:
         return shown["question"]
@@ -62,7 +62,7 @@ def disambiguate(truth: Truth, shown: Shown) -> str:
 
 
 def rewrite_passage(truth: Truth, shown: Shown, style: str) -> str:
-    """The rewriter's prompts that ship, as text or as JSON, whole or sentence by sentence."""
+    """Return the rewriter's prompts that ship, as text or as JSON, whole or sentence by sentence."""
     return _reply(shown["text"], shown["form"], shown["again"], style)
 
 
@@ -80,7 +80,7 @@ def _reply(text: str, form: str, again: str, style: str) -> str:
 
 
 def _restyled(plain: list[str], again: str, style: str) -> list[str]:
-    """Sentences in a style, worded differently at another attempt; the first one always shows the style."""
+    """Return sentences in a style, worded differently at another attempt; the first one always shows the style."""
     draws = Draws("world-truth rewriting", style, again, *plain)
     first, rest = _rewriters()
     return [(rest if number else first).sentence(sentence.strip(), style, draws) for number, sentence in enumerate(plain)]
@@ -97,7 +97,7 @@ KNOWN = 0.4
 
 @answers(ANSWER)
 def answer_for_labels(truth: Truth, shown: Shown) -> str:
-    """SARK's prompt for an answer: by the passage where there is one, else what it knows by heart."""
+    """Return SARK's prompt for an answer: by the passage where there is one, else what it knows by heart."""
     question, passage = truth.question(shown["question"]), shown["context"]
     if question is None or not question.answers:
         return UNKNOWN
@@ -107,7 +107,7 @@ def answer_for_labels(truth: Truth, shown: Shown) -> str:
 
 @handler
 def order_passages(truth: Truth, request: Request) -> str | None:
-    """SARK's prompt for an order: passages that prove the answer first, then those that name it."""
+    """Return SARK's prompt for an order: passages that prove the answer first, then those that name it."""
     opening, _, turn, *_ = ORDER.load().texts
     about = template_pattern(opening).fullmatch(request.messages[0]["content"])
     if about is None:
@@ -124,7 +124,7 @@ def order_passages(truth: Truth, request: Request) -> str | None:
 
 @answers(TRIPLE)
 def ask_about_triple(truth: Truth, shown: Shown) -> str:
-    """GPR's prompt for a question: in the words in which worlds state the relation."""
+    """Return GPR's prompt for a question: in the words in which worlds state the relation."""
     inside = shown["triple"].removeprefix("(").removesuffix(")")
     if shown["side"] == "tail":
         head, _, relation = inside.removesuffix(f", {MASK}").rpartition(", ")

@@ -17,7 +17,7 @@ NUMBERS = tuple(str(number) for number in range(1, 101))
 
 @handler
 def order_window(truth: Truth, request: Request) -> str | None:
-    """The prompts of systems that order a window; those that reason first do so in a word."""
+    """Return the prompts of systems that order a window; those that reason first do so in a word."""
     for name in ("rankgpt", "rankzephyr", "reasonrank", "dro"):
         ranked = _ranked(truth, name, request, NUMBERS)
         if ranked is not None:
@@ -28,14 +28,14 @@ def order_window(truth: Truth, request: Request) -> str | None:
 
 @handler
 def choose_passage(truth: Truth, request: Request) -> str | None:
-    """Setwise's prompt."""
+    """Return Setwise's prompt."""
     ranked = _ranked(truth, "setwise", request, LABELS)
     return None if ranked is None else f"Passage {LABELS[ranked[0]]}"
 
 
 @handler
 def choose_document(truth: Truth, request: Request) -> str | None:
-    """The prompts of Rank-R1 and of its twin without reasoning."""
+    """Return the prompts of Rank-R1 and of its twin without reasoning."""
     for name, thought in (("rank_r1", "<think>The one with a fact.</think> "), ("rank_r1_direct", "")):
         ranked = _ranked(truth, name, request, NUMBERS)
         if ranked is not None:
@@ -45,14 +45,14 @@ def choose_document(truth: Truth, request: Request) -> str | None:
 
 @answers(PROMPTS["ddr_refiner"].load(OURS))
 def keep_passage(truth: Truth, shown: Shown) -> str:
-    """The prompt of DDR's refinement: YES to a passage with a fact of the proof."""
+    """Return the prompt of DDR's refinement: YES to a passage with a fact of the proof."""
     question = truth.question(shown["query"])
     facts = [replace(question, triples=(triple,)) for triple in question.triples] if question else []
     return "YES" if any(truth.proven_by(fact, [shown["passage"]]) for fact in facts) else "NO"
 
 
 def _ranked(truth: Truth, name: str, request: Request, labels: Sequence[str]) -> list[int] | None:
-    """Places of the passages that a prompt shows, those with a fact first; None where the request is not made of it."""
+    """Return places of the passages that a prompt shows, those with a fact first; None where the request is not made of it."""
     result = conversation(PROMPTS[name].load(OURS), request, labels)
     if result is None:
         return None
@@ -70,13 +70,13 @@ def _ranked(truth: Truth, name: str, request: Request, labels: Sequence[str]) ->
 
 
 def _texts(benchmark: Benchmark, question: Question) -> list[str]:
-    """The texts of a question's evidence, white space collapsed."""
+    """Return the texts of a question's evidence, white space collapsed."""
     ids = [identifier for identifier in question.evidence if identifier in benchmark.corpus]
     return [flat(passage.full_text) for passage in benchmark.corpus.get(ids)]
 
 
 def conversation(prompt: Prompt, request: Request, labels: Sequence[str]) -> tuple[str, list[str]] | None:
-    """Query and passages of a conversation that was made of a prompt."""
+    """Return query and passages of a conversation that was made of a prompt."""
     messages = request.messages
     opening = next(part for part in prompt.parts if "$count" in part.text)
     counts = [template_pattern(opening.text.strip()).match(message["content"]) for message in messages]

@@ -22,13 +22,13 @@ _MAKERS = {"simple": simple_pairs, "complex": complex_pairs}
 
 
 def write_questions(truth: Truth, shown: Shown, kind: str) -> str:
-    """The prompts for simple and complex questions."""
+    """Return the prompts for simple and complex questions."""
     pairs = _pairs(truth, shown["document"], kind)
     return _json(questions=[pair.question for pair in pairs[: -(-len(pairs) * 2 // 3)]])
 
 
 def write_missing_questions(truth: Truth, shown: Shown, kind: str) -> str:
-    """The prompts of the coverage loop."""
+    """Return the prompts of the coverage loop."""
     there = {pair.question for pair in read_pairs(shown["pairs"])}
     missing = [pair.question for pair in _pairs(truth, shown["document"], kind) if pair.question not in there]
     return _json(count=len(missing), questions=missing)
@@ -41,34 +41,34 @@ for _kind in _MAKERS:
 
 @answers(SYNTHESIS["answer"])
 def answer(truth: Truth, shown: Shown) -> str:
-    """The prompt for an answer."""
+    """Return the prompt for an answer."""
     return _json(answer=_known(truth, shown["document"], shown["question"]) or ABSENT)
 
 
 @answers(SYNTHESIS["check_answer"])
 def check_answer(truth: Truth, shown: Shown) -> str:
-    """The prompt that checks a pair."""
+    """Return the prompt that checks a pair."""
     known = _known(truth, shown["document"], shown["question"])
     return _json(judgment="Correct" if known is not None and em(shown["answer"], [known]) else "Incorrect")
 
 
 @answers(READING["answer"])
 def teach(truth: Truth, shown: Shown) -> str:
-    """The prompt of a teacher: the answer, if it stands in the documents."""
+    """Return the prompt of a teacher: the answer, if it is in the documents."""
     reply = truth.answer_to(shown["question"])
     return reply if reply and names_any(flat(shown["background"]).casefold(), [reply]) else UNKNOWN
 
 
 @answers(SYNTHESIS["paraphrase"])
 def paraphrase(truth: Truth, shown: Shown) -> str:
-    """The prompt for a paraphrase: every fact in its last wording, by the full names."""
+    """Return the prompt for a paraphrase: every fact in its last wording, by the full names."""
     facts = _facts(truth, shown["document"])
     return _json(paraphrase=" ".join(statements(fact)[-1] for fact in facts) or shown["document"])
 
 
 @answers(SYNTHESIS["check_paraphrase"])
 def check_paraphrase(truth: Truth, shown: Shown) -> str:
-    """The prompt that checks a paraphrase: head and tail of every fact must be named."""
+    """Return the prompt that checks a paraphrase: head and tail of every fact must be named."""
     text = shown["paraphrase"].casefold()
     facts = _facts(truth, shown["document"])
     return _json(judgment="Yes" if all(_names(text, fact) for fact in facts) else "No")
@@ -88,7 +88,7 @@ def _facts(truth: Truth, document: str) -> list[Fact]:
 
 
 def _pairs(truth: Truth, document: str, kind: str) -> list[Pair]:
-    """Every question of a kind that it would ask of a document, the same ones every time."""
+    """Return every question of a kind that it would ask of a document, the same ones every time."""
     return _MAKERS[kind](_facts(truth, document), document, Draws("world-truth synthesis", kind))
 
 

@@ -105,7 +105,7 @@ def _main(board: Board, headline: Headline | None) -> str | None:
 
 
 def _warnings(board: Board, heads: dict[str, str], began: datetime | None) -> list[str]:
-    """Return what a reader must know of a board's metrics and runs beside their numbers."""
+    """Return what a reader must know of a board's metrics and runs next to their numbers."""
     lines = [f"⚑ {heads.get(metric, metric)} {'; '.join(wrong)}" for metric, wrong in board.flags.items()]
     lines += health_text(board.health)
     for line, names in remarks_of(board.rows).items():
@@ -192,7 +192,7 @@ def _columns(board: Board, rows: Sequence[Row], heads: dict[str, str], main: str
 
 
 def _name_row(board: Board, row: Row) -> Text:
-    """A method's name, and what must be known of who it is."""
+    """Return a method's name, and what must be known of who it is."""
     name = Text(row.run.method)
     if row.control:
         name += Text(" (control)", style="dim")
@@ -379,7 +379,7 @@ def _sure(item: Pairing) -> str:
 
 
 def shown_share(estimate: Estimate) -> str:
-    """A share × 100 with half its interval; – without a value."""
+    """Return a share × 100 with half its interval; – without a value."""
     if math.isnan(estimate.value):
         return "–"
     return plus_minus(estimate.value, estimate.low, estimate.high)

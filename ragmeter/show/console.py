@@ -1,4 +1,4 @@
-"""How commands speak: tables for people on standard output, JSON for programs, messages on standard error.
+"""Print for commands: tables for people on standard output, JSON for programs, messages on standard error.
 
 Every command imports this, so it imports rich alone; how boards look is in `board_text.py`.
 """
@@ -124,7 +124,7 @@ def print_table(
     for group in [[*range(len(widths))]] if whole else groups:
         needed = _across([widths[position] for position in group])
         table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold", show_header=any(head.plain for head in heads))
-        # A number is never cut: if even one column does not fit beside the keys, the terminal wraps the line.
+        # A number is never cut: if even one column does not fit next to the keys, the terminal wraps the line.
         table.width = needed if whole else min(needed, max(console.width, _across([folded[position] for position in group]) if keys else 0))
         for position in group:
             number = keys <= position
@@ -144,7 +144,7 @@ def _across(widths: Sequence[int]) -> int:
 
 
 def _groups(widths: Sequence[int], keys: int, room: int) -> list[list[int]]:
-    """Positions of the columns of each table; the first `keys` columns begin each."""
+    """Return positions of the columns of each table; the first `keys` columns begin each."""
     groups = [[*range(keys)]]
     for position in range(keys, len(widths)):
         if keys and len(groups[-1]) > keys and _across([widths[item] for item in (*groups[-1], position)]) > room:

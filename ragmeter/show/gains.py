@@ -1,7 +1,7 @@
-"""What an approach gains over its base and over the strongest baseline of its board, and whether that is significant.
+"""Compute what an approach gains over its base and over the strongest baseline of its board, and whether that is significant.
 
 The base is the reference of the experiment, or a row that is named. The strongest baseline is the row with the highest
-value of those that are no controls and were not trained by any of the approaches. Differences are paired and tested as on
+value of those that are not controls and were not trained by any of the approaches. Differences are paired and tested as on
 any board: over what was sampled, corrected over the methods of the column (Holm). "Beats" is said of a significant gain
 over at least 30 clusters that holds for new trainings, which takes three seeds.
 
@@ -53,7 +53,7 @@ class Against:
 
     @property
     def shown(self) -> str:
-        """`+6.5 ± 3.9`; where too little is there for an interval the difference alone."""
+        """Return `+6.5 ± 3.9`; where too little is there for an interval the difference alone."""
         result = self.cell.difference
         if result is None or math.isnan(result.value):
             return "–"
@@ -84,7 +84,7 @@ class Against:
         return ", ".join(f"{round(value * self.cell.scale, 9):+.1f}" for value in self.sets)
 
     def to_json(self) -> dict[str, Any]:
-        """Fractions; None: no difference."""
+        """Return fractions; None: no difference."""
         result = self.cell.difference
         keys = ("value", "low", "high", "n", "clusters", "insufficient_data", "generalizes")
         numbers = {} if result is None else {key: getattr(result, key) for key in keys}
@@ -120,7 +120,7 @@ class Gain:
 
     @property
     def asked(self) -> str:
-        """The dataset, and of how many questions."""
+        """Return the dataset, and of how many questions."""
         return f"{without_options(self.board.dataset)}, {self.board.sampled.in_words(self.board.questions)}"
 
     @property
@@ -163,7 +163,7 @@ class Gain:
         return f"the interval includes 0; {reach}"
 
     def sentence(self) -> str:
-        """All of it in one sentence."""
+        """Return all of it in one sentence."""
         parts = [("its base", self.base)] if self.base else []
         parts += [("the strongest baseline", self.strongest)] if self.strongest and not self._same else []
         known = {item.name for _, item in parts}
@@ -286,7 +286,7 @@ def _trained(method: MethodPlan) -> bool:
 
 
 def headline(several: Iterable[Gain]) -> list[Gain]:
-    """The first of each approach."""
+    """Return the first of each approach."""
     first: dict[str, Gain] = {}
     for gain in several:
         first.setdefault(gain.approach, gain)

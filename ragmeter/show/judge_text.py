@@ -54,7 +54,7 @@ def show_judge_card(card: JudgeCard, methods: Mapping[str, str]) -> None:
 
 
 def agreement_row(who: str, by: str, item: Agreement) -> tuple[str, ...]:
-    """A line of a table of agreements: measure or criterion, between whom, raw, corrected for chance, items."""
+    """Return a line of a table of agreements: measure or criterion, between whom, raw, corrected for chance, items."""
     return by, who, shown_share(item.raw), shown_share(item.corrected), str(item.raw.n)
 
 

@@ -46,14 +46,14 @@ def print_question(question: Question, benchmark: Benchmark) -> None:
 
 
 def _passages(question: Question, benchmark: Benchmark) -> Iterator[tuple[Passage, bool]]:
-    """The first candidates and all positives, wherever they stand; and whether each is a positive."""
+    """Yield the first candidates and all positives, wherever they stand; and whether each is a positive."""
     wanted = dict.fromkeys([*(question.candidates or ())[:SHOWN_PASSAGES], *question.evidence])
     for passage in benchmark.corpus.get(identifier for identifier in wanted if identifier in benchmark.corpus):
         yield passage, passage.id in question.evidence
 
 
 def _shortened(passage: Passage, question: Question) -> Text:
-    """A passage's text, shortened; its supporting sentences whole and marked."""
+    """Return a passage's text, shortened; its supporting sentences whole and marked."""
     supporting = {index for identifier, index in map(sentence_of, question.supporting_facts) if identifier == passage.id}
     if not supporting:
         whole = " ".join(passage.text.split())
@@ -68,7 +68,7 @@ def _shortened(passage: Passage, question: Question) -> Text:
 
 
 def question_json(question: Question, benchmark: Benchmark) -> dict[str, Any]:
-    """A question with its passages, for programs."""
+    """Return a question with its passages, for programs."""
     record = asdict(question)
     record["candidates"] = None if question.candidates is None else list(question.candidates)
     passages = [asdict(passage) | {"gold": gold} for passage, gold in _passages(question, benchmark)]

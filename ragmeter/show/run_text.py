@@ -166,7 +166,7 @@ def _show_calls(calls: Sequence[Call], verbose: bool) -> None:
 
 
 def _ends(text: str, length: int) -> str:
-    """A text on one line, cut in its middle: a prompt ends with the question."""
+    """Return a text on one line, cut in its middle: a prompt ends with the question."""
     line = " ".join(text.split())
     half = (length - 3) // 2
     return line if len(line) <= length else f"{line[:half]} … {line[-half:]}"
@@ -229,7 +229,7 @@ def _show_one_sided(settings: Sequence[Setting]) -> None:
 
 
 def _numbers(item: Number) -> tuple[str, ...]:
-    """Both values of a metric, and the difference where there is one."""
+    """Return both values of a metric, and the difference where there is one."""
 
     def value(estimate: Estimate | None) -> str:
         if estimate is None or estimate.value != estimate.value:

@@ -1,4 +1,4 @@
-"""What style costs as text in a terminal: tables of style gaps, and values against shares and depth."""
+"""Print the cost of style in a terminal: tables of style gaps, and values against shares and depth."""
 
 from __future__ import annotations
 

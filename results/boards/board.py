@@ -82,7 +82,7 @@ def add_columns(store: Store, run: str, metrics: Sequence[str]) -> None:
 
 
 def added_columns(store: Store, runs: Sequence[str]) -> list[AddedColumn]:
-    """The columns that were added to the boards of runs, in the order in which they were."""
+    """Return the columns that were added to the boards of runs, in the order in which they were."""
     if not store.database.exists:
         return []
     with store.database.reading() as connection:
@@ -185,7 +185,7 @@ def checked(controls: Collection[str]) -> str:
 
 
 # Each question counts with the mean of its scores over repeats and seeds, so differences stay paired by question.
-# Differences contain how far the seeds lie apart, which is stated beside (`Cell.by_seed`).
+# Differences contain how far the seeds lie apart, which is stated next to (`Cell.by_seed`).
 
 
 def series_of(runs: Sequence[RunRow], over_seeds: bool = True) -> dict[str, list[RunRow]]:
@@ -203,7 +203,7 @@ def series_of(runs: Sequence[RunRow], over_seeds: bool = True) -> dict[str, list
 
 
 def folded_runs(runs: Sequence[RunRow], over_seeds: bool = True) -> list[RunRow]:
-    """One run for each series (`series_of`): finished if all are, with the failures of all."""
+    """Return one run for each series (`series_of`): finished if all are, with the failures of all."""
     rows = []
     for members in series_of(runs, over_seeds).values():
         first = members[0]
@@ -225,7 +225,7 @@ def folded_runs(runs: Sequence[RunRow], over_seeds: bool = True) -> list[RunRow]
 def folded_columns(
     columns: Columns, runs: Sequence[RunRow], metrics: Sequence[str], over_seeds: bool = True
 ) -> tuple[Columns, dict[tuple[str, str], NDArray[np.float64]]]:
-    """Scores averaged over the repeats of each training, then over the trainings of each series (`series_of`).
+    """Return scores averaged over the repeats of each training, then over the trainings of each series (`series_of`).
 
     A question without a score in one of them has none.
 
@@ -257,7 +257,7 @@ def folded_columns(
 
 
 def folded_costs(costs: Mapping[str, Cost], runs: Sequence[RunRow], over_seeds: bool = True) -> dict[str, Cost]:
-    """Mean cost of a series."""
+    """Return mean cost of a series."""
     results = {}
     for first, members in series_of(runs, over_seeds).items():
         known = [costs[run.run] for run in members if run.run in costs]
@@ -302,14 +302,14 @@ class Cell:
 
     @property
     def over_all(self) -> float | None:
-        """The value with unscorable questions as zero, where there are any and the metric's owners count so."""
+        """Return the value with unscorable questions as zero, where there are any and the metric's owners count so."""
         value = self.estimate
         counted = self.zero_elsewhere and value.n and value.unscorable
         return with_zeros(value.value, value.n, value.unscorable) if counted else None
 
     @property
     def incomplete(self) -> str:
-        """Why the value is not shown: too many verdicts are missing. Empty if it is shown."""
+        """Return why the value is not shown: too many verdicts are missing. Empty if it is shown."""
         return self.bounds.incomplete if self.bounds is not None else ""
 
 
@@ -385,7 +385,7 @@ class Board:
     lower_is_better: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
-        """The board as a JSON object; values are fractions, None stands for "no value"."""
+        """Return the board as a JSON object; values are fractions, None stands for "no value"."""
         return {
             "dataset": self.dataset,
             "dataset_fingerprint": self.dataset_fingerprint,
@@ -413,7 +413,7 @@ def boards(
     over_seeds: bool = False,
     reference: str | None = None,
 ) -> list[Board]:
-    """The boards of an experiment (or of everything in the store), in the experiment's order.
+    """Return the boards of an experiment (or of everything in the store), in the experiment's order.
 
     Args:
         store: Where to read.
@@ -476,7 +476,7 @@ def board(
     over_seeds: bool = False,
     learned: tuple[Cards, Checkpoints] | None = None,
 ) -> Board:
-    """One board from runs that share dataset, setting and seed.
+    """Return one board from runs that share dataset, setting and seed.
 
     Args:
         store: Where to read.
@@ -620,7 +620,7 @@ def _apart(
     contaminated: Mapping[str, Sequence[str]],
     broken: Mapping[str, Sequence[str]],
 ) -> dict[tuple[str, str], str]:
-    """Why values must not be compared with others, by run and metric.
+    """Return why values must not be compared with others, by run and metric.
 
     A metric that all were scored on in the same part, as judges are asked about a sample, compares them on that part.
     """
@@ -643,7 +643,7 @@ def _apart(
 
 
 def _base(runs: Sequence[RunRow], reference: str | None) -> str | None:
-    """The run that differences are taken to: of the reference's name, or the first of its seeds."""
+    """Return the run that differences are taken to: of the reference's name, or the first of its seeds."""
     able = [run for run in runs if run.kind != "control"]
     exact = (run.run for run in able if run.method == reference)
     return next(exact, None) or next((run.run for run in able if base_name(run.method) == reference), None)
@@ -745,7 +745,7 @@ _KEY = "board"
 
 
 def positions(store: Store, board: Board, metric: str, *, higher_is_better: bool = True) -> dict[str, Band]:
-    """The place of every run that may be compared with others, by its fingerprint; as the matrix has them.
+    """Return the place of every run that may be compared with others, by its fingerprint; as the matrix has them.
 
     Args:
         store: Where the board was read.

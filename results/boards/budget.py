@@ -110,7 +110,7 @@ def spent(row: Row, axis: Axis, questions: int) -> float:
 
 
 def informative_axis(board: Board) -> Axis:
-    """Tokens, where methods differ in them; else time: retrievers alone spend no tokens."""
+    """Return tokens, where methods differ in them; else time: retrievers alone spend no tokens."""
     tokens = {spent(row, "tokens", row.run.done) for row in board.rows if not row.control and row.cost is not None}
     return "tokens" if len({token for token in tokens if not math.isnan(token)}) > 1 else "seconds"
 
@@ -151,7 +151,7 @@ def quality_budget(
     higher_is_better: bool = True,
     intervals: Mapping[str, tuple[float, float]] = MappingProxyType({}),
 ) -> list[UsageCost]:
-    """Runs with their quality and cost, cheapest first, and which of them are on the Pareto front.
+    """Return runs with their quality and cost, cheapest first, and which of them are on the Pareto front.
 
     Args:
         board: Its rows.
@@ -187,7 +187,7 @@ def _rankable(row: Row) -> bool:
 
 
 def read_in_full(board: Board) -> Row | None:
-    """The run that delivers the most tokens without a compressor: what compression is measured against."""
+    """Return the run that delivers the most tokens without a compressor: what compression is measured against."""
     plain = [row for row in board.rows if _rankable(row) and not _compresses(row) and spent(row, "delivered", 1) > 0]
     return max(plain, key=lambda row: spent(row, "delivered", 1), default=None)
 
@@ -197,7 +197,7 @@ def _compresses(row: Row) -> bool:
 
 
 def budget_curves(board: Board, metric: str, full: str | None = None) -> list[BudgetCurve]:
-    """Curves of the runs whose reader is handed tokens: those of one name but for a ratio or budget at its end.
+    """Return curves of the runs whose reader is handed tokens: those of one name but for a ratio or budget at its end.
 
     Args:
         board: Its rows; controls and retrievers, to which nothing is delivered, are left out.

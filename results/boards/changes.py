@@ -61,7 +61,7 @@ class Change:
     since: datetime
 
     def __str__(self) -> str:
-        """The whole line: "`acme` changed since the run of 2026-11-27 10:12 (2 files: app.py, templates/ask.txt)"."""
+        """Return the whole line: "`acme` changed since the run of 2026-11-27 10:12 (2 files: app.py, templates/ask.txt)"."""
         return f"{self.what} since the run of {self.since:%Y-%m-%d %H:%M}" + (f" ({self.details})" if self.details else "")
 
 
@@ -125,7 +125,7 @@ def _row(run: Made) -> tuple[str, str, str, int]:
 
 
 def _fingerprint(run: Made) -> str:
-    """A run's id without the mark of its execution."""
+    """Return a run's id without the mark of its execution."""
     return run.run.partition(".")[0]
 
 

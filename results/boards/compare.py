@@ -102,7 +102,7 @@ class Comparison:
     read: tuple[str, ...] = ()
 
     def apart(self) -> list[int]:
-        """Questions on which the runs do not all score the same, the widest gap first, else in the dataset's order."""
+        """Return questions on which the runs do not all score the same, the widest gap first, else in the dataset's order."""
         scored = ~np.isnan(self.values)
         highest = np.where(scored, self.values, -np.inf).max(axis=0)
         lowest = np.where(scored, self.values, np.inf).min(axis=0)
@@ -192,7 +192,7 @@ def _by_evidence(rows: Sequence[QuestionRow], values: NDArray[np.float64], clust
 def _slices(
     kinds: Sequence[str], names: Sequence[str], values: NDArray[np.float64], clusters: Clusters, metric: Range
 ) -> tuple[Slice, ...]:
-    """Slices by each question's kind, in the order of `names`; none where all questions are of one kind."""
+    """Return slices by each question's kind, in the order of `names`; none where all questions are of one kind."""
     if len(names) < 2:
         return ()
     positions = {name: np.array([number for number, item in enumerate(kinds) if item == name]) for name in names}
@@ -294,7 +294,7 @@ class Planned:
     seeds: int | None = None
 
     def questions_of(self, clusters: int | None) -> int | None:
-        """Return the questions in so many clusters like the pilot's."""
+        """Return the questions in this many clusters like the pilot's."""
         return None if clusters is None else math.ceil(clusters * self.pilot.n / self.pilot.clusters)
 
     @property
@@ -370,7 +370,7 @@ class Apart:
 
     @property
     def sides(self) -> tuple[tuple[str, float, AnswerRow], ...]:
-        """Each run's value and answer, by what it is called here."""
+        """Return each run's value and answer, by what it is called here."""
         return ("first", self.first_value, self.first), ("second", self.second_value, self.second)
 
     def to_json(self) -> dict[str, Any]:
@@ -508,7 +508,7 @@ def _primary(store: Store, first: RunRow, second: RunRow, numbers: Sequence[Numb
 
 
 def why_unpaired(first: RunRow, second: RunRow) -> str | None:
-    """Why two runs' numbers must not be paired; None where they are about the same questions."""
+    """Return why two runs' numbers must not be paired; None where they are about the same questions."""
     if first.dataset_fingerprint == second.dataset_fingerprint:
         return None
     if first.dataset != second.dataset:
@@ -574,7 +574,7 @@ def _nested(first: list[Any], second: list[Any]) -> bool:
 def _numbers(
     store: Store, both_runs: tuple[RunRow, RunRow], members: Mapping[str, list[RunRow]], metrics: Sequence[str], *, paired: bool
 ) -> tuple[list[Number], str | None, dict[str, tuple[float, float]]]:
-    """Numbers by metric, the metric that questions are sorted by, and both values of each question on it."""
+    """Return numbers by metric, the metric that questions are sorted by, and both values of each question on it."""
     definitions = queries.definitions(store)
     shown_of: list[dict[str, Estimate]] = []
     columns: list[dict[str, Any]] = []
@@ -644,7 +644,7 @@ def _as_one(columns: Columns, first: str, named: str) -> Columns:
 def _most_apart(
     store: Store, first: RunRow, second: RunRow, metric: str, values: Mapping[str, tuple[float, float]], count: int
 ) -> list[Apart]:
-    """The questions with the largest differences, in the dataset's order where those are equal."""
+    """Return the questions with the largest differences, in the dataset's order where those are equal."""
     chosen = [name for name, (a, b) in values.items() if a != b]
     chosen = sorted(chosen, key=lambda name: -abs(values[name][1] - values[name][0]))[:count]
     known = {question.question: question for question in queries.questions(store, first.dataset_fingerprint)}

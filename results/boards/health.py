@@ -72,7 +72,7 @@ class HealthLine:
     method: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The line as a JSON object."""
+        """Return the line as a JSON object."""
         return asdict(self)
 
 
@@ -102,12 +102,12 @@ def health_text(lines: Iterable[HealthLine]) -> list[str]:
 
 
 def percent(share: float) -> str:
-    """A share as `6 %`; `<1 %` if it is smaller than half a percent."""
+    """Return a share as `6 %`; `<1 %` if it is smaller than half a percent."""
     return f"{100 * share:.0f} %" if share >= 0.005 else "<1 %"
 
 
 def _rows(store: Store, query: str, runs: Sequence[str], *more: Any) -> list[tuple[Any, ...]]:
-    """Rows of a query whose `{runs}` stands for the runs, listed: DuckDB then reads only the blocks that hold them."""
+    """Return rows of a query whose `{runs}` stands for the runs, listed: DuckDB then reads only the blocks that hold them."""
     with store.database.reading() as connection:
         return connection.execute(query.format(runs=", ".join("?" * len(runs))), [*runs, *more]).fetchall()
 
@@ -330,7 +330,7 @@ _GROUNDED = (
 
 
 def written(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report replies that go on after the answer, and refusals that come as ordinary text."""
+    """Report replies that continue after the answer, and refusals that come as ordinary text."""
     able = [run for run in runs if run.kind != "control"]
     if not able:
         return
@@ -473,7 +473,7 @@ def gold_answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 
 
 def _tail(n: int, k: int) -> float:
-    """The probability of at least k of n even throws."""
+    """Return the probability of at least k of n even throws."""
     return sum(math.comb(n, hits) for hits in range(k, n + 1)) / 2**n
 
 

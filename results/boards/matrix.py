@@ -50,7 +50,7 @@ class Column:
 
     @property
     def first(self) -> RunRow:
-        """A run; dataset, fingerprint, setting and seed are those of all."""
+        """Return a run; dataset, fingerprint, setting and seed are those of all."""
         return self.runs[0]
 
 
@@ -104,7 +104,7 @@ class Cell:
 
     @property
     def half(self) -> float:
-        """Half the interval; NaN where there is none."""
+        """Return half the interval; NaN where there is none."""
         return (self.high - self.low) / 2
 
 
@@ -176,11 +176,11 @@ class Matrix:
     _spent: dict[str, Cost | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def line(self, row: System) -> list[Cell | None]:
-        """A row's cells in the order of the columns."""
+        """Return a row's cells in the order of the columns."""
         return [self.cells.get((row.key, column.key)) for column in self.columns]
 
     def without_reference(self) -> dict[str, str]:
-        """Columns, by key, in which nobody is compared with the reference that was chosen, each with the reason."""
+        """Return columns, by key, in which nobody is compared with the reference that was chosen, each with the reason."""
         if self.reference is None:
             return {}
         base = next((row for row in self.rows if row.name == self.reference), None)
@@ -196,13 +196,13 @@ class Matrix:
         return results
 
     def mean(self, row: System) -> Mean | None:
-        """Over all columns; None where one lacks a value that may be compared, or where metrics are not one kind."""
+        """Return over all columns; None where one lacks a value that may be compared, or where metrics are not one kind."""
         if row.key not in self._means:
             self._means[row.key] = self._mean(row)
         return self._means[row.key]
 
     def cost(self, row: System) -> Cost | None:
-        """Means over the row's columns of what a question takes, and what all of them cost together."""
+        """Return means over the row's columns of what a question takes, and what all of them cost together."""
         if row.key not in self._spent:
             self._spent[row.key] = self._cost(row)
         return self._spent[row.key]
@@ -250,7 +250,7 @@ def ranked_cells(
     known: Checkpoints,
     violations: Mapping[str, Sequence[str]],
 ) -> dict[Key, Cell]:
-    """Every cell with its value and its place, or with the reason why it has none; compared with nobody yet.
+    """Return every cell with its value and its place, or with the reason why it has none; compared with nobody yet.
 
     Args:
         columns: To show.
@@ -444,7 +444,7 @@ class _Pairs:
 
 
 def _paired(pairs: Sequence[_Pairs], correction: Correction) -> dict[Key, Paired]:
-    """Differences with p-values corrected over a column, or over all cells, and intervals of the levels of these tests."""
+    """Return differences with p-values corrected over a column, or over all cells, and intervals of the levels of these tests."""
     families = [[part] for part in pairs] if correction == "column" else [list(pairs)] if pairs else []
     results: dict[Key, Paired] = {}
     for family in families:

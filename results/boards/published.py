@@ -1,7 +1,7 @@
 """The papers' published figures, read from `published/*.csv` and validated.
 
 A figure is one printed number, digit by digit as printed, with everything that the paper says of how it came about.
-`results.boards.published` sets ours beside them.
+`results.boards.published` sets ours next to them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ KEYS = {
 RETRIEVAL = ("normal", "oracle", "document", "graph", "closed_book")
 UNITS = frozenset({"percent", "fraction", "points", "ratio", "count", "tokens", "words", "seconds", "ms", "ms/query", "queries/s", "text"})
 SCALES = {"percent": 0.01, "fraction": 1.0}
-"""Units of values that can stand beside ours, which are fractions, and what they are multiplied by."""
+"""Units of values that can stand next to ours, which are fractions, and what they are multiplied by."""
 
 _NUMBER = re.compile(r"[+-]?\d[\d,]*(\.\d+)?(e-?\d+)?")
 METRIC = re.compile(r"(?P<name>[\w.]+)(@(?P<k>\d+))?(\((?P<parameters>[^()]*)\))?(#v\d+(-\w+)?)?")
@@ -109,7 +109,7 @@ class Figure:
 
     @cached_property
     def conditions(self) -> dict[str, str]:
-        """The setting as a mapping."""
+        """Return the setting as a mapping."""
         return _conditions_of(self.setting)
 
     @property
@@ -119,21 +119,21 @@ class Figure:
 
     @property
     def number(self) -> float | None:
-        """The value as a number, in its own unit; None for words."""
+        """Return the value as a number, in its own unit; None for words."""
         return None if self.unit == "text" else float(self.value.replace(",", ""))
 
     @property
     def fraction(self) -> float | None:
-        """The value on the scale of our scores; None where its unit is neither percent nor fraction."""
+        """Return the value on the scale of our scores; None where its unit is neither percent nor fraction."""
         number, scale = self.number, SCALES.get(self.unit)
         return None if number is None or scale is None else number * scale
 
 
 def read(source: Path | Traversable) -> list[Figure]:
-    """The figures of one CSV file, validated.
+    """Return the figures of one CSV file, validated.
 
     Raises:
-        UserError: The header, a cell or a key is not as `Figure` says, or a figure stands there twice.
+        UserError: The header, a cell or a key is not as `Figure` says, or a figure is there twice.
     """
     results: list[Figure] = []
     lines: dict[tuple[str, ...], int] = {}
@@ -165,12 +165,12 @@ def read(source: Path | Traversable) -> list[Figure]:
 
 
 def papers() -> tuple[str, ...]:
-    """Names of the papers that figures are kept of."""
+    """Return names of the papers that figures are kept of."""
     return tuple(sorted(item.name.removesuffix(".csv") for item in _folder().iterdir() if item.name.endswith(".csv")))
 
 
 def figures(paper: str | None = None) -> list[Figure]:
-    """All figures, or those of one paper, in the paper's order.
+    """Return all figures, or those of one paper, in the paper's order.
 
     Raises:
         UserError: There is no such paper.
@@ -191,7 +191,7 @@ def find(
     setting: str | None = None,
     metric: str | None = None,
 ) -> list[Figure]:
-    """Figures that meet every condition given.
+    """Return figures that meet every condition given.
 
     Args:
         paper, table, dataset, metric: As in the columns.
@@ -219,7 +219,7 @@ def find(
 
 
 def tables_of(paper: str) -> list[str]:
-    """The tables that a paper's figures are from: by their number, then `figure 4` and `text 3.2`."""
+    """Return the tables that a paper's figures are from: by their number, then `figure 4` and `text 3.2`."""
     parts = {figure.table: re.split(r"(\d+)", figure.table) for figure in figures(paper)}
     return sorted(parts, key=lambda table: [int(part) if part.isdigit() else part for part in parts[table]])
 
@@ -295,7 +295,7 @@ def same(published: str, ours: str | None) -> bool:
 
 
 def options_of(text: str) -> dict[str, str]:
-    """`a=1,b=2` as a mapping."""
+    """Return `a=1,b=2` as a mapping."""
     parts = (part.partition("=") for part in text.split(",") if part)
     return {name.strip(): value.strip() for name, _, value in parts}
 
@@ -325,7 +325,7 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A published figure beside ours.
+    """A published figure next to ours.
 
     Attributes:
         figure: Theirs.
@@ -345,7 +345,7 @@ class Comparison:
     status: Status
 
     def left_open(self) -> Comparison:
-        """The same of a value that must not be compared with others: it decides nothing about the paper's."""
+        """Return the same of a value that must not be compared with others: it decides nothing about the paper's."""
         return self if self.status == "other setting" else replace(self, status="undecided")
 
     def to_json(self) -> dict[str, Any]:
@@ -366,7 +366,7 @@ class Comparison:
 
 
 def compare(figure: Figure, ours: Estimate | None, conditions: Mapping[str, str], *, metric: str | None = None) -> Comparison:
-    """Set our value beside a published one.
+    """Set our value next to a published one.
 
     Args:
         figure: Theirs; its unit must be percent or fraction.
@@ -376,7 +376,7 @@ def compare(figure: Figure, ours: Estimate | None, conditions: Mapping[str, str]
         metric: Id of our metric; where its parameters are not the paper's, that is a difference too.
 
     Raises:
-        ValueError: The figure's unit cannot stand beside a score.
+        ValueError: The figure's unit cannot stand next to a score.
     """
     published = figure.fraction
     if published is None:
@@ -414,7 +414,7 @@ def beside(
     estimate: Estimate | None = None,
     stated: Mapping[str, str] | None = None,
 ) -> list[Comparison]:
-    """Every published figure of this method on this dataset and metric, with what differs; the closest setting first.
+    """Return every published figure of this method on this dataset and metric, with what differs; the closest setting first.
 
     Args:
         dataset: Data reference or name of our benchmark.
@@ -454,7 +454,7 @@ _DOCUMENTS = {"inst": "5", "e2e": "20"}
 
 
 def _asked(dataset: str, setting: str) -> tuple[DataReference, dict[str, str]]:
-    """The dataset whose questions are asked, by the papers' name, and what is known of its candidates, by the keys of `KEYS`."""
+    """Return the dataset whose questions are asked, by the papers' name, and what is known of its candidates, by the keys of `KEYS`."""
     reference = questions_of(dataset)
     match = POOLS.fullmatch(reference.subset or "") if reference.name == "clara_stages" else None
     if match is None or setting != "distractor":
@@ -470,10 +470,10 @@ def _asked(dataset: str, setting: str) -> tuple[DataReference, dict[str, str]]:
 
 @cache
 def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
-    """Every figure that papers print of whatever method on this dataset and metric.
+    """Return every figure that papers print of whatever method on this dataset and metric.
 
     Those retrieved from as in our setting where there are any, else all. What a paper retrieves from a corpus stands
-    beside what ours finds in a corpus or among distractors.
+    next to what ours finds in a corpus or among distractors.
 
     Args:
         dataset: Data reference or name of our benchmark.
@@ -498,7 +498,7 @@ def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
 
 
 def on_board(board: Board, *, stated: Mapping[str, str] | None = None) -> dict[tuple[str, str], list[Comparison]]:
-    """The published figures for every cell of a board that has any.
+    """Return the published figures for every cell of a board that has any.
 
     Args:
         board: Ours.
@@ -572,7 +572,7 @@ def _styles_of(dataset: str) -> dict[str, str]:
 
 @cache
 def _index() -> dict[tuple[str, str], list[Figure]]:
-    """Figures of methods that we have, by dataset name and bare metric."""
+    """Return figures of methods that we have, by dataset name and bare metric."""
     results: dict[tuple[str, str], list[Figure]] = {}
     for figure in figures():
         if figure.id:
@@ -585,7 +585,7 @@ def _about(dataset: str, metric: str) -> list[Figure]:
 
 
 def _bare(metric: str) -> str:
-    """A metric's name with its k, without its other parameters: what must be equal to compare at all."""
+    """Return a metric's name with its k, without its other parameters: what must be equal to compare at all."""
     match = METRIC.fullmatch(metric)
     return metric if match is None else match["name"] + (f"@{match['k']}" if match["k"] else "")
 
@@ -610,13 +610,13 @@ def _is(identity: str, method: str | Mapping[str, Any]) -> bool:
 
 
 def _subjects(description: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The parts that a run may be about: its compressor, else its last reranker, else the method and its reader."""
+    """Return the parts that a run may be about: its compressor, else its last reranker, else the method and its reader."""
     parts = [part for part in (description.get("compressor"), *reversed(description.get("rerankers") or ())) if part]
     return parts[:1] or [part for part in (description["method"], description.get("reader")) if part]
 
 
 def _shown(part: Mapping[str, Any]) -> str:
-    """A part by its model's name, else by its id."""
+    """Return a part by its model's name, else by its id."""
     model = (part.get("config") or {}).get("model")
     return str(model or part["id"]).rstrip("/").rpartition("/")[2].lower()
 
@@ -658,7 +658,7 @@ class Compared:
         ]
 
     def tidy(self) -> list[Any]:
-        """One line of CSV, in the order of `CSV_COLUMNS`; values are fractions."""
+        """Return one line of CSV, in the order of `CSV_COLUMNS`; values are fractions."""
         result, figure, ours = self.comparison, self.comparison.figure, self.comparison.ours
         return [
             self.board.dataset, self.board.setting, self.method, self.metric,
@@ -680,7 +680,7 @@ class Compared:
 
 
 def compare_boards(boards: Iterable[Board]) -> list[Compared]:
-    """Every value of ours with every figure of the same method, dataset and metric, the closest setting first."""
+    """Return every value of ours with every figure of the same method, dataset and metric, the closest setting first."""
     return [
         Compared(board, names[run], metric, comparison)
         for board in boards
@@ -701,7 +701,7 @@ def closest(rows: Iterable[Compared]) -> list[Compared]:
 
 
 def render(rows: Sequence[Compared], form: str) -> str:
-    """Rows as one text.
+    """Return rows as one text.
 
     Args:
         rows: As `compare_boards` gives them; papers and READMEs get the closest alone, and of what differs the keys.

@@ -52,7 +52,7 @@ class Side:
 
 
 def sides(runs: Sequence[RunRow]) -> dict[str, list[Side]]:
-    """Runs by the base that they are over, controls too, and within it by style."""
+    """Return runs by the base that they are over, controls too, and within it by style."""
     results: dict[tuple[str, str, int], list[RunRow]] = {}
     for run in runs:
         results.setdefault((run.dataset_fingerprint, run.setting, run.seed), []).append(run)
@@ -73,7 +73,7 @@ def survivals(store: Store, fingerprint: str) -> dict[str, Survival] | None:
 
 
 def aligned(ids: Sequence[str], values: NDArray[np.float64], wanted: Sequence[str]) -> NDArray[np.float64]:
-    """Values of questions in another order; NaN for those that have none."""
+    """Return values of questions in another order; NaN for those that have none."""
     positions = {identifier: position for position, identifier in enumerate(ids)}
     return np.array([values[positions[item]] if item in positions else np.nan for item in wanted], dtype=np.float64)
 
@@ -147,7 +147,7 @@ class _Point:
 def style_curves(
     store: Store, experiment: str, over: Over, metrics: Sequence[str] | None = None, *, over_seeds: bool = False
 ) -> list[CurveTable]:
-    """The curves of an experiment's methods.
+    """Return the curves of an experiment's methods.
 
     Args:
         store: Where to read.
@@ -184,7 +184,7 @@ def style_curves(
 
 
 def _grouped(store: Store, runs: Sequence[RunRow], over: Over, metrics: Sequence[str], over_seeds: bool) -> dict[str, list[_Point]]:
-    """Points by the title of the table that they belong to."""
+    """Return points by the title of the table that they belong to."""
     results: dict[str, list[_Point]] = {}
     for styled in sides(runs).values():
         for side in styled:
@@ -205,7 +205,7 @@ def _titled(side: Side, *parts: str) -> str:
 
 
 def _mixes(side: Side, styled: Sequence[Side]) -> list[str]:
-    """The curves over shares on which a side is a point: formal candidates alone end that of every style."""
+    """Return the curves over shares on which a side is a point: formal candidates alone end that of every style."""
     if side.styled.shares:
         return [_titled(side, side.styled.style, side.styled.drawn)] if side.styled.style else []
     others = (item.styled for item in styled if (item.setting, item.seed) == (side.setting, side.seed) and item.styled.style)
@@ -217,7 +217,7 @@ def _by_share(run: RunRow, side: Side, columns: Columns) -> _Point:
 
 
 def _by_depth(run: RunRow, side: Side, columns: Columns) -> _Point | None:
-    """A method with what differs in k alone."""
+    """Return a method with what differs in k alone."""
     k = run.description.get("k")
     if k is None:
         return None
@@ -327,7 +327,7 @@ class GapTable:
 
     @property
     def average(self) -> dict[str, float]:
-        """Mean gap by style, over the methods that can be ranked."""
+        """Return mean gap by style, over the methods that can be ranked."""
         results: dict[str, list[float]] = {}
         for row in self.rows:
             for gap in row.gaps:
@@ -358,7 +358,7 @@ def style_gaps(
     over_seeds: bool = False,
     reference: str | None = None,
 ) -> list[GapTable]:
-    """The style gaps of an experiment's methods, a table for each base and metric.
+    """Return the style gaps of an experiment's methods, a table for each base and metric.
 
     Args:
         store: Where to read.
@@ -439,7 +439,7 @@ class _Scored:
         self._alive[side] = None if results is None else alive
 
     def rows(self, metric: str) -> tuple[MethodGaps, ...]:
-        """The methods that were scored in formal style and in another one."""
+        """Return the methods that were scored in formal style and in another one."""
         results = []
         for run in self._runs[self._formal.fingerprint]:
             formal = self._columns[self._formal.fingerprint].values.get((run.run, metric))
@@ -450,7 +450,7 @@ class _Scored:
         return tuple(results)
 
     def compared_with(self, rows: tuple[MethodGaps, ...], reference: str | None, metric: str) -> tuple[tuple[MethodGaps, ...], str | None]:
-        """Rows with how much larger each gap is than the reference's, and the reference's name among them."""
+        """Return rows with how much larger each gap is than the reference's, and the reference's name among them."""
         runs = {run.method: run for run in self._runs[self._formal.fingerprint]}
         named = next((row.method for row in rows if reference and is_called(row.method, reference)), None)
         if named is None:
@@ -474,13 +474,13 @@ class _Scored:
         return tuple(replace(row, gaps=tuple(results[row.method])) for row in rows), named
 
     def _delta(self, run: RunRow, side: Side, metric: str) -> Floats | None:
-        """The style gap of a method, question by question."""
+        """Return the style gap of a method, question by question."""
         formal = self._columns[self._formal.fingerprint].values.get((run.run, metric))
         styled = self._scores(run, side, metric)
         return None if formal is None or styled is None else formal - styled
 
     def _scores(self, run: RunRow, side: Side, metric: str) -> Floats | None:
-        """Scores of the same method over another style, in the formal side's order."""
+        """Return scores of the same method over another style, in the formal side's order."""
         columns = self._columns[side.fingerprint]
         same = next((other for other in self._runs[side.fingerprint] if other.method == run.method), None)
         values = None if same is None else columns.values.get((same.run, metric))

@@ -47,7 +47,7 @@ COSTS: dict[str, dict[str, Any]] = {
         ("dollars", "Price of the calls per question; local models cost nothing.", "recorded with every answer"),
     )
 }
-"""What is known of each cost, as `queries.definitions` knows metrics."""
+"""Definitions of costs, in the form of `queries.definitions`."""
 
 _FIELD = {"tokens": "prompt_tokens", "seconds": "seconds", "dollars": "cost_usd"}
 """A field of usage that is unknown where the cost is."""
@@ -62,7 +62,7 @@ JOIN questions q ON q.question = u.question AND q.dataset_fingerprint = w.data""
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to read of one benchmark.
+    """Figures to read for one benchmark.
 
     Attributes:
         key: The column's.
@@ -82,18 +82,18 @@ class Wanted:
     experiments: frozenset[str] = frozenset()
 
     def members(self, run: str) -> tuple[str, ...]:
-        """The runs that a run stands for."""
+        """Return the runs that a run stands for."""
         return self.series.get(run, (run,))
 
     @property
     def content(self) -> tuple[str, str, frozenset[str], tuple[tuple[str, ...], ...]]:
-        """What its figures depend on: columns of other tables that are equal in it have the same."""
+        """Return what its figures depend on: columns of other tables that are equal in it have the same."""
         return self.dataset_fingerprint, self.metric, self.experiments, tuple(self.members(run) for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What runs are worth on one benchmark; arrays are of shape (runs,), not to be changed.
+    """Figures of runs on one benchmark; arrays are of shape (runs,), not to be changed.
 
     Attributes:
         runs: Position of each by its fingerprint.
@@ -129,7 +129,7 @@ class Figures:
 
 
 def scored_metrics(store: Store, runs: Iterable[str]) -> dict[str, list[str]]:
-    """Ids of the metrics that each run has values of, in the order in which they were written.
+    """Return ids of the metrics that each run has values of, in the order in which they were written.
 
     A metric of which every question is unscorable has none; one that a judge gave no value yet may get some.
     """
@@ -143,7 +143,7 @@ def scored_metrics(store: Store, runs: Iterable[str]) -> dict[str, list[str]]:
 
 
 def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
-    """What every wanted column holds, by its key; one query for all of them."""
+    """Return what every wanted column holds, by its key; one query for all of them."""
     if not wanted:
         return {}
     with store.database.reading() as connection:
@@ -188,7 +188,7 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
 
 
 def _wanted_table(wanted: Sequence[Wanted], unknown: Mapping[str, frozenset[str]]) -> pa.Table:
-    """One row a run and metric, numbered by column and by place within it; costs that are not known marked."""
+    """Return one row a run and metric, numbered by column and by place within it; costs that are not known marked."""
     rows = []
     for number, column in enumerate(wanted):
         members = [member for run in column.runs for member in column.members(run)]
@@ -266,7 +266,7 @@ UNKNOWN_READER = "not stated"
 CONTAMINATED = "contaminated"
 POSITIVE_CONTROL = "positive control"
 POSITIVE_CONTROL_TIP = "trained on what is asked, as its experiment declares: compared with others, never ranked or called the best"
-"""What such a reason begins with."""
+"""Prefix of such a reason."""
 IMPLAUSIBLE = "implausible"
 """Marks a submission with such findings; key of their sentences in its record."""
 RUN = "run"
@@ -305,42 +305,42 @@ class System:
 
     @property
     def any_run(self) -> RunRow:
-        """A run of it; kind, method id and origin are of the method."""
+        """Return a run of it; kind, method id and origin are of the method."""
         return next(iter(self.runs.values()))
 
     @property
     def control(self) -> bool:
-        """Whether it sees the gold."""
+        """Return whether it sees the gold."""
         return any(run.kind == "control" for run in self.runs.values())
 
     @property
     def positive_control(self) -> bool:
-        """Whether an experiment declares that it is trained on what it is asked."""
+        """Return whether an experiment declares that it is trained on what it is asked."""
         return any(run.positive_control for run in self.runs.values())
 
     @property
     def may_win(self) -> bool:
-        """Whether it may be ranked; controls and positive controls may not."""
+        """Return whether it may be ranked; controls and positive controls may not."""
         return all(run.may_win for run in self.runs.values())
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What it is: retriever, reranker, method, …"""
+        """Return what it is: retriever, reranker, method, …"""
         return tuple(dict.fromkeys(run.kind for run in self.runs.values()))
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Where its figures come from: run, submitted, verified."""
+        """Return the origins of its figures: run, submitted, verified."""
         return tuple(dict.fromkeys(run.origin for run in self.runs.values()))
 
 
 def key_of(*parts: str | int) -> str:
-    """A short name for something, the same on every machine, that is safe in a URL."""
+    """Return a short name for something, the same on every machine, that is safe in a URL."""
     return fingerprint(*parts)[:8]
 
 
 def systems(columns: Mapping[str, Sequence[RunRow]], cards: Cards, known: Checkpoints) -> list[System]:
-    """Runs of several benchmarks, one system for each name and pipeline, in the order in which these come up.
+    """Return runs of several benchmarks, one system for each name and pipeline, in the order in which these come up.
 
     Runs of one experiment bear a name for one pipeline, whatever training seed stands for it. Runs of different
     experiments, or of none, are one system where they have the same name and are made of the same; submissions
@@ -368,7 +368,7 @@ def systems(columns: Mapping[str, Sequence[RunRow]], cards: Cards, known: Checkp
 
 
 class _MadeOf:
-    """What a run is made of, as a short text: equal for runs that may be one system, if their names are equal."""
+    """Parts of a run, as a short text: equal for runs that may be one system, if their names are equal."""
 
     def __init__(self) -> None:
         self._described: dict[int, str] = {}
@@ -386,14 +386,14 @@ class _MadeOf:
 
 
 def _bare(description: Any) -> Any:
-    """A description without seeds and without what benchmarks ask of readers, which differ within one pipeline."""
+    """Return a description without seeds and without what benchmarks ask of readers, which differ within one pipeline."""
     if isinstance(description, Mapping):
         return {key: _bare(value) for key, value in description.items() if key not in ("seed", "reading")}
     return [_bare(item) for item in description] if isinstance(description, list) else description
 
 
 def _called_apart(groups: Mapping[tuple[str, str], Mapping[str, RunRow]]) -> Iterator[tuple[str, str, Mapping[str, RunRow]]]:
-    """Name, key and runs of each system, all names different; submissions keep theirs."""
+    """Yield name, key and runs of each system, all names different; submissions keep theirs."""
     names: dict[str, list[str]] = {}
     for name, made in groups:
         names.setdefault(name, []).append(made)
@@ -409,7 +409,7 @@ def _called_apart(groups: Mapping[tuple[str, str], Mapping[str, RunRow]]) -> Ite
 
 
 def _distinguished(name: str, runs: Sequence[RunRow], taken: Collection[str]) -> list[str]:
-    """Names for pipelines of one name, by a run of each: with the method's id, else the experiment, else the run."""
+    """Return names for pipelines of one name, by a run of each: with the method's id, else the experiment, else the run."""
     by_method = [run.method_id for run in runs]
     by_experiment = [run.experiment for run in runs]
     for labels in (by_method, by_experiment):
@@ -420,7 +420,7 @@ def _distinguished(name: str, runs: Sequence[RunRow], taken: Collection[str]) ->
 
 
 def why_not_ranked(run: RunRow, contaminated: Sequence[str], violations: Sequence[str], scored: int) -> str:
-    """Why a run's value must not be compared with others'; empty where it may be.
+    """Return why a run's value must not be compared with others'; empty where it may be.
 
     Args:
         run: The run.
@@ -442,7 +442,7 @@ def why_not_ranked(run: RunRow, contaminated: Sequence[str], violations: Sequenc
 
 
 def contaminated_by(run: RunRow, cards: Cards, known: Checkpoints = _NONE) -> tuple[str, ...]:
-    """Training data that cover what is asked, one sentence each: what every board, page and table says of a run.
+    """Return training data that cover what is asked, one sentence each: what every board, page and table says of a run.
 
     Of runs made here, references and fingerprints are compared; for submissions it is what was found when they were
     sent in, questions compared too. Controls see the gold anyway, and positive controls are trained on what is asked by
@@ -490,7 +490,7 @@ def _counted(runs: Sequence[RunRow]) -> list[Mapping[str, Any]]:
 
 
 def _most(runs: Sequence[RunRow]) -> int | None:
-    """Parameters of the largest of these runs' methods: seeds and benchmarks of a method differ in none."""
+    """Return parameters of the largest of these runs' methods: seeds and benchmarks of a method differ in none."""
     results = [models.get("parameters") for models in _counted(runs)]
     known = [number for number in results if isinstance(number, int)]
     return max(known) if known and len(known) == len(results) else None
@@ -502,7 +502,7 @@ def _here(runs: Sequence[RunRow]) -> bool | None:
 
 
 def _declared(run: RunRow) -> list[str]:
-    """Training data on a submission's card."""
+    """Return training data on a submission's card."""
     listed = (run.card or {}).get("training_data") or ()
     return [str(item.get("reference") or item.get("name")) for item in listed if isinstance(item, Mapping)]
 

@@ -54,17 +54,17 @@ _LATEX = {
 
 
 def mark(cell: Cell) -> str:
-    """The stars of a cell's difference to the reference: `**`, `*` or nothing."""
+    """Return the stars of a cell's difference to the reference: `**`, `*` or nothing."""
     return "" if cell.difference is None or cell.p_holm is None else stars(cell.p_holm)
 
 
 def stars(p: float) -> str:
-    """`**` below .01, `*` below .05, else nothing, as where there is no p-value."""
+    """Return `**` below .01, `*` below .05, else nothing, as where there is no p-value."""
     return "" if math.isnan(p) else next((value for bar, value in STARS if p < bar), "")
 
 
 def labels(metrics: Sequence[str]) -> dict[str, str]:
-    """Short column heads: parameters and versions are shown only where they tell two columns apart.
+    """Return short column heads: parameters and versions are shown only where they tell two columns apart.
 
     What a model, or a rule in the place of one, has judged always names it.
     """
@@ -141,12 +141,12 @@ def _bound(number: float, signs: str = "") -> str:
 
 
 def settled(number: float) -> float:
-    """The number without its last bits, in which sums in another order differ: shown alike wherever it is computed."""
+    """Return the number without its last bits, in which sums in another order differ: shown alike wherever it is computed."""
     return round(number, 9)
 
 
 def remarks(row: Row) -> list[str]:
-    """What a reader must know of a row beside its numbers: what is unfinished, failed, unscored."""
+    """Return what a reader must know of a row next to its numbers: what is unfinished, failed, unscored."""
     lines = []
     run = row.run
     if run.status != "finished":
@@ -200,7 +200,7 @@ READ_UNKNOWN = "unknown which questions the weights were trained on (no record)"
 
 
 def _headed(row: Row) -> Iterable[tuple[str, Cell]]:
-    """The cells of a row with their column heads."""
+    """Return the cells of a row with their column heads."""
     return zip(labels(list(row.cells)).values(), row.cells.values(), strict=True)
 
 
@@ -211,7 +211,7 @@ _EITHER_WAY = "; the intervals of differences allow for either, wrong or right"
 
 
 def _failed(row: Row) -> str:
-    """How many questions failed, by kind, and what they count as."""
+    """Return how many questions failed, by kind, and what they count as."""
     if not row.run.failed:
         return ""
     kinds = ", ".join(f"{kind} {count}" for kind, count in row.failures.items())
@@ -243,7 +243,7 @@ def _unscored(row: Row) -> Iterable[str]:
 
 
 def bounds_text(cell: Cell) -> str:
-    """`26.3 and 100.0`: the value with missing verdicts counted as wrong, and as right; `unknown` if it has no ends."""
+    """Return `26.3 and 100.0`: the value with missing verdicts counted as wrong, and as right; `unknown` if it has no ends."""
     if cell.bounds is None or math.isnan(cell.bounds.low):
         return "unknown"
     return f"{settled(cell.scale * cell.bounds.low):.1f} and {settled(cell.scale * cell.bounds.high):.1f}"
@@ -253,7 +253,7 @@ BRACKETS = "in brackets: with missing verdicts counted as wrong, and as right"
 
 
 def bracketed(cell: Cell) -> str:
-    """`[26.3, 100.0]`: the bounds beside a value; empty if no verdict is missing."""
+    """Return `[26.3, 100.0]`: the bounds next to a value; empty if no verdict is missing."""
     if not cell.unscored or cell.bounds is None or math.isnan(cell.bounds.low):
         return ""
     return f"[{bounds_text(cell).replace(' and ', ', ')}]"
@@ -400,7 +400,7 @@ def notes_of(board: Board, row: Row, cell: Cell) -> list[str]:
 
 
 def render(boards: Sequence[Board], form: str) -> str:
-    """Boards as one text.
+    """Return boards as one text.
 
     Args:
         boards: In the order in which they are to stand.
@@ -413,7 +413,7 @@ def render(boards: Sequence[Board], form: str) -> str:
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as CSV (RFC 4180, line feeds): numbers as they are, no value as an empty cell, texts safe for spreadsheets.
+    """Return rows as CSV (RFC 4180, line feeds): numbers as they are, no value as an empty cell, texts safe for spreadsheets.
 
     A text that a spreadsheet would run as a formula gets an apostrophe before it; carriage returns become line feeds.
     """
@@ -432,7 +432,7 @@ def _csv_cell(value: Any) -> Any:
 
 
 def tidy(board: Board) -> Iterable[list[Any]]:
-    """One line for each run and metric, in the order of `CSV_COLUMNS`; values as stored, None is not a value."""
+    """Yield one line for each run and metric, in the order of `CSV_COLUMNS`; values as stored, None is not a value."""
     shared = [board.dataset, board.dataset_fingerprint, board.setting, board.seed, board.questions]
     below = "\n".join(board_notes(board))
     for row in board.rows:
@@ -462,7 +462,7 @@ def tidy(board: Board) -> Iterable[list[Any]]:
 
 
 def markdown_text(text: str) -> str:
-    """A text that Markdown shows as it is, on one line: no markup, links, HTML, end of a cell, or reference to a person or issue."""
+    """Return a text that Markdown shows as it is, on one line: no markup, links, HTML, end of a cell, or reference to a person or issue."""
     text = printable(" ".join(text.split())).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"([\\`*_{}\[\]()#!|~$])", r"\\\1", text)
     # What looks like an address would become a link by itself.
@@ -471,7 +471,7 @@ def markdown_text(text: str) -> str:
 
 
 def to_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
-    """A Markdown table; the first `left` columns are aligned left, the others right. Cells are escaped already."""
+    """Return a Markdown table; the first `left` columns are aligned left, the others right. Cells are escaped already."""
     rules = [":--" if position < left else "--:" for position in range(len(columns))]
     lines = [columns, rules, *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -489,7 +489,7 @@ def _markdown_board(board: Board) -> str:
 
 
 def title_of(board: Board) -> str:
-    """What a board is about, in one line."""
+    """Return the title of a board, in one line."""
     return f"{board.dataset}, setting {board.setting}" + (f", seed {board.seed}" if board.seed else "")
 
 
@@ -510,13 +510,13 @@ def _cell(cell: Cell | None, between: str = " ") -> str:
 
 
 def latex_text(text: str) -> str:
-    """A text that LaTeX prints as it is; works with pdfLaTeX and UTF-8 input."""
+    """Return a text that LaTeX prints as it is; works with pdfLaTeX and UTF-8 input."""
     kept = "".join(character for character in " ".join(text.split()) if character.isprintable())
     return "".join(_LATEX.get(character, character) for character in kept)
 
 
 def to_latex(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, notes: Sequence[str] = (), left: int = 1) -> str:
-    """A LaTeX table with the rules of the package `booktabs`. Cells, caption and notes are escaped already."""
+    """Return a LaTeX table with the rules of the package `booktabs`. Cells, caption and notes are escaped already."""
     shape = "l" * left + "r" * (len(columns) - left)
     body = [" & ".join(row) + r" \\" for row in rows]
     responses = [rf"\par\smallskip\footnotesize {note}." for note in notes]
@@ -576,7 +576,7 @@ _LEFT, _RIGHT = ' style="text-align: left"', ' style="text-align: right"'
 
 
 def to_html(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", notes: Sequence[str] = ()) -> str:
-    """A table; the first column is aligned left, the others right.
+    """Return a table; the first column is aligned left, the others right.
 
     Args:
         columns, rows: Plain texts; a line feed breaks the line.
@@ -592,14 +592,14 @@ def to_html(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: s
 
 
 def board_html(board: Board) -> str:
-    """A board: value × 100 ± half its interval, below it the paired difference to the reference, notes at the end."""
+    """Return a board: value × 100 ± half its interval, below it the paired difference to the reference, notes at the end."""
     heads = labels(board.metrics)
     rows = [[row.run.method + badge(board, row), *(_cell(row.cells.get(metric), "\n") for metric in board.metrics)] for row in board.rows]
     return to_html(["method", *(heads[metric] for metric in board.metrics)], rows, caption=title_of(board), notes=board_notes(board))
 
 
 def _cells(tag: str, texts: Sequence[str]) -> str:
-    """One row's cells, the first aligned left."""
+    """Return one row's cells, the first aligned left."""
     return "".join(f"<{tag}{_RIGHT if position else _LEFT}>{_text(text)}</{tag}>" for position, text in enumerate(texts))
 
 
@@ -608,7 +608,7 @@ def _text(text: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value made of dictionaries, lists, numbers and texts: no NaN (None stands for it), no tuples, no arrays."""
+    """Return a value made of dictionaries, lists, numbers and texts: no NaN (None stands for it), no tuples, no arrays."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

@@ -47,16 +47,16 @@ class Bounds:
 
     @property
     def low(self) -> float:
-        """The smaller end."""
+        """Return the smaller end."""
         return min(self.if_wrong, self.if_right)
 
     @property
     def high(self) -> float:
-        """The larger end."""
+        """Return the larger end."""
         return max(self.if_wrong, self.if_right)
 
     def to_json(self) -> dict[str, Any]:
-        """The bounds as JSON; for a measure of which less is better, `low_if_wrong` is the larger one."""
+        """Return the bounds as JSON; for a measure of which less is better, `low_if_wrong` is the larger one."""
         wrong, right = (None if math.isnan(value) else value for value in (self.if_wrong, self.if_right))
         known = {"unread": self.unread, "scorable": self.scorable, "low_if_wrong": wrong, "high_if_right": right}
         return known | ({"incomplete": self.incomplete} if self.incomplete else {})

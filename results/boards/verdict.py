@@ -281,7 +281,7 @@ def decide(place: Place, entrants: Sequence[Entrant], figures: Figures) -> Board
     others.sort(key=lambda row: -sign * round(able[row].value, 12))
 
     best = able[first]
-    # Equal values of too few clusters are no evidence of a tie.
+    # Equal values of too few clusters are not evidence of a tie.
     known = {row: float(figures.pairs.clusters[best.position, able[row].position]) >= FEWEST_CLUSTERS for row in others}
     stands = {row: Standing.UNTESTED if standings[row] is Standing.BEST and not known[row] else standings[row] for row in others}
 

@@ -113,7 +113,7 @@ class _Facts:
         return self._by_title(self._corpus)
 
     def _gold(self, question: Question) -> dict[tuple[str, int], str]:
-        """The passage of each gold fact, by title and sentence number."""
+        """Return the passage of each gold fact, by title and sentence number."""
         known = dict(question.metadata.get(TITLES, {}))
         known |= {absent_passage(title): title for title, _ in question.metadata.get("unreachable_facts", ())}
         gold = {}
@@ -188,7 +188,7 @@ def _tuples(name: str, wanted: str, value: Any) -> list[tuple[Hashable, ...]]:
 
 
 def _triples(value: Any, *, strict: bool) -> list[list[str]]:
-    """Claimed triples; what is none, as the script compares it, becomes one that is in no gold.
+    """Return claimed triples; what is none, as the script compares it, becomes one that is in no gold.
 
     Raises:
         Bad: The script cannot read it.

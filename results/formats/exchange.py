@@ -194,7 +194,7 @@ def merge(store: Store, source: Path) -> Merged:
 
 @contextmanager
 def _exported(source: Path) -> Iterator[Path]:
-    """The source as an export."""
+    """Open the source as an export."""
     if (source / MANIFEST).is_file():
         yield source
     elif (source / FILE).is_file():
@@ -367,7 +367,7 @@ class Pruned:
 
 
 def orphans(store: Store, runs: Sequence[RunRow]) -> list[RunRow]:
-    """Runs that no experiment names, that were not submitted and that have no tag.
+    """Return runs that no experiment names, that were not submitted and that have no tag.
 
     Args:
         store: Where they are.

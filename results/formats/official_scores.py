@@ -78,13 +78,13 @@ def squad(benchmark: Benchmark, predictions: Sequence[Prediction]) -> dict[str, 
 
 
 def hotpotqa_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Table:
-    """Values per question of `hotpot_evaluate_v1.py`."""
+    """Return values per question of `hotpot_evaluate_v1.py`."""
     batch = _batch(benchmark, predictions)
     return _multihop({"": _answers(batch, "hotpotqa"), "sp_": _sentences(batch)})
 
 
 def two_wiki_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Table:
-    """Values per question of `2wikimultihop_evaluate_v1.1.py`."""
+    """Return values per question of `2wikimultihop_evaluate_v1.1.py`."""
     batch = _batch(benchmark, predictions)
     em, precision, recall, f1 = map(np.nan_to_num, triple_parts(batch))
     for row, (question, prediction) in enumerate(zip(batch.questions, batch.predictions, strict=True)):
@@ -103,7 +103,7 @@ def _multihop(parts: Mapping[str, Parts]) -> Table:
 
 
 def musique_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Table:
-    """Values per question of `evaluate_v1.0.py`; those of a pair stand at its answerable question."""
+    """Return values per question of `evaluate_v1.0.py`; those of a pair are at its answerable question."""
     batch = _batch(benchmark, predictions)
     em, _, _, f1 = _answers(batch, "musique")
     support = np.array([_support_f1(*pair) for pair in zip(batch.questions, batch.predictions, strict=True)])
@@ -127,7 +127,7 @@ def _support_f1(question: Question, prediction: Prediction) -> float:
 
 
 def longbench_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Table:
-    """Values per question of `eval.py`: one column, or one per range of lengths for an `_e` set."""
+    """Return values per question of `eval.py`: one column, or one per range of lengths for an `_e` set."""
     subset = benchmark.reference.subset or ""
     values = np.nan_to_num(parse(set_of(subset).metric).compute(_batch(benchmark, predictions)))
     values[_not_in_file(predictions)] = np.nan
@@ -138,14 +138,14 @@ def longbench_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> 
 
 
 def rog_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Table:
-    """Values per question of RoG's `evaluate_results.py`; the metrics strip a text before they split it, as GNN-RAG's copy does."""
+    """Return values per question of RoG's `evaluate_results.py`; the metrics strip a text before they split it, as GNN-RAG's copy does."""
     names = ("Accuracy", "Hit", "F1", "Precision", "Recall")
     rows = [_rog_row(*pair) for pair in zip(benchmark.questions, predictions, strict=True)]
     return dict(zip(names, np.array(rows, dtype=np.float64).reshape(-1, 5).T, strict=True))
 
 
 def _rog_row(question: Question, prediction: Prediction) -> tuple[float, float, float, float, float]:
-    """Accuracy, hit, F1, precision and recall. A gold that normalizes to nothing lies in everything, even in no answer."""
+    """Return accuracy, hit, F1, precision and recall. A gold that normalizes to nothing lies in everything, even in no answer."""
     if prediction.notes.get(FAILED) == NOT_IN_FILE:
         return (np.nan,) * 5
     lines = prediction.answer.split("\n")
@@ -159,7 +159,7 @@ def _rog_row(question: Question, prediction: Prediction) -> tuple[float, float, 
 
 
 def squad_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Table:
-    """Values per question of SQuAD's `evaluate-v1.1.py`."""
+    """Return values per question of SQuAD's `evaluate-v1.1.py`."""
     em, _, _, f1 = _answers(_batch(benchmark, predictions), "squad")
     return {"exact_match": em, "f1": f1}
 
@@ -178,7 +178,7 @@ def _total(values: Scores) -> float:
 
 
 def _answers(batch: Batch, rules: str) -> Parts:
-    """EM, precision, recall and F1 of the answers: 0 without an answer, and 1 in EM if answer and a gold normalize to nothing."""
+    """Return EM, precision, recall and F1 of the answers: 0 without an answer, and 1 in EM if answer and a gold normalize to nothing."""
     em, precision, recall, f1 = map(np.nan_to_num, answer_parts(batch, rules))
     for row, (question, prediction) in enumerate(zip(batch.questions, batch.predictions, strict=True)):
         if prediction.notes.get(FAILED):
@@ -190,7 +190,7 @@ def _answers(batch: Batch, rules: str) -> Parts:
 
 
 def _sentences(batch: Batch) -> Parts:
-    """EM, precision, recall and F1 of the claimed sentences; a list may name a sentence twice (2Wiki, in other capitals)."""
+    """Return EM, precision, recall and F1 of the claimed sentences; a list may name a sentence twice (2Wiki, in other capitals)."""
     rows = []
     for question, prediction in zip(batch.questions, batch.predictions, strict=True):
         gold = set(question.supporting_facts)

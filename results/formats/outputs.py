@@ -28,7 +28,7 @@ TEXTS = ("contents", "text", "content", "page_content")
 
 
 def _contexts(contexts: Any) -> dict[str, Any]:
-    """The contexts of a record as fields of a row: texts, or objects with a text and perhaps an id, a url and a score."""
+    """Return the contexts of a record as fields of a row: texts, or objects with a text and perhaps an id, a url and a score."""
     if isinstance(contexts, str):
         try:
             written = listed(contexts)
@@ -54,13 +54,13 @@ def _passage(context: Any) -> dict[str, Any] | None:
 
 
 def efficientqa(benchmark: Benchmark) -> Make:
-    """EfficientQA's predictions: {question, prediction} a line."""
+    """Return EfficientQA's predictions: {question, prediction} a line."""
     questions = Questions(benchmark.questions)
     return lambda record: row_of(questions.of(record), field_of(record, "prediction", str, "a text"))
 
 
 def kilt(benchmark: Benchmark) -> Make:
-    """KILT's predictions: {id, output: [{answer, provenance: [{wikipedia_id}]}]} a line, pages in the order of their rank."""
+    """Return KILT's predictions: {id, output: [{answer, provenance: [{wikipedia_id}]}]} a line, pages in the order of their rank."""
     questions = Questions(benchmark.questions)
 
     def make(record: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def kilt(benchmark: Benchmark) -> Make:
 
 
 def flashrag(benchmark: Benchmark) -> Make:
-    """FlashRAG's `intermediate_data.json`: [{id, question, output: {pred, retrieval_result: [{id, contents}]}}]."""
+    """Return FlashRAG's `intermediate_data.json`: [{id, question, output: {pred, retrieval_result: [{id, contents}]}}]."""
     questions = Questions(benchmark.questions)
 
     def make(record: Any) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def flashrag(benchmark: Benchmark) -> Make:
 
 
 def lm_eval(benchmark: Benchmark) -> Make:
-    """Samples of lm-evaluation-harness (`--log_samples`): {doc, filtered_resps, filter} a line; of several filters the first."""
+    """Return samples of lm-evaluation-harness (`--log_samples`): {doc, filtered_resps, filter} a line; of several filters the first."""
     questions = Questions(benchmark.questions)
     first: list[Any] = []
 
@@ -114,7 +114,7 @@ def lm_eval(benchmark: Benchmark) -> Make:
 
 
 def ragas(benchmark: Benchmark) -> Make:
-    """ragas' rows: {user_input, response, retrieved_contexts}, formerly {question, answer, contexts}."""
+    """Return ragas' rows: {user_input, response, retrieved_contexts}, formerly {question, answer, contexts}."""
     questions = Questions(benchmark.questions)
 
     def make(record: Any) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def ragas(benchmark: Benchmark) -> Make:
 
 
 def _columns(value: Any) -> list[Any] | None:
-    """The rows of an object of columns, as pandas writes a table: each a list, or an object by row number."""
+    """Return the rows of an object of columns, as pandas writes a table: each a list, or an object by row number."""
     columns = {name: list(cells.values()) if isinstance(cells, dict) else cells for name, cells in value.items()}
     lists = [cells for cells in columns.values() if isinstance(cells, list)]
     named = any(isinstance(columns.get(name), list) for name in QUESTION_TEXTS)
@@ -137,7 +137,9 @@ def _columns(value: Any) -> list[Any] | None:
 
 
 def promptfoo(benchmark: Benchmark) -> Make:
-    """promptfoo's results (`eval --output`): {vars, response: {output, tokenUsage}, provider, cost} each, of one provider and prompt."""
+    """Return promptfoo's results (`eval --output`): {vars, response: {output, tokenUsage}, provider, cost} each, of one
+    provider and prompt.
+    """
     questions = Questions(benchmark.questions)
     first: list[tuple[Any, Any]] = []
 
@@ -174,7 +176,7 @@ def _usage(record: Mapping[str, Any], response: Mapping[str, Any]) -> dict[str, 
 
 
 def _results(value: Any) -> list[Any] | None:
-    """The records of promptfoo's JSON: the list under the key results, in some versions its key outputs, or the key itself."""
+    """Return the records of promptfoo's JSON: the list under the key results, in some versions its key outputs, or the key itself."""
     inner = value.get("results")
     if isinstance(inner, dict):
         inner = next((inner[name] for name in ("results", "outputs") if isinstance(inner.get(name), list)), None)

@@ -48,12 +48,12 @@ class Format:
     ranked_by_contexts: bool = False
 
     def scorable(self, metrics: Iterable[Metric]) -> list[Metric]:
-        """The metrics that read nothing which this layout cannot say."""
+        """Return the metrics that read nothing which this layout cannot say."""
         return [metric for metric in metrics if SAYABLE.intersection(metric.entry.needs) <= self.says]
 
 
 def dpr(benchmark: Benchmark) -> RowReader:
-    """DPR's retriever results: {question, answers, ctxs: [{id, title, text, score, has_answer}]}, an array or lines.
+    """Return DPR's retriever results: {question, answers, ctxs: [{id, title, text, score, has_answer}]}, an array or lines.
 
     A context is the passage with its title and text, or else the one that has its id in the corpus or in the dump.
     """
@@ -90,7 +90,7 @@ def dpr(benchmark: Benchmark) -> RowReader:
 
 
 def _score(value: Any) -> Any:
-    """DPR writes its scores as texts."""
+    """Return DPR writes its scores as texts."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -98,7 +98,7 @@ def _score(value: Any) -> Any:
 
 
 def dpr_reader(benchmark: Benchmark) -> RowReader:
-    """DPR's reader results: [{question, gold_answers, predictions: [{top_k, prediction: {text}}]}]; the largest top_k counts."""
+    """Return DPR's reader results: [{question, gold_answers, predictions: [{top_k, prediction: {text}}]}]; the largest top_k counts."""
 
     def start() -> Make:
         questions = Questions(benchmark.questions)

@@ -34,7 +34,7 @@ _LENIENT = json.JSONDecoder(strict=False)
 def rows_of(
     records: Iterable[Record], make: Callable[[Any], Mapping[str, Any]], findings: Findings, limits: Limits
 ) -> Iterator[PredictionRow]:
-    """A row of each record; what is none becomes a finding."""
+    """Yield a row of each record; what is none becomes a finding."""
     for line, value in records:
         try:
             check_value(value, limits)
@@ -84,11 +84,11 @@ class Document:
         self._ends = list(accumulate(len(part) + 1 for part in parts))
 
     def line(self, at: int) -> int:
-        """The 1-based line of a character."""
+        """Return the 1-based line of a character."""
         return bisect_right(self._ends, at) + 1
 
     def members(self, at: int = 0, decoder: json.JSONDecoder = DECODER) -> Iterator[tuple[str, Any, int, int]]:
-        """Key, value, and where both begin, of each member of the object that begins there.
+        """Yield key, value, and where both begin, of each member of the object that begins there.
 
         Raises:
             At: What is there is no object, or breaks off.
@@ -106,7 +106,7 @@ class Document:
             self._ended(at + 1)
 
     def elements(self, decoder: json.JSONDecoder = DECODER) -> Iterator[Record]:
-        """Line and value of each element of the array that the file is.
+        """Yield line and value of each element of the array that the file is.
 
         Raises:
             At: It is none, or breaks off.
@@ -170,7 +170,7 @@ class At(Exception):
 
 
 def whole(read: Callable[[Document, Findings, Limits], Iterator[PredictionRow]]) -> RowReader:
-    """A reader of a file that is one JSON value."""
+    """Return a reader of a file that is one JSON value."""
 
     def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
         document = Document(source, findings, limits)
@@ -221,7 +221,7 @@ class Questions:
         self._met: Counter[str] = Counter()
 
     def of(self, record: Any) -> str:
-        """The id of the question that a record is about.
+        """Return the id of the question that a record is about.
 
         Raises:
             Bad: It is about none, or does not say.

@@ -172,7 +172,7 @@ def wide_latex(boards: Sequence[Board], definitions: Mapping[str, Mapping[str, A
 
 
 def _methods(boards: Sequence[Board]) -> list[str]:
-    """Names of rows, controls last."""
+    """Return names of rows, controls last."""
     rows = [row for board in boards for row in board.rows]
     return list(dict.fromkeys(row.run.method for row in sorted(rows, key=lambda row: row.control)))
 
@@ -214,7 +214,7 @@ def _latex(row: Row | None, cell: Cell | None, best: float | None) -> str:
 
 
 def _below(boards: Sequence[Board]) -> list[str]:
-    """Notes of all benchmarks: those that all share once, others after the benchmark's name."""
+    """Return notes of all benchmarks: those that all share once, others after the benchmark's name."""
     notes: dict[str, list[str]] = {}
     for board in boards:
         for note in board_notes(board, differences=False):

@@ -36,7 +36,7 @@ _HUGE = 1e30
 
 
 def escape(identifier: str) -> str:
-    """An id as one column of printable ASCII; different ids stay different."""
+    """Return an id as one column of printable ASCII; different ids stay different."""
     if _PLAIN.fullmatch(identifier):
         return identifier
     raw = identifier.encode("utf-8", "surrogatepass")
@@ -46,7 +46,7 @@ def escape(identifier: str) -> str:
 
 
 def unescape(column: str) -> str:
-    """The id that `escape` made a column of.
+    """Return the id that `escape` made a column of.
 
     Raises:
         ValueError: No id escapes to it: `%` is not followed by two hex digits, or the bytes are not UTF-8.
@@ -62,7 +62,7 @@ def unescape(column: str) -> str:
 
 
 def decreasing(scores: Sequence[float]) -> list[float]:
-    """Scores that fall strictly as 32-bit floats; those that do already are returned as they are.
+    """Return scores that fall strictly as 32-bit floats; those that do already are returned as they are.
 
     Each score that does not lie below the one before it becomes the largest that safely does. Where a score is too
     large for that, the whole list becomes n, n - 1, … 1.
@@ -72,7 +72,7 @@ def decreasing(scores: Sequence[float]) -> list[float]:
     results: list[float] = []
     for score in scores:
         if results and np.float32(score) >= np.float32(results[-1]):
-            # Four units in the last place of a 32-bit float, and enough beside 0 not to be a denormal.
+            # Four units in the last place of a 32-bit float, and enough next to 0 not to be a denormal.
             score = float(np.float32(results[-1] - max(abs(results[-1]) * 2.0**-21, 2.0**-40)))
         results.append(score)
     return results
@@ -119,7 +119,7 @@ _FAULTS = {"not_trec": "a line is not that of a run", "not_trec_number": "rank o
 
 
 def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> dict[str, tuple[int, tuple[Evidence, ...]]]:
-    """Rankings of a run, best first: by falling score, equal scores by the rank column, then as they stand.
+    """Return rankings of a run, best first: by falling score, equal scores by the rank column, then as they stand.
 
     Args:
         source: The file, in any layout of `benchmarks.io.judged`, read a chunk at a time.
@@ -179,7 +179,7 @@ def _entry(item: Entry | Fault, findings: Findings, limits: Limits) -> tuple[int
 
 
 def run_rows(benchmark: Benchmark) -> RowReader:
-    """A reader of runs for `results.submission.validate.validate`: one retrieval-only row a question.
+    """Return a reader of runs for `results.submission.validate.validate`: one retrieval-only row a question.
 
     Documents are named by our ids, or by those of the dataset's own corpus (BEIR). Questions without a line get a row without
     evidence: in a TREC run that is how "nothing found" is written.

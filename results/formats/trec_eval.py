@@ -68,7 +68,7 @@ class Evaluation:
     notes: tuple[str, ...] = ()
 
     def summary(self, *, complete: bool = False) -> dict[str, float]:
-        """One value a measure, in the order in which trec_eval prints them.
+        """Return one value a measure, in the order in which trec_eval prints them.
 
         Args:
             complete: Over all questions of the qrels, as `trec_eval -c` does; else over those that the run has documents
@@ -121,7 +121,7 @@ def _left_out(version: Version, silent: int, unjudged: int) -> Iterator[str]:
 
 
 def measure(text: str, known: Iterable[str], *, where: str | None = None) -> str:
-    """The measure that a text names: as printed, or as `ndcg_cut.10`, `nDCG@10`, `P@5`.
+    """Return the measure that a text names: as printed, or as `ndcg_cut.10`, `nDCG@10`, `P@5`.
 
     Raises:
         UserError: There is none of this name.
@@ -139,7 +139,7 @@ _FAMILIES = frozenset(("P", "recall", "ndcg_cut", "map_cut", "success", "unj"))
 
 
 def _whole_grades(judged: Table) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
-    """The grades as trec_eval reads them, which is their whole part, and a note if that changed one."""
+    """Return the grades as trec_eval reads them, which is their whole part, and a note if that changed one."""
     cut = sum(value != math.trunc(value) for documents in judged.values.values() for value in documents.values())
     grades = {question: {name: math.trunc(value) for name, value in row.items()} for question, row in judged.values.items()}
     what = f"{judged.path.name}: {counted(cut, 'grade')} not whole; trec_eval reads the whole part only"
@@ -147,7 +147,7 @@ def _whole_grades(judged: Table) -> tuple[dict[str, dict[str, int]], tuple[str, 
 
 
 def order(scores: Mapping[str, float], version: Version = 9) -> list[str]:
-    """Documents in trec_eval's order: by falling score, equal scores by falling id (by bytes)."""
+    """Return documents in trec_eval's order: by falling score, equal scores by falling id (by bytes)."""
     precise: Callable[[float], float] = np.float32 if version == 9 else float  # type: ignore[assignment]
     held = {document: precise(score) for document, score in scores.items()}
     by_id = sorted(held, key=_bytes, reverse=True)
@@ -159,7 +159,7 @@ def _bytes(identifier: str) -> bytes:
 
 
 def measures(rankings: Sequence[list[str]], grades: Sequence[Grades], version: Version = 9) -> dict[str, Floats]:
-    """Every measure of every question.
+    """Return every measure of every question.
 
     Args:
         rankings: Document ids, best first, each once.
@@ -202,7 +202,7 @@ def measures(rankings: Sequence[list[str]], grades: Sequence[Grades], version: V
 
 
 def _rank_biased(at: Positions, rankings: Sequence[list[str]], grades: Sequence[Grades]) -> dict[str, Floats]:
-    """Rank-biased precision, and how much it could rise if every unjudged document had the largest gain.
+    """Return rank-biased precision, and how much it could rise if every unjudged document had the largest gain.
 
     Gains are divided by the question's largest grade if that is above 1. (trec_eval 10.0 compares them with a number that it
     never sets; this is the value where that number is 0.)
@@ -219,7 +219,7 @@ def _rank_biased(at: Positions, rankings: Sequence[list[str]], grades: Sequence[
 
 
 def _interpolated(at: Positions, version: Version) -> Floats:
-    """Highest precision at or below the rank where each share of the relevant documents is reached. Shape (11, questions)."""
+    """Return highest precision at or below the rank where each share of the relevant documents is reached. Shape (11, questions)."""
     result = np.zeros((len(RECALLS), len(at.positives)))
     starts = np.searchsorted(at.query, np.arange(len(at.positives) + 1))
     for question, (start, end) in enumerate(pairwise(starts)):

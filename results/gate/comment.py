@@ -1,7 +1,7 @@
 """Write a gate's decision as a comment on a pull request.
 
 GitHub renders the comment and notifies everybody whom it mentions, so all names, questions and values are untrusted:
-they are escaped, or stand in code spans.
+they are escaped, or are in code spans.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from results.store.store import Store
 MARK = "<!-- ragmeter gate -->"
 """First line of every comment; the workflow finds the comment to update by it."""
 QUESTIONS = 10
-"""How many of the questions that got worse are listed."""
+"""Maximum number of listed questions that got worse."""
 _ROWS, _CHANGES, _REMARKS = 50, 15, 20
 _TEXT = 160
 """Characters of a question, and of its id."""
@@ -178,7 +178,7 @@ def _more(count: int, noun: str) -> list[str]:
 
 
 def _marked(text: str) -> str:
-    """Return a sentence whose names stand in backticks, with these as code spans."""
+    """Return a sentence whose names are in backticks, with these as code spans."""
     parts = text.split("`")
     shown = [_span(part) if at % 2 else markdown_text(part) for at, part in enumerate(parts)] if len(parts) % 2 else [markdown_text(text)]
     return " ".join(filter(None, shown))

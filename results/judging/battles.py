@@ -89,7 +89,7 @@ class Pairing:
 
     @property
     def shown(self) -> WinRate:
-        """The rate, without numbers if too many verdicts are missing."""
+        """Return the rate, without numbers if too many verdicts are missing."""
         if not self.incomplete:
             return self.rate
         rates = ("decided", "with_ties", "with_ties_opponent")
@@ -98,7 +98,7 @@ class Pairing:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """`with_ties` with the missing verdicts counted as lost, and as won; None if none is missing."""
+        """Return `with_ties` with the missing verdicts counted as lost, and as won; None if none is missing."""
         return (self.rate.with_ties_failures_zero.value, self.rate.with_ties_failures_one.value) if self.rate.unscored else None
 
 
@@ -137,7 +137,7 @@ class BattleBoard:
         return "corrected by people's labels" if known and all(known) else IN_ITS_EYES
 
     def to_json(self) -> dict[str, Any]:
-        """The board as a JSON object; rates are fractions, None stands for "no value"."""
+        """Return the board as a JSON object; rates are fractions, None stands for "no value"."""
         value = {
             **{name: getattr(self, name) for name in ("judge", "rule", "dataset", "setting", "seed", "questions")},
             "pairings": [
@@ -178,7 +178,7 @@ def battle_boards(
     length: bool = False,
     judge: str | None = None,
 ) -> list[BattleBoard]:
-    """Boards of every pair judge that compared any of these runs; one for each repeat, since repeats are not compared.
+    """Return boards of every pair judge that compared any of these runs; one for each repeat, since repeats are not compared.
 
     Args:
         store: Where to read.
@@ -403,7 +403,7 @@ class Placed:
 
 
 def placed(board: BattleBoard, criterion: str) -> list[Placed]:
-    """Controls of which a place is known beforehand and that met somebody they can be judged by.
+    """Return controls of which a place is known beforehand and that met somebody they can be judged by.
 
     Args:
         board: What the judge said.
@@ -427,7 +427,7 @@ def placed(board: BattleBoard, criterion: str) -> list[Placed]:
 
 
 def not_placed(board: BattleBoard, criterion: str) -> list[str]:
-    """Controls that were compared and are not among `placed`."""
+    """Return controls that were compared and are not among `placed`."""
     known = {item.control for item in placed(board, criterion)}
     met = {name for pairing in board.pairings if pairing.criterion == criterion for name in (pairing.method, pairing.opponent)}
     return [control for control in board.controls if control in met - known]
@@ -449,7 +449,7 @@ def misplaced(board: BattleBoard, criterion: str) -> dict[str, tuple[str, ...]]:
 def _above(control: str, rival: str, board: BattleBoard) -> bool | None:
     """Return whether a control must stand above a rival; None where nothing is known beforehand."""
     kinds = board.controls.get(control, _METHOD), board.controls.get(rival, _METHOD)
-    # How much of an answer a whole passage is, is known beside the gold answer alone.
+    # How much of an answer a whole passage is, is known next to the gold answer alone.
     if not all(kind in _LEVELS for kind in kinds) or (NO_ANSWER in kinds and BEST not in kinds):
         return None
     item, other = (_LEVELS[kind] for kind in kinds)

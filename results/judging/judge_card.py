@@ -66,7 +66,7 @@ class Work:
 
     @property
     def failure_rate(self) -> float:
-        """Share of the calls that could not be used; NaN without calls."""
+        """Return share of the calls that could not be used; NaN without calls."""
         return sum(self.unscored.values()) / self.calls if self.calls else math.nan
 
 
@@ -108,7 +108,7 @@ class JudgeCard:
     corrected: list[Corrected]
 
     def to_json(self) -> dict[str, Any]:
-        """The card as a JSON object."""
+        """Return the card as a JSON object."""
         return dict(plain(asdict(self) | {"failure_rate": self.work.failure_rate}))
 
 
@@ -241,7 +241,7 @@ def _corrected(store: Store, run: str, values: Mapping[Item, float], people: Seq
 
 
 def _clusters(store: Store, runs: Sequence[str]) -> dict[str, str]:
-    """The cluster of each question of these runs; of questions that each are one, nothing."""
+    """Return the cluster of each question of these runs; of questions that each are one, nothing."""
     results: dict[str, str] = {}
     by_data: dict[str, list[str]] = {}
     with store.database.reading() as connection:
@@ -312,7 +312,7 @@ def _longer(battles: Sequence[Battle], lengths: Mapping[tuple[str, str], int], c
 
 
 def _of_questions(battles: Sequence[Battle], cluster_of: Mapping[str, str]) -> list[str | None]:
-    """The cluster of each question, by the codes that `_codes` gives them."""
+    """Return the cluster of each question, by the codes that `_codes` gives them."""
     return [cluster_of.get(question) for question in dict.fromkeys(battle.question for battle in battles)]
 
 
@@ -332,7 +332,7 @@ def _work(calls: Sequence[JudgeCall]) -> Work:
 
 
 def _kind(reason: str) -> str:
-    """A reason without what differs from reply to reply: what is quoted, and numbers."""
+    """Return a reason without what differs from reply to reply: what is quoted, and numbers."""
     return re.sub(r"\d[\d.,]*", "…", re.split(r":?\s*[\"']", without_secrets(reason))[0])
 
 

@@ -1,6 +1,6 @@
 """Judgments in the store: what each call of a judge said, the scores and battles made of it, people's labels.
 
-A judgment is written with the scores that follow from it in one transaction, so that a killed judging goes on where
+A judgment is written with the scores that follow from it in one transaction, so that a killed judging resumes where
 it was, and no aggregate ever counts a reply that is not there to be read again.
 """
 
@@ -25,7 +25,7 @@ from results.store.redaction import redacted, shareable, without_secrets
 from results.store.store import Store, insert, insert_scores, storable, summarize
 
 ONE, OTHER = "one", "other"
-"""Verdicts of a battle, beside `TIE` and `NONE`, once the order of presentation is undone."""
+"""Verdicts of a battle, next to `TIE` and `NONE`, once the order of presentation is undone."""
 _CALL = ("part", "repetition", "call", "parse", "unscored", "model", "prompt_tokens", "completion_tokens", "seconds", "cost_usd")
 _BATTLE = ("question", "criterion", "part", "repetition", "verdict", "unscored")
 
@@ -165,13 +165,13 @@ def _unread(store: Store, about: str | Match, judge: Judge, questions: Sequence[
 
 
 def _why(parsed: Parsed, criterion: str) -> str:
-    """Why a call gave no verdict by a criterion; a reply may have given one by others."""
+    """Return why a call gave no verdict by a criterion; a reply may have given one by others."""
     partly = (parsed.value or {}).get("unscored") or {}
     return parsed.unscored or str(partly.get(criterion) or "no verdict by this criterion")
 
 
 def undone(part: str, verdict: str | None) -> str | None:
-    """A verdict about the order shown (`FIRST`, `SECOND` …) as one about the two runs (`ONE`, `OTHER` …).
+    """Return a verdict about the order shown (`FIRST`, `SECOND` …) as one about the two runs (`ONE`, `OTHER` …).
 
     Raises:
         ValueError: There is no such verdict.
@@ -222,7 +222,7 @@ def scores(store: Store, run: str, judge: str) -> dict[str, dict[str, Score]]:
 
 
 def battles(store: Store, dataset_fingerprint: str, setting: str, judge: str, match: Match | None = None) -> list[Battle]:
-    """Every verdict of a pair judge on a dataset in a setting (or on two runs alone), question by question."""
+    """Return every verdict of a pair judge on a dataset in a setting (or on two runs alone), question by question."""
     rows = store.database.rows(
         """SELECT b.question, one, other, criterion, part, repetition, verdict, unscored FROM battles b
                LEFT JOIN questions q ON q.question = b.question AND q.dataset_fingerprint = b.dataset_fingerprint
@@ -256,13 +256,13 @@ def matches(store: Store, judge: str | None = None) -> list[tuple[str, Match]]:
 
 
 def judges(store: Store) -> dict[str, dict[str, Any]]:
-    """Cards of the judges that the store knows, by id."""
+    """Return cards of the judges that the store knows, by id."""
     rows = store.database.rows("SELECT judge, card FROM judges ORDER BY judge", lenient=True)
     return {judge: shareable(card) for judge, card in rows}
 
 
 def find_judge(store: Store, name: str) -> dict[str, Any]:
-    """The card of the judge in the store that a name means: its id, or a beginning of it that is not another's.
+    """Return the card of the judge in the store that a name means: its id, or a beginning of it that is not another's.
 
     Raises:
         UserError: None is meant, or several are.
@@ -281,7 +281,7 @@ def find_judge(store: Store, name: str) -> dict[str, Any]:
 
 
 def judged_runs(store: Store, judge: str) -> list[str]:
-    """Runs that a point judge has judged."""
+    """Return runs that a point judge has judged."""
     metrics = [item["metric"] for item in judges(store)[judge]["measures"]]
     return [
         run for (run,) in store.database.rows("SELECT DISTINCT run FROM summaries WHERE list_contains(?, metric) ORDER BY run", [metrics])
@@ -367,7 +367,7 @@ class Conversation:
 
 
 def verdicts(store: Store, question: str, dataset_fingerprint: str, setting: str, run_ids: Sequence[str]) -> list[Verdict]:
-    """All calls of judges about a question, by judge and run, in the order in which they were made.
+    """Return all calls of judges about a question, by judge and run, in the order in which they were made.
 
     Args:
         store: Where to read.
@@ -407,14 +407,14 @@ def verdicts(store: Store, question: str, dataset_fingerprint: str, setting: str
 
 
 def conversations(store: Store, keys: Iterable[str]) -> dict[str, Conversation]:
-    """Kept calls of models by key, secrets left out; those that are not kept any more are missing.
+    """Return kept calls of models by key, secrets left out; those that are not kept any more are missing.
 
     The file of replies is opened for reading alone: it may belong to a run that is writing to it.
     """
     wanted = sorted(set(keys))
     if not wanted or not store.cache.is_file():
         return {}
-    # Without a log beside it the file is whole, and can be read where nothing may be written.
+    # Without a log next to it the file is whole, and can be read where nothing may be written.
     still = not store.cache.with_name(f"{store.cache.name}-wal").exists()
     marks = ",".join("?" * len(wanted))
     try:
@@ -428,7 +428,7 @@ def conversations(store: Store, keys: Iterable[str]) -> dict[str, Conversation]:
 
 
 def _conversation(request: str, reply: str) -> Conversation | None:
-    """A kept call; None where its row is damaged."""
+    """Return a kept call; None where its row is damaged."""
     try:
         messages = tuple(
             (str(load.get("role", "")), without_secrets(str(load.get("content", "")))) for load in json.loads(request)["messages"]

@@ -35,10 +35,10 @@ from results.store.queries import RunRow
 from results.store.store import Store, insert, storable
 
 BOTH_COLUMNS = ("item", "criterion", "question", "gold", "answer_1", "answer_2", "passages_1", "passages_2", "label_1", "label_2", "note")
-"""Columns if the answers of two runs to one question stand in one row, each with a label of its own."""
+"""Columns if the answers of two runs to one question are in one row, each with a label of its own."""
 COLUMNS = ("item", "criterion", "question", "gold", "answer_1", "answer_2", "passages", "label", "note")
 FIRST, SECOND = "1", "2"
-"""Labels of a pair item: which answer is better, as shown; beside `TIE` and `NONE`."""
+"""Labels of a pair item: which answer is better, as shown; next to `TIE` and `NONE`."""
 PAIR_LABELS = (FIRST, SECOND, TIE, NONE)
 _LONGEST = 1 << 30
 """Characters of a cell."""
@@ -66,7 +66,7 @@ class Label:
 
     @property
     def value(self) -> float:
-        """The label as a number: of pairs a code, of single answers what it is worth."""
+        """Return the label as a number: of pairs a code, of single answers what it is worth."""
         return CODES[self.label] if self.other is not None else worth(self.label)
 
 
@@ -84,7 +84,7 @@ class Imported:
 
 
 def export_items(store: Store, runs: Sequence[RunRow], criterion: str, number: int, *, pairs: bool, seed: int = 0) -> str:
-    """A CSV of items to label, a random sample over all runs and questions, with empty labels.
+    """Return a CSV of items to label, a random sample over all runs and questions, with empty labels.
 
     Args:
         store: Where the answers are.
@@ -346,7 +346,7 @@ def _write(store: Store, annotator: str, results: Mapping[_Key, tuple[RunRow, st
 
 
 def labels(store: Store, criterion: str | None = None) -> list[Label]:
-    """Labels of what runs say at present, by criterion, question and annotator; those that rest are left out."""
+    """Return labels of what runs say at present, by criterion, question and annotator; those that rest are left out."""
     rows = store.database.rows(
         f"""SELECT question, one, other, criterion, annotator, label FROM ({with_present()})
                WHERE labeled = present AND (? IS NULL OR criterion = ?)
@@ -378,7 +378,7 @@ def standing(store: Store, runs: Sequence[str] | None = None) -> tuple[int, int]
 
 
 def between_annotators(results: Sequence[Label], cluster_of: Mapping[str, str] = MappingProxyType({})) -> dict[str, Agreement]:
-    """Krippendorff's alpha (nominal) between the people who labeled, by criterion with at least two of them.
+    """Return Krippendorff's alpha (nominal) between the people who labeled, by criterion with at least two of them.
 
     Args:
         results: Labels.

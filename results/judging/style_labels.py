@@ -1,7 +1,7 @@
 """Labels of style pairs by people: does a text have its style, keep the content of its source, read well?
 
 A person labels by one criterion at a time. For `style`, sources and rewritings are mixed, and nothing says which is which.
-Labels stay beside the pairs, in `PAIRS.labels.jsonl`. An item is the hash of the texts that were read, so a label counts
+Labels stay next to the pairs, in `PAIRS.labels.jsonl`. An item is the hash of the texts that were read, so a label counts
 for as long as the pairs hold them.
 
 Source: SARK, appendix A.3: four people labeled a fifth of the informal passages by style, content and fluency.

@@ -57,7 +57,7 @@ class OrderFlips:
 
     @property
     def rate(self) -> float:
-        """Share of flips; NaN where no two orders could contradict each other."""
+        """Return share of flips; NaN where no two orders could contradict each other."""
         return self.flips / self.both_decided if self.both_decided else math.nan
 
 
@@ -122,7 +122,7 @@ class WinRate:
 
     @property
     def n(self) -> int:
-        """Questions with a verdict: wins, ties, losses and none."""
+        """Return questions with a verdict: wins, ties, losses and none."""
         return self.wins + self.ties + self.losses + self.none
 
 
@@ -137,7 +137,7 @@ def win_rates(
     clusters: Clusters = None,
     level: float = LEVEL,
 ) -> list[WinRate]:
-    """Win rates of many pairs of methods from single verdicts. Another tie rule is another call here, not a judge's.
+    """Return win rates of many pairs of methods from single verdicts. Another tie rule is another call here, not a judge's.
 
     Args:
         pair, question, order, repetition, verdict: Shape (verdicts,), row by row: codes from 0 of the pair and of the
@@ -207,7 +207,7 @@ def win_rates(
 
 
 def _p_at_both_ends(states: NDArray[np.int8], clusters: Clusters) -> Floats:
-    """P-values of each pair that hold with unscored questions counted as lost, and as won, by the first method."""
+    """Return p-values of each pair that hold with unscored questions counted as lost, and as won, by the first method."""
     ends = []
     for sign in (-1.0, 1.0):
         signs = _valued(states, _SIGNS | {Verdict.UNSCORED: sign})
@@ -220,12 +220,12 @@ def _p_at_both_ends(states: NDArray[np.int8], clusters: Clusters) -> Floats:
 
 
 def verdict_values(verdict: Codes) -> Floats:
-    """1, ½ and 0 for verdicts that name a winner or a tie; NaN for the others."""
+    """Return 1, ½ and 0 for verdicts that name a winner or a tie; NaN for the others."""
     return _VALUES[verdict]
 
 
 def question_scores(pair: Codes, question: Codes, verdict: Codes, pairs: int, questions: int) -> Floats:
-    """Mean over each question's winning, tied and lost verdicts of 1, ½ and 0, shape (pairs, questions).
+    """Return mean over each question's winning, tied and lost verdicts of 1, ½ and 0, shape (pairs, questions).
 
     Args:
         pair, question, verdict: Shape (verdicts,).
@@ -243,7 +243,7 @@ def question_scores(pair: Codes, question: Codes, verdict: Codes, pairs: int, qu
 
 
 def question_states(pair: Codes, question: Codes, verdict: Codes, pairs: int, questions: int) -> NDArray[np.int8]:
-    """The `Verdict` over each question as a whole, shape (pairs, questions); -1 where it was not judged at all.
+    """Return the `Verdict` over each question as a whole, shape (pairs, questions); -1 where it was not judged at all.
 
     Args:
         pair, question, verdict, pairs, questions: As in `question_scores`.
@@ -258,7 +258,7 @@ def question_states(pair: Codes, question: Codes, verdict: Codes, pairs: int, qu
 
 
 def order_contradictions(pair: Codes, question: Codes, repetition: Codes, verdict: Codes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The (pair, question, repetition)s whose two orders both name a winner, and whether not the same.
+    """Return the (pair, question, repetition)s whose two orders both name a winner, and whether not the same.
 
     Args:
         pair, question, repetition, verdict: Shape (verdicts,); no order of a cell occurs twice.
@@ -276,7 +276,7 @@ def order_contradictions(pair: Codes, question: Codes, repetition: Codes, verdic
 
 
 def checked_verdicts(pair: ArrayLike, question: ArrayLike, order: ArrayLike, repetition: ArrayLike, verdict: ArrayLike) -> list[Codes]:
-    """The five columns of rows as integers.
+    """Return the five columns of rows as integers.
 
     Raises:
         ValueError: They are not what `win_rates` takes.
@@ -304,13 +304,13 @@ def checked_verdicts(pair: ArrayLike, question: ArrayLike, order: ArrayLike, rep
 
 
 def _counts(states: NDArray[np.int8]) -> NDArray[np.int64]:
-    """Questions won, tied, lost, with none and unscored, shape (pairs, 5)."""
+    """Return questions won, tied, lost, with none and unscored, shape (pairs, 5)."""
     kinds = (Verdict.WIN, Verdict.TIE, Verdict.LOSS, Verdict.NONE, Verdict.UNSCORED)
     return np.stack([(states == kind).sum(axis=-1) for kind in kinds], axis=-1)
 
 
 def _decided(states: NDArray[np.int8], failure: float = math.nan) -> Floats:
-    """1 for questions won, 0 for lost, NaN for what was not decided."""
+    """Return 1 for questions won, 0 for lost, NaN for what was not decided."""
     return _valued(states, {Verdict.WIN: 1.0, Verdict.LOSS: 0.0, Verdict.UNSCORED: failure})
 
 
@@ -332,7 +332,7 @@ _SWAPPED[[Verdict.WIN, Verdict.LOSS, -1]] = Verdict.LOSS, Verdict.WIN, _ABSENT
 
 
 def _spreads(states: NDArray[np.int8], ties: TieRule) -> list[RepetitionSpread]:
-    """Spread of the rates of states of shape (pairs, repetitions, questions)."""
+    """Return spread of the rates of states of shape (pairs, repetitions, questions)."""
     decided, with_ties = (_means(table) for table in (_decided(states), _with_ties(states, ties)))
     return [
         RepetitionSpread(int((states[row] != _ABSENT).any(axis=1).sum()), *_mean_sd(item), *_mean_sd(other))
@@ -341,7 +341,7 @@ def _spreads(states: NDArray[np.int8], ties: TieRule) -> list[RepetitionSpread]:
 
 
 def _means(table: Floats) -> Floats:
-    """Means over the last axis without gaps; NaN where there is nothing."""
+    """Return means over the last axis without gaps; NaN where there is nothing."""
     known = ~np.isnan(table)
     count = known.sum(axis=-1)
     return np.where(count > 0, np.where(known, table, 0.0).sum(axis=-1) / np.maximum(count, 1), math.nan)

@@ -55,7 +55,7 @@ class Bets:
         return cls(share, np.broadcast_to(counts / largest, share.shape), low, width)
 
     def p(self, bar: Floats, *, above: bool) -> Floats:
-        """One-sided p-values of the claim that the mean lies above (or below) the bar, shape (rows,)."""
+        """Return one-sided p-values of the claim that the mean lies above (or below) the bar, shape (rows,)."""
         at = np.clip((bar - self.low) / self.width, 0.0, 1.0)[:, None]
         room = np.maximum(at if above else 1 - at, 1e-9)
         gain = (self.share - at * self.weight) / (room if above else -room)
@@ -65,7 +65,7 @@ class Bets:
         return np.asarray(np.exp(-np.maximum(capital, 0.0)))
 
     def bounds(self, level: Floats) -> tuple[Floats, Floats]:
-        """The interval at each row's level, shape (rows,)."""
+        """Return the interval at each row's level, shape (rows,)."""
         alpha = (1 - level) / 2
         high = self.low + self.width
         value = self.low + self.width * self.share.sum(axis=1) / np.maximum(self.weight.sum(axis=1), 1e-12)

@@ -58,7 +58,7 @@ def _drawn(clusters: int, seed: int, resamples: int) -> Iterator[Floats]:
 
 
 def cluster_table(table: Floats, clusters: Clusters, kept: NDArray[np.bool_] | None = None) -> tuple[Floats, Support]:
-    """Sums of a per-question table over independent clusters, and what stands behind them.
+    """Return sums of a per-question table over independent clusters, and what is after them.
 
     Args:
         table: Shape (kept questions, columns).
@@ -82,7 +82,7 @@ def resampled_sums(table: Floats, how: Resampling) -> Iterator[Floats]:
 
 
 def estimate_of(value: float, draws: Floats, support: Support, unscorable: int, level: float, doubt: str = "") -> Estimate:
-    """A statistic with the interval of its resampled values; with too few clusters there is none.
+    """Return a statistic with the interval of its resampled values; with too few clusters there is none.
 
     Percentiles are taken as far out as a normal curve has the width of Student's t: those of few clusters are too narrow
     by exactly that.
@@ -91,7 +91,7 @@ def estimate_of(value: float, draws: Floats, support: Support, unscorable: int, 
         value: Of the sample.
         draws: Shape (resamples,); NaN where a resample has no value, which counts for nothing and is said where
             it is not rare.
-        support: What stands behind it.
+        support: What is after it.
         unscorable: Questions left out.
         level: Coverage of the interval.
         doubt: What else must be known of the interval.

@@ -26,7 +26,7 @@ Codes = NDArray[np.int64]
 
 
 def pair_ps(values: Floats, draws: Floats, component: Codes, net: Floats, fought: NDArray[np.bool_]) -> Floats:
-    """Two-sided p-values of equal strength of all pairs, symmetric, shape (methods, methods), ones on the diagonal.
+    """Return two-sided p-values of equal strength of all pairs, symmetric, shape (methods, methods), ones on the diagonal.
 
     Each is Student's t of the difference over its bootstrap standard error. A thousand resamples cannot give a share
     below 1 in 1,000, and Holm's correction over 45 pairs asks for about that; their spread has no such limit. It is
@@ -64,7 +64,7 @@ def pair_ps(values: Floats, draws: Floats, component: Codes, net: Floats, fought
 
 
 def holm_pairs(p: Floats) -> Floats:
-    """P-values of all pairs as of `pair_ps`, Holm-corrected over them; NaN stays NaN and counts for nothing."""
+    """Return p-values of all pairs as of `pair_ps`, Holm-corrected over them; NaN stays NaN and counts for nothing."""
     upper = np.triu_indices(len(p), 1)
     corrected = np.ones(p.shape)
     corrected[upper] = holm_array(p[upper])
@@ -72,7 +72,7 @@ def holm_pairs(p: Floats) -> Floats:
 
 
 def standings(values: Floats, corrected: Floats, component: Codes, level: float) -> list[Band]:
-    """Each method's rank among those of its component, and the ranks that the tests leave open, as `bands` has them.
+    """Return each method's rank among those of its component, and the ranks that the tests leave open, as `bands` has them.
 
     Args:
         values: Shape (methods,).
@@ -131,7 +131,7 @@ class Cells:
 
     @property
     def cells(self) -> int:
-        """Number of cells."""
+        """Return number of cells."""
         return self.covariates.shape[1]
 
     @property
@@ -143,11 +143,11 @@ class Cells:
         return signs
 
     def by_pair(self, values: Floats) -> Floats:
-        """Sums over the cells of each pair, shape (cells, columns) to (pairs, columns)."""
+        """Return sums over the cells of each pair, shape (cells, columns) to (pairs, columns)."""
         return values if len(self.starts) == self.cells else np.add.reduceat(values, self.starts, axis=0)
 
     def stretches(self) -> list[_Stretch]:
-        """The cells in stretches short enough to be worked on in the processor's cache."""
+        """Return the cells in stretches short enough to be worked on in the processor's cache."""
         results = []
         for start in range(0, self.cells, _STRETCH):
             stop = min(start + _STRETCH, self.cells)
@@ -168,7 +168,7 @@ class _Stretch:
     sizes: Codes
 
     def spread(self, values: Floats) -> Floats:
-        """Values of all pairs, given to each cell of the stretch."""
+        """Return values of all pairs, given to each cell of the stretch."""
         part = values[self.pairs]
         return part if len(part) == self.cells.stop - self.cells.start else np.repeat(part, self.sizes, axis=0)
 
@@ -206,7 +206,7 @@ def cells_of(first: Codes, second: Codes, covariates: Floats, methods: int) -> t
 
 
 def fit(cells: Cells, battles: Floats, wins: Floats, prior: float, start: Floats) -> Floats:
-    """Strengths and effects that maximize the likelihood times a normal prior around 0.
+    """Return strengths and effects that maximize the likelihood times a normal prior around 0.
 
     Args:
         cells: What was compared.
@@ -244,7 +244,7 @@ def fit(cells: Cells, battles: Floats, wins: Floats, prior: float, start: Floats
 def _derivatives(
     cells: Cells, stretches: list[_Stretch], wins: Floats, losses: Floats, prior: float, at: Floats
 ) -> tuple[Floats, NDArray[np.float64]]:
-    """Slope, shape (coefficients, fits), and negative curvature, shape (fits, coefficients, coefficients)."""
+    """Return slope, shape (coefficients, fits), and negative curvature, shape (fits, coefficients, coefficients)."""
     methods, x, signs = cells.methods, cells.covariates, cells.incidence
     fits, size = wins.shape[1], len(at)
     gap, effect = at[cells.left] - at[cells.right], at[methods:]
@@ -337,13 +337,13 @@ class Strength:
 
     @property
     def elo(self) -> tuple[float, float, float]:
-        """Value, low and high on the scale of chess ratings: 400 points are odds of 10 to 1, 1500 the mean."""
+        """Return value, low and high on the scale of chess ratings: 400 points are odds of 10 to 1, 1500 the mean."""
         scaled = [ELO_CENTER + ELO_PER_LOGIT * x for x in (self.logit.value, self.logit.low, self.logit.high)]
         return scaled[0], scaled[1], scaled[2]
 
     @property
     def positions(self) -> str:
-        """The ranks that tests leave open, as they are written: `2–4`, or `1` where it is but one."""
+        """Return the ranks that tests leave open, as they are written: `2–4`, or `1` where it is but one."""
         low, high = self.band.low, self.band.high
         return f"{low}" if low == high else f"{low}–{high}"
 
@@ -383,11 +383,11 @@ class BradleyTerry:
 
     @property
     def separated(self) -> list[int]:
-        """Methods whose distance from the others is the prior's word."""
+        """Return methods whose distance from the others is the prior's word."""
         return [code for code, strength in enumerate(self.strengths) if strength.separated]
 
     def difference(self, item: int, other: int) -> Estimate:
-        """Strength of one method less another's, with its interval; NaN where no battles link them.
+        """Return strength of one method less another's, with its interval; NaN where no battles link them.
 
         The interval is of this pair alone; `corrected` has the p-value that allows for all pairs.
         """
@@ -523,7 +523,7 @@ class _Sample:
     linked: int
 
     def drawn(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Battles and wins of each cell in resamples, from weights of shape (resamples, clusters)."""
+        """Return battles and wins of each cell in resamples, from weights of shape (resamples, clusters)."""
         both = self.table @ np.ascontiguousarray(weights.T)
         return both[: self.cells.cells], both[self.cells.cells :]
 
@@ -538,7 +538,7 @@ class _Fit:
 
 
 def _checked(*columns: ArrayLike) -> tuple[Codes, Codes, Codes, Floats]:
-    """Rows as arrays.
+    """Return rows as arrays.
 
     Raises:
         ValueError: They are not what `bradley_terry` takes.
@@ -617,7 +617,7 @@ def _sample(first: Codes, second: Codes, question: Codes, won: Floats, x: Floats
 
 
 def _fits(sample: _Sample, prior: float, how: Resampling) -> tuple[_Fit, Floats]:
-    """The sample's coefficients, and those of its resamples, shape (coefficients, resamples)."""
+    """Return the sample's coefficients, and those of its resamples, shape (coefficients, resamples)."""
     cells, clusters = sample.cells, len(sample.sizes)
     whole = sample.drawn(np.ones((1, clusters)))
     at = fit(cells, *whole, prior, np.zeros((cells.methods + len(cells.covariates), 1)))
@@ -632,7 +632,7 @@ def _fits(sample: _Sample, prior: float, how: Resampling) -> tuple[_Fit, Floats]
 
 
 def _separated(reached: NDArray[np.bool_], component: Codes) -> NDArray[np.bool_]:
-    """Methods outside the one largest set of methods that reach each other, in their component, shape (fits, methods).
+    """Return methods outside the one largest set of methods that reach each other, in their component, shape (fits, methods).
 
     Where several sets are the largest there is no rest to compare with, and all are outside.
     """
@@ -647,7 +647,7 @@ def _separated(reached: NDArray[np.bool_], component: Codes) -> NDArray[np.bool_
 
 
 def _strengths(sample: _Sample, result: _Fit, draws: Floats, bands: list[Band], level: float) -> list[Strength]:
-    """Each method's strength with what there is to say about it."""
+    """Return each method's strength with what there is to say about it."""
     strengths = []
     support = Support(int(sample.sizes.sum()), len(sample.sizes))
     several = "there are methods that never met these, even by way of others" if sample.linked > 1 else ""
@@ -664,7 +664,7 @@ def _strengths(sample: _Sample, result: _Fit, draws: Floats, bands: list[Band], 
 
 
 def _held(separated: bool, share: float, level: float) -> str:
-    """Why a bound is the prior's word rather than the battles'; empty where it is not."""
+    """Return why a bound is the prior's word rather than the battles'; empty where it is not."""
     if separated:
         return "won or lost every battle against the rest: how far away it stands is the prior's word"
     if share > (1 - level) / 2:
@@ -673,7 +673,7 @@ def _held(separated: bool, share: float, level: float) -> str:
 
 
 def _one_sided(x: Floats, won: Floats) -> str:
-    """Why the size of an effect is the prior's word; empty where some battle goes against it."""
+    """Return why the size of an effect is the prior's word; empty where some battle goes against it."""
     pull = x * (won - 0.5)
     some = ~np.isnan(won) & (x != 0)
     if not some.any():

@@ -95,7 +95,7 @@ class Support:
 
 
 def rows_of(values: ArrayLike) -> Floats:
-    """Scores as an array of shape (columns, questions); a single column may come flat."""
+    """Return scores as an array of shape (columns, questions); a single column may come flat."""
     return np.atleast_2d(np.asarray(values, dtype=np.float64))
 
 

@@ -52,7 +52,7 @@ def holm_levels(p: Floats, level: float = LEVEL) -> Floats:
     """Return the level at which Holm's procedure tests each hypothesis, shape (tests,).
 
     An interval at this level leaves out 0 exactly if the corrected p-value is at most 1 - level: a rejected hypothesis
-    is tested at (1 - level) / (those that still stand at its turn), all others at that of the first which is not rejected.
+    is tested at (1 - level) / (those that still are at its turn), all others at that of the first which is not rejected.
     Equal p-values are tested at the strictest level among them, so equal data has equal intervals in any order.
     """
     alpha, levels = 1 - level, np.full(len(p), level)

@@ -70,7 +70,7 @@ def estimates(columns: ArrayLike, *, clusters: Clusters = None, level: float = L
 
 
 def estimates_of(tested: Tested, questions: int, level: float = LEVEL) -> list[Estimate]:
-    """Return means as plain values, row by row, of so many questions."""
+    """Return means as plain values, row by row, of this many questions."""
     low, high = tested.interval(level)
     n = tested.n.astype(int)
     lists = (tested.value, low, high, n, questions - n, tested.clusters.astype(int), tested.insufficient_data())

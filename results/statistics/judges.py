@@ -33,7 +33,7 @@ class Agreement:
     Attributes:
         raw: Share of the pairs of ratings of one item that are equal, mean over items.
         corrected: Kappa or alpha, with an interval over items; `unscorable` are items with fewer than two ratings.
-        ratings: Ratings that stand behind both.
+        ratings: Ratings that are after both.
         categories: The different ratings given, ascending.
     """
 
@@ -44,7 +44,7 @@ class Agreement:
 
 
 def raw_agreement(ratings: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL) -> Estimate:
-    """Share of equal pairs among the ratings of an item, mean over the items with at least two.
+    """Return share of equal pairs among the ratings of an item, mean over the items with at least two.
 
     Args:
         ratings: Shape (raters, items); NaN is missing.
@@ -66,7 +66,7 @@ def cohen_kappa(
     clusters: Clusters = None,
     how: Resampling = Resampling(),  # noqa: B008 (frozen)
 ) -> Agreement:
-    """Cohen's kappa of two raters: 1 - observed / expected disagreement, each rater with its own habits.
+    """Return Cohen's kappa of two raters: 1 - observed / expected disagreement, each rater with its own habits.
 
     Args:
         first, second: Shape (items,); an item that either has not rated (NaN) is left out.
@@ -119,7 +119,7 @@ def krippendorff_alpha(
     clusters: Clusters = None,
     how: Resampling = Resampling(),  # noqa: B008 (frozen)
 ) -> Agreement:
-    """Krippendorff's alpha of any number of raters, who need not have rated every item.
+    """Return Krippendorff's alpha of any number of raters, who need not have rated every item.
 
     Items with a single rating say nothing about agreement and are left out. The interval resamples items;
     Krippendorff's own resamples pairs of ratings, as if those of one item were independent, and is narrower.
@@ -185,7 +185,7 @@ def fleiss_kappa(
 def _with_interval(
     statistic: Callable[[Floats], Floats], table: Floats, kept: NDArray[np.bool_], clusters: Clusters, how: Resampling
 ) -> Estimate:
-    """A statistic of the column sums, shape (draws, columns) to (draws,), of a table of the kept items."""
+    """Return a statistic of the column sums, shape (draws, columns) to (draws,), of a table of the kept items."""
     sums, support = cluster_table(table, clusters, kept)
     value = float(statistic(sums.sum(axis=0)[None, :])[0])
     draws = [statistic(block) for block in resampled_sums(sums, how)]
@@ -213,13 +213,13 @@ def _counts(table: Floats, categories: Floats) -> Floats:
 
 
 def _corrected(observed: Floats, expected: Floats) -> Floats:
-    """1 - observed / expected disagreement; NaN where none could be expected."""
+    """Return 1 - observed / expected disagreement; NaN where none could be expected."""
     some = expected > 0
     return np.where(some, 1 - observed / np.where(some, expected, 1.0), math.nan)
 
 
 def _coincidences(counts: Floats) -> Floats:
-    """Each item's part in the coincidence matrix, shape (items, categories²): its pairs, over its ratings less one."""
+    """Return each item's part in the coincidence matrix, shape (items, categories²): its pairs, over its ratings less one."""
     items, size = counts.shape
     pairs = counts[:, :, None] * counts[:, None, :]
     pairs[:, np.arange(size), np.arange(size)] -= counts
@@ -255,7 +255,7 @@ def _marginals(sums: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _moments(table: Floats) -> Floats:
-    """Ratings, their sum and sum of squares, and the squared differences within each item, shape (items, 4)."""
+    """Return ratings, their sum and sum of squares, and the squared differences within each item, shape (items, 4)."""
     known = ~np.isnan(table)
     # Squares of ratings far from 0 would lose the differences between them.
     centered = np.where(known, table - (table[known].mean() if known.any() else 0.0), 0.0)
@@ -265,7 +265,7 @@ def _moments(table: Floats) -> Floats:
 
 
 def _alpha_interval(sums: Floats) -> Floats:
-    """Squared differences within items against those between any two ratings, without listing the pairs."""
+    """Return squared differences within items against those between any two ratings, without listing the pairs."""
     n, total, square, within = sums.T
     between = 2 * n * square - 2 * total**2
     return _corrected((n - 1) * within, np.where(between > 1e-12 * n * square, between, 0.0))
@@ -357,7 +357,7 @@ def battle_repetition_variance(
     clusters: Clusters = None,
     level: float = LEVEL,
 ) -> RepetitionVariance:
-    """`repetition_variance` of pairwise verdicts: an item is a pair, a question and an order.
+    """Return `repetition_variance` of pairwise verdicts: an item is a pair, a question and an order.
 
     Args:
         pair, question, order, repetition, verdict: As in `win_rates`.
@@ -384,7 +384,7 @@ def order_flip_rate(
     clusters: Clusters = None,
     level: float = LEVEL,
 ) -> Estimate:
-    """Share of contradictions among the (pair, question, repetition)s whose two orders both name a winner (`n`).
+    """Return share of contradictions among the (pair, question, repetition)s whose two orders both name a winner (`n`).
 
     Args:
         pair, question, order, repetition, verdict: As in `win_rates`.
@@ -408,7 +408,7 @@ def first_shown_preference(
     clusters: Clusters = None,
     level: float = LEVEL,
 ) -> Estimate:
-    """Share of the decisive verdicts that name the answer shown first, of those whose both orders are decisive.
+    """Return share of the decisive verdicts that name the answer shown first, of those whose both orders are decisive.
 
     Both answers of such a cell are shown first once, so that strength plays no part: without a preference it is ½.
 
@@ -471,7 +471,7 @@ def length_preference(
 
 
 def _labels(questions: Codes, clusters: Clusters) -> Sequence[str]:
-    """The cluster of each row: its question's label, or the question itself."""
+    """Return the cluster of each row: its question's label, or the question itself."""
     if clusters is None:
         return [f"question {code}" for code in questions]
     labels = list(clusters)
@@ -481,7 +481,7 @@ def _labels(questions: Codes, clusters: Clusters) -> Sequence[str]:
 
 
 def _variances(item: Codes, value: Floats, size: int) -> Floats:
-    """Variance within each item with at least two values, shape (items,); NaN for the others."""
+    """Return variance within each item with at least two values, shape (items,); NaN for the others."""
     known = ~np.isnan(value)
     item, value = item[known], value[known]
     count = np.bincount(item, minlength=size)

@@ -6,7 +6,7 @@ observation. What one benchmark says of an average therefore adds to what the ot
 bets on clusters of all strata multiply, since their expected growth is at most the sum of the strata's means minus the bar.
 A training's deviation is that of its mean over all benchmarks: seeds that are good on one may be good on all.
 
-If a few clusters weigh much more than others (a small benchmark beside a large one), the metric is unbounded or people labeled
+If a few clusters weigh much more than others (a small benchmark next to a large one), the metric is unbounded or people labeled
 scores, each stratum keeps its own interval: half intervals add up as squares if the strata are of different questions, and as
 they are if not (Zou & Donner, 2008).
 

@@ -60,7 +60,7 @@ class PredictionPowered:
 def prediction_powered_mean(
     judged: ArrayLike, labels: ArrayLike, *, weight: float | None = None, clusters: Clusters = None, level: float = LEVEL
 ) -> PredictionPowered:
-    """Mean of what a person would have said of all items, from judged values of all and labels of a random few.
+    """Return mean of what a person would have said of all items, from judged values of all and labels of a random few.
 
     With Y the labels and f the judged values, the mean is mean(Y) + lambda (mean of f without label - mean of f with
     label), of variance var(Y - lambda f) / n + lambda² var(f) / N; n items have a label, N have none. The labeled
@@ -177,7 +177,7 @@ class _Pulls:
 
     @property
     def best_weight(self) -> float:
-        """The lambda of the smallest variance, within 0 and 1; 0 where the judge always says the same."""
+        """Return the lambda of the smallest variance, within 0 and 1; 0 where the judge always says the same."""
         square = float(self.judge @ self.judge)
         return min(1.0, max(0.0, float(self.label @ self.judge) / square)) if square else 0.0
 
@@ -194,7 +194,7 @@ class _Pulls:
         return math.sqrt(variance)
 
     def doubt(self, judged: Floats, known: NDArray[np.bool_]) -> str:
-        """Why the labeled items do not look like a random subset; empty where they do."""
+        """Return why the labeled items do not look like a random subset; empty where they do."""
         gap = float(judged[known].mean() - judged[~known].mean())
         error = math.sqrt(float(self.judge @ self.judge))
         p = 2 * float(scipy.special.ndtr(-abs(gap) / error)) if error else float(not gap)
@@ -204,7 +204,7 @@ class _Pulls:
 
 
 def _pulls(f: Floats, y: Floats, known: NDArray[np.bool_], positions: NDArray[np.int64], clusters: int) -> _Pulls:
-    """The linearized estimate, cluster by cluster; places say which cluster an item belongs to."""
+    """Return the linearized estimate, cluster by cluster; places say which cluster an item belongs to."""
     label, judge = np.zeros((2, len(f)))
     label[known] = (y[known] - y[known].mean()) / known.sum()
     judge[known] = (f[known] - f[known].mean()) / known.sum()

@@ -40,7 +40,7 @@ class StageLosses:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of each stage in the whole loss; NaN where nothing is lost."""
+        """Return share of each stage in the whole loss; NaN where nothing is lost."""
         losses = {"retrieval": self.retrieval.value, "reranking": self.reranking.value}
         if self.compression is not None:
             losses["compression"] = self.compression.value

@@ -49,7 +49,7 @@ class StyleRobustness:
 def style_robustness(
     formal: ArrayLike, styles: Mapping[str, ArrayLike], survived: Mapping[str, ArrayLike], *, clusters: Clusters = None
 ) -> StyleRobustness:
-    """Paired gaps from the formal text to each style, question by question.
+    """Return paired gaps from the formal text to each style, question by question.
 
     Args:
         formal: Shape (questions,), scores on the formal text; NaN is unscorable.

@@ -59,30 +59,30 @@ class Sums:
 
     @cached_property
     def value(self) -> Floats:
-        """Mean over the questions that count; NaN without any."""
+        """Return mean over the questions that count; NaN without any."""
         with np.errstate(invalid="ignore"):
             return np.asarray(self.total / self.n)
 
     @cached_property
     def effective(self) -> Floats:
-        """Equally large clusters that would say as much, n² / Σ c² (Kish); 0 without any."""
+        """Return equally large clusters that would say as much, n² / Σ c² (Kish); 0 without any."""
         return np.asarray(self.n**2 / np.maximum(self.counts2, 1))
 
     @cached_property
     def changed(self) -> Floats:
-        """Clusters whose sum is not zero."""
+        """Return clusters whose sum is not zero."""
         return self.better + self.worse
 
     @cached_property
     def spread(self) -> Floats:
-        """Σ (s - mean · c)² without building the residuals; what rounding leaves of zero is zero."""
+        """Return Σ (s - mean · c)² without building the residuals; what rounding leaves of zero is zero."""
         v = np.nan_to_num(self.value)
         spread = self.squares - 2 * v * self.cross11 + v**2 * self.counts2
         return np.where(spread > EQUAL * np.maximum(self.squares, EQUAL), spread, 0.0)
 
     @cached_property
     def variance(self) -> Floats:
-        """Variance of the mean; NaN with fewer than two clusters.
+        """Return variance of the mean; NaN with fewer than two clusters.
 
         The factor makes it unbiased if the questions of a cluster agree wholly, and a little too large otherwise; for
         clusters of one size it is m / (m - 1).
@@ -93,14 +93,14 @@ class Sums:
 
     @cached_property
     def skew(self) -> Floats:
-        """Skewness of the clusters' residuals over the root of their number; 0 if all are equal."""
+        """Return skewness of the clusters' residuals over the root of their number; 0 if all are equal."""
         v, spread = np.nan_to_num(self.value), self.spread
         third = self.cubes - 3 * v * self.cross21 + 3 * v**2 * self.cross12 - v**3 * self.counts3
         return np.where(spread > 0, third / np.where(spread > 0, spread, 1.0) ** 1.5, 0.0)
 
     @cached_property
     def independent(self) -> Floats:
-        """Independent questions that would say as much as these: between the clusters and the questions.
+        """Return independent questions that would say as much as these: between the clusters and the questions.
 
         As many as have the same variance of the mean (the design effect of Kish).
         """

@@ -291,7 +291,7 @@ class Tested:
         return np.sqrt(squares)
 
     def _hidden_p(self, bar: Floats, *, above: bool) -> Floats:
-        """Return one-sided p-values of what must hold beside Student's t: that clusters which were not seen do not overturn it.
+        """Return one-sided p-values of what must hold next to Student's t: that clusters which were not seen do not overturn it.
 
         Clusters at the metric's worst may be as frequent as leaves no chance to have met one; and the clusters that
         speak against the claim, if few were seen, as frequent as the exact bound allows.
@@ -400,7 +400,7 @@ class Tested:
         return self.shown(np.where(seen > self.high, np.inf, seen))
 
     def scaled(self, factor: float) -> Tested:
-        """Return the same with so many times as many clusters of the same kinds, and as many trainings."""
+        """Return the same with this many times as many clusters of the same kinds, and as many trainings."""
 
         def rows(mask: Mask) -> tuple[Floats, Floats]:
             sums, counts = self.rows(mask)

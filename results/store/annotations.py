@@ -15,13 +15,13 @@ _SEPARATOR = 31
 
 
 def digest(question: str, answer: str, other: str | None = None) -> str:
-    """The hash of what was labeled, by text; of two answers that of the run with the smaller fingerprint first."""
+    """Return the hash of what was labeled, by text; of two answers that of the run with the smaller fingerprint first."""
     texts = [question, answer] if other is None else [question, answer, other]
     return hashlib.sha256(chr(_SEPARATOR).join(texts).encode()).hexdigest()[:DIGITS]
 
 
 def with_present(items: str = "annotations", questions: str = "questions", predictions: str = "predictions") -> str:
-    """SQL of items with a column `present`: the hash of what they say now, NULL where they say nothing.
+    """Return SQL of items with a column `present`: the hash of what they say now, NULL where they say nothing.
 
     Args:
         items: A table with the columns dataset_fingerprint, question, one and other.

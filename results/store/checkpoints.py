@@ -67,7 +67,7 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """The folder's own name."""
+        """Return the folder's own name."""
         return self.path.name
 
     def to_json(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def verify(folder: Path | str) -> Checkpoint:
 
 
 def _parsed(card: Any, path: Path) -> Checkpoint:
-    """A card's content as a checkpoint, validated."""
+    """Return a card's content as a checkpoint, validated."""
     if not isinstance(card, dict):
         raise UserError("this checkpoint card is not a JSON object", code="checkpoint-card-not-object", where=str(path))
     for key in _KEYS:
@@ -247,7 +247,7 @@ def register_recorded(store: Store, folders: Mapping[str, Path]) -> None:
 
 
 def checkpoints(store: Store) -> list[Checkpoint]:
-    """Registered checkpoints, newest first; none where there is no store yet."""
+    """Return registered checkpoints, newest first; none where there is no store yet."""
     rows = store.database.rows(
         """SELECT method, version, stage, config, parents, data, sha256, path, added_at FROM checkpoints
                ORDER BY added_at DESC, sha256""",
@@ -260,7 +260,7 @@ def checkpoints(store: Store) -> list[Checkpoint]:
 
 
 def matching(store: Store, text: str) -> list[Checkpoint]:
-    """Registered checkpoints that a text means: by a hash's beginning, else by their folder, else by its name.
+    """Return registered checkpoints that a text means: by a hash's beginning, else by their folder, else by its name.
 
     Raises:
         UserError: It is a checkpoint folder that was tampered with, or is not registered.
@@ -282,7 +282,7 @@ def matching(store: Store, text: str) -> list[Checkpoint]:
 
 
 def runs_with(store: Store, checkpoint: Checkpoint) -> list[RunRow]:
-    """Runs one of whose parts has a checkpoint's weights, newest first, each once."""
+    """Return runs one of whose parts has a checkpoint's weights, newest first, each once."""
     made = {run.run: run for run in queries.runs(store) if made_with(run, checkpoint.sha256)}
     return sorted(made.values(), key=lambda run: run.started_at, reverse=True)
 
@@ -368,18 +368,18 @@ def untag(store: Store, name: str) -> Tag:
 
 
 def tags(store: Store) -> list[Tag]:
-    """Tags in the order of their names; none where there is no store yet."""
+    """Return tags in the order of their names; none where there is no store yet."""
     rows = store.database.rows("SELECT name, run, checkpoint, note, tagged_at FROM tags ORDER BY name", lenient=True)
     return [Tag(*row) for row in rows]
 
 
 def tag_named(store: Store, name: str) -> Tag | None:
-    """The tag of this name, None where there is none."""
+    """Return the tag of this name, None where there is none."""
     return next((item for item in tags(store) if item.name == name), None)
 
 
 def resolve(store: Store, text: str) -> RunRow | Checkpoint:
-    """The run or checkpoint that an argument means: a tag first, then whatever else it fits.
+    """Return the run or checkpoint that an argument means: a tag first, then whatever else it fits.
 
     A run is meant by its fingerprint's beginning or its path, a checkpoint by its hash's beginning, its folder or its
     folder's name.
@@ -409,7 +409,7 @@ def resolve(store: Store, text: str) -> RunRow | Checkpoint:
 
 
 def find_checkpoint(store: Store, text: str) -> Checkpoint:
-    """The checkpoint that a tag, a hash's beginning, a folder or a folder's name means.
+    """Return the checkpoint that a tag, a hash's beginning, a folder or a folder's name means.
 
     Raises:
         UserError: None, or more than one, is meant; or the tag is that of a run.
@@ -429,7 +429,7 @@ def find_checkpoint(store: Store, text: str) -> Checkpoint:
 
 
 def find_run(store: Store, text: str) -> RunRow:
-    """The run that an argument means; of a checkpoint, the newest finished one made with it.
+    """Return the run that an argument means; of a checkpoint, the newest finished one made with it.
 
     Raises:
         UserError: As `resolve` and `run_of`.
@@ -438,7 +438,7 @@ def find_run(store: Store, text: str) -> RunRow:
 
 
 def run_of(store: Store, target: RunRow | Checkpoint, like: RunRow | None = None) -> RunRow:
-    """A run as it is; of a checkpoint, the newest finished run made with it.
+    """Return a run as it is; of a checkpoint, the newest finished run made with it.
 
     Args:
         store: Where to read.
@@ -525,19 +525,19 @@ Cards = Mapping[str, Mapping[str, Any]]
 Checkpoints = Mapping[str, Checkpoint]
 """Registered ones, by their hash."""
 _NAMED = ("data", "graph")
-"""Options of trainings that name what is learned from; the options of the loaders stand in `data_options` and so on."""
+"""Options of trainings that name what is learned from; the options of the loaders are in `data_options` and so on."""
 _LIST_OF_STAGE = {"supervised": "joint"}
 """Stages that read another stage's list of references; all others read the list that is called as they are."""
 
 
 def known_checkpoints(store: Store) -> dict[str, Checkpoint]:
-    """Registered checkpoints by their hash."""
+    """Return registered checkpoints by their hash."""
     held = records(store)
     return {checkpoint.sha256: replace(checkpoint, read=held.get(checkpoint.sha256)) for checkpoint in checkpoints(store)}
 
 
 def parts(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The method of a run and the parts that it is made of, each with its `id`."""
+    """Yield the method of a run and the parts that it is made of, each with its `id`."""
     for value in (
         description.get("method"),
         *(description.get("rerankers") or ()),
@@ -549,7 +549,7 @@ def parts(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def trained_on(run: RunRow, cards: Cards, known: Checkpoints) -> dict[str, str]:
-    """References of the data that a run's parts were trained on, and by which checkpoint; empty if a card declares none.
+    """Return references of the data that a run's parts were trained on, and by which checkpoint; empty if a card declares none.
 
     Args:
         run: The run.
@@ -565,7 +565,7 @@ def trained_on(run: RunRow, cards: Cards, known: Checkpoints) -> dict[str, str]:
 
 
 def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
-    """Training data that cover what a run is asked, one sentence each; references and fingerprints are compared.
+    """Return training data that cover what a run is asked, one sentence each; references and fingerprints are compared.
 
     Two parts of one split have the same reference, so if there is a record of the questions that were read, it decides.
     """
@@ -663,7 +663,7 @@ def declared(run: RunRow, cards: Cards, known: Checkpoints) -> bool:
 
 
 def references_of(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """References that a checkpoint's own stage was trained on; empty where its options do not say.
+    """Return references that a checkpoint's own stage was trained on; empty where its options do not say.
 
     Mixed styles come with their base, as such benchmarks are called: `styled:train(hotpotqa)`.
     """
@@ -680,7 +680,7 @@ def references_of(checkpoint: Checkpoint) -> tuple[str, ...]:
 
 
 def _of_stage(lists: Mapping[str, Any], stage: str) -> list[Any]:
-    """A stage's own list; all lists of a training that calls them otherwise."""
+    """Return a stage's own list; all lists of a training that calls them otherwise."""
     own = lists.get(_LIST_OF_STAGE.get(stage, stage))
     every = (item for item in lists.values() if isinstance(item, list | tuple))
     return list(own) if isinstance(own, list | tuple) else [text for item in every for text in item]
@@ -700,7 +700,7 @@ def _own(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _named(text: Any, options: Mapping[str, Any]) -> str | None:
-    """A reference as a benchmark's name; None for what is none."""
+    """Return a reference as a benchmark's name; None for what is none."""
     try:
         reference = DataReference.parse(text) if isinstance(text, str) else None
     except UserError:
@@ -725,7 +725,7 @@ def trained_here(run: RunRow, known: Checkpoints) -> bool:
 
 
 def _lineage(run: RunRow, known: Checkpoints) -> list[Checkpoint]:
-    """The registered checkpoints that a run's parts are made of, and those that these began from."""
+    """Return the registered checkpoints that a run's parts are made of, and those that these began from."""
     return _ancestors(_named_hashes(run, known), known)
 
 

@@ -107,7 +107,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """One transaction: all of it is on disk when the block ends, or none of it.
+        """Open one transaction: all of it is on disk when the block ends, or none of it.
 
         Raises:
             UserError: The disk is full, the file belongs to another program or version, or the lock stays taken.
@@ -119,7 +119,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection to read by, which sees one state of the store; within another such block of this thread, that block's.
+        """Open a connection for reading, which sees one state of the store; within another such block of this thread, that block's.
 
         Raises:
             UserError: There is no store here, or the file belongs to another program or version.
@@ -144,7 +144,7 @@ class Database:
 
     @contextmanager
     def alone(self) -> Iterator[Path]:
-        """The file itself, closed and complete, while nobody else writes; for those who replace it.
+        """Provide the closed and complete file while nobody else writes, in order to replace it.
 
         Raises:
             UserError: There is no store here, the disk is full, or the lock stays taken.
@@ -230,7 +230,7 @@ class _Shared:
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor of this thread, in a transaction."""
+        """Provide a cursor of this thread, in a transaction."""
         outer: duckdb.DuckDBPyConnection | None = getattr(self._mine, "reading", None)
         if outer is not None:
             yield outer
@@ -245,7 +245,7 @@ class _Shared:
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor in a transaction that is committed at the end; of one thread at a time."""
+        """Provide a cursor in a transaction that is committed at the end; of one thread at a time."""
         if getattr(self._mine, "reading", None) is not None or getattr(self._mine, "writes", False):
             raise RuntimeError("a thread cannot begin to write to a store while it reads it or writes to it")
         with self._one_writer, self._cursor(read_only=False) as own:
@@ -506,12 +506,12 @@ class _Waiting:
 
     @property
     def seconds(self) -> float:
-        """Seconds until now."""
+        """Return seconds until now."""
         return time.monotonic() - self._since
 
     @property
     def left(self) -> float:
-        """Seconds until it is given up."""
+        """Return seconds until it is given up."""
         return max(0.0, PATIENCE_S - self.seconds)
 
     def tell(self, error: Exception | None) -> None:
@@ -550,7 +550,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def now() -> datetime:
-    """The present moment, UTC without a zone, as the store keeps it."""
+    """Return the present moment, UTC without a zone, as the store keeps it."""
     return datetime.now(UTC).replace(tzinfo=None)
 
 
@@ -626,7 +626,7 @@ _FULL = {
 
 
 def _explained(error: Exception, path: Path) -> Exception:
-    """A user's error for what a user can mend; anything else as it is."""
+    """Return a user's error for what a user can mend; anything else as it is."""
     text = str(error)
     for number, what in _FULL.items():
         if os.strerror(number) in text or getattr(error, "errno", None) == number:

@@ -50,12 +50,12 @@ _KINDS: Mapping[str, tuple[str, str]] = {
 
 
 def kind_of(reason: str) -> str:
-    """One of `endpoint`, `truncation`, `memory`, `refusal`, `raised`, `limit` and `other`, by why a question failed."""
+    """Return one of `endpoint`, `truncation`, `memory`, `refusal`, `raised`, `limit` and `other`, by why a question failed."""
     return next(kind for kind, (pattern, _) in _KINDS.items() if re.search(pattern, reason))
 
 
 def cause_of(reason: str) -> tuple[str, str]:
-    """The kind of a failure with its reason, equal where only numbers, quoted texts or ids in it differ."""
+    """Return the kind of a failure with its reason, equal where only numbers, quoted texts or ids in it differ."""
     plain = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "…", reason)
     return kind_of(reason), re.sub(r"(?<![\w-])[\w-]*\d[\w.,-]*", "…", plain)
 
@@ -124,12 +124,12 @@ class Failures:
 
     @property
     def failed(self) -> int:
-        """Questions that failed."""
+        """Return questions that failed."""
         return sum(count for _, count in self.reasons)
 
     @property
     def unresolved(self) -> int:
-        """Questions that our code failed and that the user has not accepted: they say nothing about the method."""
+        """Return questions that our code failed and that the user has not accepted: they say nothing about the method."""
         return 0 if self.accepted else self.code
 
     @property
@@ -142,7 +142,7 @@ class Failures:
 
     @property
     def foremost(self) -> str:
-        """The most frequent reason, without secrets; "" if nothing failed."""
+        """Return the most frequent reason, without secrets; "" if nothing failed."""
         return without_secrets(self.reasons[0][0]) if self.reasons else ""
 
     def too_many(self, max_rate: float) -> bool:
@@ -151,7 +151,7 @@ class Failures:
         return nothing or (self.rows >= FROM_QUESTIONS and self.failed > max_rate * self.rows)
 
     def in_words(self) -> str:
-        """`150 failed (endpoint 148, limit 2)`."""
+        """Return `150 failed (endpoint 148, limit 2)`."""
         return f"{self.failed:,} failed ({', '.join(f'{kind} {count:,}' for kind, count in self.kinds.items())})"
 
     def error(self, what: str, command: str) -> Incomplete:
@@ -159,7 +159,7 @@ class Failures:
 
         Args:
             what: Why it is.
-            command: That goes on with it.
+            command: That continues with it.
         """
         shown = [f"{count:,} × {kind_of(reason)}: {without_secrets(reason)}" for reason, count in self.reasons[:_SHOWN]]
         more = [f"and {counted(len(self.reasons) - _SHOWN, 'more reason')}"] if len(self.reasons) > _SHOWN else []

@@ -48,7 +48,7 @@ def violations(store: Store, runs: Sequence[str]) -> dict[str, list[str]]:
 
 
 def score_rows(store: Store, run: str) -> dict[str, Scores]:
-    """A run's scores by metric id, aligned over its questions in the order of their ids; NaN without a value."""
+    """Return a run's scores by metric id, aligned over its questions in the order of their ids; NaN without a value."""
     with store.database.reading() as connection:
         table = connection.execute(
             "SELECT metric, value, dense_rank() OVER (ORDER BY question) - 1 AS place FROM scores WHERE run = ?", [run]
@@ -66,7 +66,7 @@ def score_rows(store: Store, run: str) -> dict[str, Scores]:
 
 
 def summary_errors(store: Store, run: str) -> list[str]:
-    """Metrics whose reported mean is not the mean of their questions, one sentence each."""
+    """Return metrics whose reported mean is not the mean of their questions, one sentence each."""
     rows = store.database.rows(
         f"""SELECT metric FROM (SELECT metric, n, mean FROM summaries WHERE run = ?) kept
                 FULL JOIN ({AGGREGATED} WHERE run = ? GROUP BY run, metric) made USING (metric)

@@ -108,7 +108,7 @@ def _wanted(run: RunRow) -> dict[str, Setting]:
 
 
 def _first(runs: Iterable[RunRow], setting: Setting, description: Mapping[str, Any]) -> RunRow | None:
-    """The first run of a pipeline in a setting."""
+    """Return the first run of a pipeline in a setting."""
     return next((row for row in runs if row.setting == str(setting) and row.description == description), None)
 
 
@@ -171,7 +171,7 @@ class Sample:
 
 
 def dataset_facts(store: Store) -> list[DatasetFacts]:
-    """Every stored dataset, by name."""
+    """Return every stored dataset, by name."""
     cards = queries.datasets(store)
     with store.database.reading() as connection:
         counted = connection.execute(
@@ -218,7 +218,7 @@ def dataset_facts(store: Store) -> list[DatasetFacts]:
 
 
 def _notes(stored: Any) -> tuple[str, ...]:
-    """Notes as sentences, whether they were kept as a list or by name."""
+    """Return notes as sentences, whether they were kept as a list or by name."""
     if isinstance(stored, Mapping):
         return tuple(f"{name}: {value}" for name, value in stored.items())
     return tuple(str(note) for note in stored or ())
@@ -235,7 +235,7 @@ def _contaminated(fingerprint: str, sent: Sequence[tuple[Any, ...]]) -> tuple[Co
 
 
 def samples(store: Store, fingerprint: str, number: int = 5, start: int = 0) -> list[Sample]:
-    """Questions spread evenly over a dataset, with their gold.
+    """Return questions spread evenly over a dataset, with their gold.
 
     Args:
         store: Where to read.
@@ -279,20 +279,20 @@ class Result:
 
 
 def cards(store: Store) -> dict[str, dict[str, Any]]:
-    """Cards of methods and of their parts by id, the newest version of each."""
+    """Return cards of methods and of their parts by id, the newest version of each."""
     rows = store.database.rows("SELECT id, card FROM methods ORDER BY id, version")
     return {name: shareable(card) for name, card in rows}
 
 
 def method_ids(store: Store) -> list[str]:
-    """Ids of the methods that have runs or registered checkpoints, in alphabetical order."""
+    """Return ids of the methods that have runs or registered checkpoints, in alphabetical order."""
     query = "SELECT method_id FROM runs WHERE NOT list_contains(?, origin) UNION SELECT method FROM checkpoints ORDER BY 1"
     rows = store.database.rows(query, [list(queries.HIDDEN)])
     return [row[0] for row in rows]
 
 
 def runs_of(store: Store, method: str) -> list[RunRow]:
-    """A method's runs, each once, by dataset, setting and seed."""
+    """Return a method's runs, each once, by dataset, setting and seed."""
     made: dict[str, RunRow] = {}
     for run in queries.runs(store, method=method):
         made.setdefault(run.run, run)
@@ -329,7 +329,7 @@ def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> 
 
 
 def stage_seconds(store: Store, runs: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Mean seconds per question by run and stage, the longest stage first; a stage that a question skipped took 0."""
+    """Return mean seconds per question by run and stage, the longest stage first; a stage that a question skipped took 0."""
     rows = store.database.rows(
         """WITH mine AS (SELECT run, stages FROM usage WHERE list_contains(?, run)),
                     counts AS (SELECT run, count(*) AS n FROM mine GROUP BY run),
@@ -351,7 +351,7 @@ def _peaks(store: Store, runs: Sequence[str]) -> dict[str, int]:
 
 
 def curve(folder: Path) -> dict[str, list[tuple[float, float]]]:
-    """The curves that a training left in a checkpoint's folder: by figure, (step, value).
+    """Return the curves that a training left in a checkpoint's folder: by figure, (step, value).
 
     Lines without a step, values that are not finite numbers, and a last line that was cut off are left out.
 

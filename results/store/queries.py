@@ -82,7 +82,7 @@ class Running:
 
 
 def running(store: Store) -> list[Running]:
-    """Runs that are being written, the one that was started first first; none where there is no store yet."""
+    """Return runs that are being written, the one that was started first first; none where there is no store yet."""
     rows = store.database.rows(_RUNNING, [RUNNING], lenient=True)
     return [Running(*row) for row in rows]
 
@@ -108,7 +108,7 @@ _FIELDS = ((*_TOKENS, "cached_tokens"), ("model_calls",), ("seconds", "seconds_p
 
 
 def unstated(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> Mapping[str, frozenset[str]]:
-    """Fields of `usage` that are not known of submissions, by run; runs made here are not among them.
+    """Return fields of `usage` that are not known of submissions, by run; runs made here are not among them.
 
     A field is unknown where it is zero throughout; all are where some question says nothing at all and did not fail: a
     mean over the rest would be of other questions, and one over zeros too low.
@@ -177,22 +177,22 @@ class RunRow:
 
     @property
     def fingerprint(self) -> str:
-        """The task's fingerprint, which all its executions share."""
+        """Return the task's fingerprint, which all its executions share."""
         return fingerprint_of(self.run)
 
     @property
     def may_win(self) -> bool:
-        """Whether it may be ranked and called the best; controls and positive controls may not."""
+        """Return whether it may be ranked and called the best; controls and positive controls may not."""
         return self.kind != "control" and not self.positive_control
 
     @property
     def short(self) -> str:
-        """The id as tables show it."""
+        """Return the id as tables show it."""
         return shortened(self.run)
 
     @property
     def exact(self) -> str:
-        """A RUN argument that means this execution, whatever is executed later."""
+        """Return a RUN argument that means this execution, whatever is executed later."""
         return self.short if token_of(self.run) else f"{self.short}#{self.execution}"
 
     @property
@@ -250,7 +250,7 @@ class Cost:
 
     @property
     def tokens(self) -> float:
-        """Prompt, completion and memory tokens per question."""
+        """Return prompt, completion and memory tokens per question."""
         return self.prompt_tokens + self.completion_tokens + self.memory_tokens
 
     @property
@@ -319,7 +319,7 @@ LEFT JOIN (SELECT candidate AS run, arg_max(coalesce(details ->> 'gate', outcome
 def runs(
     store: Store, experiment: str | None = None, *, method: str | None = None, dataset_fingerprint: str | None = None, hidden: bool = False
 ) -> list[RunRow]:
-    """Runs in the order of their experiment's table, experiments by name, runs of none last.
+    """Return runs in the order of their experiment's table, experiments by name, runs of none last.
 
     A submission belongs to every experiment with runs on the same questions, in the same setting, with the same seed.
 
@@ -397,12 +397,12 @@ _styled = lru_cache(maxsize=4096)(StyledRun.of_row)
 
 @lru_cache(maxsize=4096)
 def _shareable(document: str | None) -> Any:
-    """A stored document without secrets, shared by all runs that have the very same; not to be changed."""
+    """Return a stored document without secrets, shared by all runs that have the very same; not to be changed."""
     return shareable(document)
 
 
 def experiments(store: Store) -> list[ExperimentRow]:
-    """Stored experiments, newest first."""
+    """Return stored experiments, newest first."""
     rows = store.database.rows("""SELECT name, source, path, profile, reference, question_limit, updated_at,
                (SELECT count(*) FROM experiment_runs m WHERE m.experiment = e.name),
                (SELECT count(*) FROM experiment_runs m JOIN runs r USING (run) WHERE m.experiment = e.name AND r.status = 'finished'),
@@ -413,7 +413,7 @@ def experiments(store: Store) -> list[ExperimentRow]:
 
 
 def experiment(store: Store, name: str | None = None) -> ExperimentRow:
-    """The stored experiment with this name, or the newest.
+    """Return the stored experiment with this name, or the newest.
 
     Raises:
         UserError: There is none.
@@ -470,7 +470,7 @@ _OFFERED = 12
 
 
 def unknown_run(store: Store, noun: str, text: str, names: Sequence[str], every: Sequence[RunRow], others: Sequence[str] = ()) -> UserError:
-    """The error for a text that means no run: runs whose method has it in its name, else the nearest of all names.
+    """Return the error for a text that means no run: runs whose method has it in its name, else the nearest of all names.
 
     Args:
         store: Where experiments are read: the newest one's runs are named first.
@@ -499,7 +499,7 @@ def unknown_run(store: Store, noun: str, text: str, names: Sequence[str], every:
 
 
 def metric_ids(store: Store, run_ids: Sequence[str]) -> list[str]:
-    """Metrics that any of these runs was scored on, in the order in which they were first written."""
+    """Return metrics that any of these runs was scored on, in the order in which they were first written."""
     rows = store.database.rows(
         "SELECT metric FROM summaries WHERE list_contains(?, run) GROUP BY metric ORDER BY min(rowid)", [list(run_ids)]
     )
@@ -515,7 +515,7 @@ class NotScored(UserError):
 
 
 def named_metrics(store: Store, run_ids: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """The ids of stored scores that names mean: a whole id, or one without its version or parameters.
+    """Return the ids of stored scores that names mean: a whole id, or one without its version or parameters.
 
     Raises:
         NotScored: None of these runs was scored on a metric of this name.
@@ -534,7 +534,7 @@ def named_metrics(store: Store, run_ids: Sequence[str], wanted: Sequence[str]) -
 
 
 def definitions(store: Store) -> dict[str, dict[str, Any]]:
-    """Metric definitions by id: definition, low, high, higher_is_better, group, source, judge, unit."""
+    """Return metric definitions by id: definition, low, high, higher_is_better, group, source, judge, unit."""
     names = ("definition", "low", "high", "higher_is_better", "group", "source", "judge", "unit")
     rows = store.database.rows("SELECT id, definition, low, high, higher_is_better, metric_group, source, judge, unit FROM metrics")
     return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
@@ -616,14 +616,14 @@ def sampled_by_data(
 def score_columns(
     store: Store, dataset_fingerprint: str, run_ids: Sequence[str], metrics: Sequence[str] | None = None, experiments: Collection[str] = ()
 ) -> Columns:
-    """Per-question scores of runs on one dataset; of all metrics, or of the given ones; `experiments`: as `sampled_by_data`."""
+    """Return per-question scores of runs on one dataset; of all metrics, or of the given ones; `experiments`: as `sampled_by_data`."""
     return score_columns_by_data(store, {dataset_fingerprint: run_ids}, metrics, experiments)[dataset_fingerprint]
 
 
 def score_columns_by_data(
     store: Store, runs_by_data: Mapping[str, Sequence[str]], metrics: Sequence[str] | None = None, experiments: Collection[str] = ()
 ) -> dict[str, Columns]:
-    """Per-question scores of runs on several datasets, by the dataset's fingerprint; one reading for all of them.
+    """Return per-question scores of runs on several datasets, by the dataset's fingerprint; one reading for all of them.
 
     `experiments`: as `sampled_by_data`.
     """
@@ -662,12 +662,12 @@ def score_columns_by_data(
 
 
 def _numbers(column: pa.Array, kind: type[np.generic]) -> NDArray[Any]:
-    """A column without nulls, of eight bytes a value; `to_numpy` imports pandas, which takes a third of a second."""
+    """Return a column without nulls, of eight bytes a value; `to_numpy` imports pandas, which takes a third of a second."""
     return np.frombuffer(column.buffers()[1], kind)[column.offset : column.offset + len(column)]
 
 
 def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
-    """Mean cost per question by run; NaN what nobody knows, as the sender of a submission does not say it."""
+    """Return mean cost per question by run; NaN what nobody knows, as the sender of a submission does not say it."""
     with store.database.reading() as connection:
         noted = spendings(connection, run_ids)
         cached, unpriced = {run: tokens for run, _, tokens, _ in noted}, {run for run, calls, _, _ in noted if calls}
@@ -713,7 +713,7 @@ def index_costs(store: Store, run_ids: Sequence[str]) -> dict[str, IndexCost]:
 
 
 def datasets(store: Store) -> dict[str, dict[str, Any]]:
-    """Stored datasets by fingerprint: reference, card, questions, passages, notes."""
+    """Return stored datasets by fingerprint: reference, card, questions, passages, notes."""
     rows = store.database.rows("SELECT fingerprint, reference, card, questions, passages, notes FROM datasets")
     return {
         row[0]: {"reference": row[1], "card": json.loads(row[2]), "questions": row[3], "passages": row[4], "notes": json.loads(row[5])}
@@ -783,7 +783,7 @@ class AnswerRow:
 
 
 def questions(store: Store, dataset_fingerprint: str) -> list[QuestionRow]:
-    """The questions of a dataset with their gold, in its order."""
+    """Return the questions of a dataset with their gold, in its order."""
     rows = store.database.rows(
         """SELECT question, text, answers, golds, evidence, supporting_facts, type, document_id, turns FROM questions
                WHERE dataset_fingerprint = ? ORDER BY position""",
@@ -796,14 +796,14 @@ def questions(store: Store, dataset_fingerprint: str) -> list[QuestionRow]:
 
 
 def passages(store: Store, identifiers: Sequence[str]) -> dict[str, Passage]:
-    """Stored passages by id, in the order asked for; those that the store does not hold are left out."""
+    """Return stored passages by id, in the order asked for; those that the store does not hold are left out."""
     rows = store.database.rows("SELECT id, title, text, sentences FROM passages WHERE id IN (SELECT unnest(?))", [list(identifiers)])
     results = {row[0]: Passage(row[0], row[1], row[2], tuple(row[3])) for row in rows}
     return {identifier: results[identifier] for identifier in identifiers if identifier in results}
 
 
 def gold_sentences(question: QuestionRow, passage: str) -> set[int]:
-    """Indices of the supporting sentences of a question in a passage."""
+    """Return indices of the supporting sentences of a question in a passage."""
     return {index for owner, index in map(sentence_of, question.supporting_facts) if owner == passage and index >= 0}
 
 
@@ -872,13 +872,13 @@ def fallbacks(store: Store, run: str) -> dict[str, dict[str, int]]:
 
 
 def calls(store: Store, run: str, question: str) -> list[Call]:
-    """The calls of generating models that a run made for a question, as far as they are kept, in order."""
+    """Return the calls of generating models that a run made for a question, as far as they are kept, in order."""
     names = ", ".join("epoch(created)" if name == "created" else name for name in Call.__slots__)
     rows = store.database.rows(f"SELECT {names} FROM calls WHERE run = ? AND question = ? ORDER BY position", [run, question])
     return [Call(role, step, without_secrets(prompt), without_secrets(reply), *used) for role, step, prompt, reply, *used in rows]
 
 
 def answer_lengths(store: Store, run_ids: Sequence[str]) -> dict[tuple[str, str], int]:
-    """Characters of every answer, by run and question."""
+    """Return characters of every answer, by run and question."""
     rows = store.database.rows("SELECT run, question, length(answer) FROM predictions WHERE list_contains(?, run)", [list(run_ids)])
     return {(run, question): length for run, question, length in rows}

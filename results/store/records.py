@@ -25,7 +25,7 @@ _MOST = 300
 
 
 def sought(golds: Iterable[str]) -> tuple[str, ...]:
-    """The golds whose place in a text says something, each once.
+    """Return the golds whose place in a text says something, each once.
 
     Left out are yes and no, true and false, what stands for no answer at all, and golds of which normalization leaves a
     single character or nothing: those stand everywhere without meaning the answer.
@@ -79,7 +79,7 @@ def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question
 
 
 def answered(store: Store, run: RunRow) -> tuple[list[Question], list[Prediction]]:
-    """The questions that a run has answered and its answers, row by row, in the dataset's order."""
+    """Return the questions that a run has answered and its answers, row by row, in the dataset's order."""
     questions = gold_questions(store, run.dataset_fingerprint)
     responses = {prediction.question_id: prediction for prediction in store.predictions(run.run)}
     requests = [question for identifier, question in questions.items() if identifier in responses]
@@ -87,7 +87,7 @@ def answered(store: Store, run: RunRow) -> tuple[list[Question], list[Prediction
 
 
 def items(store: Store, run: RunRow) -> list[Item]:
-    """A run's answers as a point judge is handed them, each with the texts that it was read from.
+    """Return a run's answers as a point judge is handed them, each with the texts that it was read from.
 
     Those are the contexts that the system says it showed its model. If it does not say, they are the first `k` of the ranking,
     `k` being what the run handed to its reader, and all of it where it handed on all. A compressor between the two does not
@@ -105,7 +105,7 @@ def items(store: Store, run: RunRow) -> list[Item]:
 
 
 def positives(store: Store, questions: Sequence[Question]) -> list[tuple[Passage, ...]]:
-    """The positive passages of questions, those that the store holds."""
+    """Return the positive passages of questions, those that the store holds."""
     named = list(dict.fromkeys(item for question in questions for item in question.evidence))
     known = queries.passages(store, named)
     return [_known(known, question.evidence) for question in questions]

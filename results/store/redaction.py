@@ -40,7 +40,7 @@ _FORMS = r"""
     | (?<=://)[^\s/@:"'?#]{0,200}:[^\s/"'?#]{1,200}(?=@)        # user:password@host, :password@host
     | (?:(?<=https://)|(?<=http://))[^\s/@:"'?#]{1,200}(?=@)    # token@host; over ssh it is a user's name
 """
-# What stands behind a name. Only the value goes; in running text a name alone says nothing ("the API key: see below").
+# What is after a name. Only the value goes; in running text a name alone says nothing ("the API key: see below").
 _STATED = r"""
     (?P<kept>
         [?&;][A-Za-z0-9_.-]{0,40}(?i:key|token|secret|passw(?:or)?d|pwd|signature|sig|credential|auth)=
@@ -68,7 +68,7 @@ _NO_VARIABLE = frozenset(("PWD", "STREAMLIT_SERVER_SSL_KEY_FILE"))
 
 
 def without_secrets(text: str) -> str:
-    """A text with what has the form of a key replaced by `HIDDEN`."""
+    """Return a text with what has the form of a key replaced by `HIDDEN`."""
     return _BEHIND.sub(lambda result: result["kept"] + HIDDEN, _FORM.sub(HIDDEN, text))
 
 
@@ -88,14 +88,14 @@ def variable_is_secret(name: str, value: str) -> bool:
 
 
 def shareable(document: str | None) -> Any:
-    """Stored JSON as a value without secrets; an empty object where there is none."""
+    """Return stored JSON as a value without secrets; an empty object where there is none."""
     value = json.loads(document or "{}")
     # Nearly no document holds any: a look at the text is much quicker than one at every value.
     return redacted(value) if document and _SUSPECT.search(document) else value
 
 
 def redacted(value: Any) -> Any:
-    """A JSON value without secrets: fields named like one lose their value, other texts what has the form of one."""
+    """Return a JSON value without secrets: fields named like one lose their value, other texts what has the form of one."""
     if isinstance(value, Mapping):
         return {name: _hidden(inner) if names_secret(str(name)) else redacted(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -109,7 +109,7 @@ _ADDRESSES = frozenset({"base_url"})
 
 
 def echoed(value: Any, path: Sequence[str | int] = (), *, longest: int = 60) -> str:
-    """A wrong value as an error may repeat it: without what is, or may be, a key, and cut where it is long.
+    """Return a wrong value as an error may repeat it: without what is, or may be, a key, and cut where it is long.
 
     Args:
         value: What was given.
@@ -126,7 +126,7 @@ def echoed(value: Any, path: Sequence[str | int] = (), *, longest: int = 60) -> 
 
 
 def _redacted(value: Any) -> Any:
-    """A value without what stands where keys are put by mistake: for variables' names, and in addresses."""
+    """Return a value without what stands where keys are put by mistake: for variables' names, and in addresses."""
     if isinstance(value, Mapping):
         return {name: HIDDEN if _may_be_key(name, inner) else _redacted(inner) for name, inner in value.items()}
     return [_redacted(inner) for inner in value] if isinstance(value, list | tuple) else value
@@ -139,7 +139,7 @@ def _may_be_key(name: Any, value: Any) -> bool:
 
 
 def _hidden(value: Any) -> Any:
-    """A value in which only its shape and what says "none" are left."""
+    """Return a value in which only its shape and what says "none" are left."""
     if isinstance(value, Mapping):
         return {name: _hidden(inner) for name, inner in value.items()}
     if isinstance(value, list):

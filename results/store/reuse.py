@@ -35,12 +35,12 @@ class Reuse:
 
     @property
     def since(self) -> datetime:
-        """Time of the oldest answer."""
+        """Return time of the oldest answer."""
         return min(self.answered, self.oldest or self.answered)
 
     @property
     def uncertain(self) -> bool:
-        """True if replies were reused although the deployment may have changed since."""
+        """Return true if replies were reused although the deployment may have changed since."""
         return self.replies > 0 and bool(self.unknown)
 
     def to_json(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _day(moment: datetime) -> str:
 
 
 def _moment(value: Any) -> datetime | None:
-    """A time as the store has it: UTC without a zone, or seconds since 1970."""
+    """Return a time as the store has it: UTC without a zone, or seconds since 1970."""
     if value is None or isinstance(value, datetime):
         return value
     return datetime.fromtimestamp(float(value), UTC).replace(tzinfo=None)

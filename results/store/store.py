@@ -34,7 +34,7 @@ from results.store.variants import style_of_name
 
 
 def storable(text: str) -> str:
-    """The text with what UTF-8 cannot say (half a surrogate pair, from a model's cut output) replaced by `?`."""
+    """Return the text with what UTF-8 cannot say (half a surrogate pair, from a model's cut output) replaced by `?`."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -254,12 +254,12 @@ class Store:
 
     @property
     def artifacts(self) -> Path:
-        """Indexes, graphs and embeddings, keyed by fingerprint."""
+        """Return indexes, graphs and embeddings, keyed by fingerprint."""
         return self.folder / "artifacts"
 
     @property
     def cache(self) -> Path:
-        """Kept model replies."""
+        """Return kept model replies."""
         return self.folder / CACHE
 
     def put_experiment(
@@ -309,7 +309,7 @@ class Store:
         Args:
             benchmark: What is asked.
             fingerprint: Of it.
-            stated: What an experiment says was sampled, beside what the benchmark says itself.
+            stated: What an experiment says was sampled, next to what the benchmark says itself.
         """
         own = benchmark.sampled()
         with self.database.writing() as connection:
@@ -623,7 +623,7 @@ class Store:
             )
 
     def status(self, run: str) -> str | None:
-        """The status of a run, None where it was never started."""
+        """Return the status of a run, None where it was never started."""
         return next((status for (status,) in self.database.rows("SELECT status FROM runs WHERE run = ?", [run], lenient=True)), None)
 
     def executions(self, fingerprints: Collection[str]) -> dict[str, list[Execution]]:
@@ -651,7 +651,7 @@ class Store:
         return dict(rows)
 
     def predictions(self, run: str) -> list[Prediction]:
-        """A run's stored predictions, with the dataset's own question ids, ordered by them."""
+        """Return a run's stored predictions, with the dataset's own question ids, ordered by them."""
         with self.database.reading() as connection:
             responses = connection.execute(
                 """SELECT question, answer, notes, prompt_tokens, completion_tokens, memory_tokens, model_calls, stages,

@@ -44,23 +44,23 @@ class StyledRun:
 
     @property
     def formal(self) -> float:
-        """Share of formal candidates, among those that the shares are of."""
+        """Return share of formal candidates, among those that the shares are of."""
         return round(1.0 - sum(share for _, share in self.shares), 6)
 
     @property
     def name(self) -> str:
-        """The mix in words: `formal`, `informal`, `50 % informal`, `informal evidence`."""
+        """Return the mix in words: `formal`, `informal`, `50 % informal`, `informal evidence`."""
         parts = [style if share == 1 else f"{100 * share:g} % {style}" for style, share in self.shares]
         some = self.drawn.partition(",")[0]
         return " + ".join(parts) + (f" {some.removeprefix(_OF)}" if some.startswith(_OF) else "") or FORMAL
 
     @property
     def style(self) -> str | None:
-        """The one style beside formal; None where there is none or several."""
+        """Return the one style next to formal; None where there is none or several."""
         return self.shares[0][0] if len(self.shares) == 1 else None
 
     def row(self) -> dict[str, Any]:
-        """The columns of `runs` that keep it."""
+        """Return the columns of `runs` that keep it."""
         style = json.dumps({"shares": dict(self.shares), "drawn": self.drawn})
         return {"base": self.base, "split": self.split, "style": style, "same_questions": list(self.same_questions)}
 
@@ -92,7 +92,7 @@ def style_of_name(dataset: str) -> StyledRun:
 
 
 def variant_of(dataset: str) -> list[str]:
-    """Base, shares and the rest, as a benchmark of mixed styles has them in its name; of another none.
+    """Return base, shares and the rest, as a benchmark of mixed styles has them in its name; of another none.
 
     Raises:
         UserError: It does not begin with a data reference.
@@ -102,7 +102,7 @@ def variant_of(dataset: str) -> list[str]:
 
 
 def questions_of(dataset: str) -> DataReference:
-    """The dataset whose questions a benchmark asks, by the name that the papers use.
+    """Return the dataset whose questions a benchmark asks, by the name that the papers use.
 
     Args:
         dataset: A benchmark's name, or a data reference.
@@ -135,7 +135,7 @@ def covers(reference: str, dataset: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def covers_run(reference: str, same_questions: tuple[str, ...], mixed: bool) -> bool:
-    """`covers`, of a recorded run: what it asks stands in its row (`StyledRun.same_questions`).
+    """Return `covers`, of a recorded run: what it asks is in its row (`StyledRun.same_questions`).
 
     Args:
         reference: Of the training data.

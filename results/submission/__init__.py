@@ -1,4 +1,4 @@
-"""Submissions: predictions that somebody made elsewhere, checked, scored here and kept beside our own runs.
+"""Submissions: predictions that somebody made elsewhere, checked, scored here and kept next to our own runs.
 
 `validate` is a pure function from a card (`card.py`), a stream of rows (`rows.py`) and a benchmark to a `Report`;
 `leakage.py` looks for gold in prompts and in training data. `store_report` (`storing.py`) keeps what passed, and
@@ -65,7 +65,7 @@ class Finding:
     positions: tuple[Place, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The finding as a JSON object."""
+        """Return the finding as a JSON object."""
         positions = [{"line": position.line, "detail": position.detail} for position in self.positions]
         return {
             "code": self.code,
@@ -125,11 +125,11 @@ class Findings:
 
     @property
     def errors(self) -> int:
-        """Number of problems that keep the submission out."""
+        """Return number of problems that keep the submission out."""
         return sum(count for code, count in self._counts.items() if self._kinds[code][0] == "error")
 
     def all(self) -> tuple[Finding, ...]:
-        """Every kind: errors first, then warnings, then notes, each in the order met."""
+        """Return every kind: errors first, then warnings, then notes, each in the order met."""
         rank = {"error": 0, "warning": 1, "note": 2}
         results = [Finding(code, *self._kinds[code], self._counts[code], tuple(self._positions[code])) for code in self._kinds]
         return tuple(sorted(results, key=lambda item: rank[item.severity]))
@@ -137,7 +137,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class Report:
-    """What `validate` found, and, where nothing keeps the submission out, what it is worth.
+    """Findings of `validate` and, if the submission is accepted, its scores.
 
     Attributes:
         card: As read.
@@ -175,16 +175,16 @@ class Report:
         return not self.of("error")
 
     def of(self, severity: Severity) -> list[Finding]:
-        """The findings of one severity."""
+        """Return the findings of one severity."""
         return [finding for finding in self.findings if finding.severity == severity]
 
     @property
     def means(self) -> dict[str, float | None]:
-        """By metric id: mean over scorable questions, None where there are none."""
+        """Return by metric id: mean over scorable questions, None where there are none."""
         return {name: mean(values) for name, values in self.scores.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON object, without the predictions themselves."""
+        """Return the report as a JSON object, without the predictions themselves."""
         return {
             "ok": self.ok,
             "method": self.card.method.name,
@@ -205,7 +205,7 @@ class Report:
         }
 
     def lines(self) -> list[str]:
-        """The report as text, one line each; names and answers in it are untrusted text."""
+        """Return the report as text, one line each; names and answers in it are untrusted text."""
         verdict = "can be stored" if self.ok else "cannot be stored"
         lines = [
             f"{self.card.method.label} on {self.dataset}, setting {self.card.setting}: {verdict}",
@@ -228,7 +228,7 @@ class Report:
         return lines
 
     def require_ok(self) -> Report:
-        """The report itself.
+        """Return the report itself.
 
         Raises:
             UserError: It has errors.
@@ -243,11 +243,11 @@ class Report:
 
 
 def shown(value: object, length: int = SHOWN_CHARS) -> str:
-    """An untrusted value in a message: quoted, without control characters, cut."""
+    """Return an untrusted value in a message: quoted, without control characters, cut."""
     text = repr(value[: length + 1]) if isinstance(value, str) else ascii(value)
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def mean(values: Scores) -> float | None:
-    """Mean over scorable questions, None where there are none."""
+    """Return mean over scorable questions, None where there are none."""
     return None if np.isnan(values).all() else float(np.nanmean(values))

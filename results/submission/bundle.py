@@ -147,7 +147,7 @@ class Member(FrozenModel):
 
 
 class Manifest(BaseModel):
-    """What a bundle says of itself; `metrics` are means to compare with, never scores to take over."""
+    """Manifest of a bundle; `metrics` are means for comparison, never imported as scores."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     format: int = Field(default=1, ge=1, le=1)
@@ -174,7 +174,7 @@ class Bundle:
 
     @contextmanager
     def predictions(self) -> Iterator[BinaryIO]:
-        """The predictions file, as a stream."""
+        """Open the predictions file as a stream."""
         with self.archive.open(PREDICTIONS) as source:
             yield cast(BinaryIO, source)
 

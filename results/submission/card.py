@@ -135,7 +135,7 @@ Long = Annotated[str, Field(max_length=10_000)]
 
 
 class MethodPart(FrozenModel):
-    """What was run."""
+    """Method that was run."""
 
     name: str = Field(pattern=_NAME, description="letters, digits and . _ + - ; with the version, the row's name")
     version: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,31}$", description="change it when answers change")
@@ -149,7 +149,7 @@ class MethodPart(FrozenModel):
 
     @property
     def label(self) -> str:
-        """Name and version, as tables show it."""
+        """Return name and version, as tables show it."""
         return f"{self.name}@{self.version}"
 
 
@@ -200,16 +200,16 @@ class Card(FrozenModel):
 
     @property
     def setting(self) -> Setting:
-        """The retrieval setting."""
+        """Return the retrieval setting."""
         return Setting.parse(self.setting_text)
 
     def to_json(self) -> dict[str, Any]:
-        """The card as a JSON object; `parse_card` of it as YAML gives an equal card."""
+        """Return the card as a JSON object; `parse_card` of it as YAML gives an equal card."""
         return self.model_dump(mode="json", by_alias=True)
 
     @property
     def digest(self) -> str:
-        """A hash of everything the card says."""
+        """Return a hash of everything the card says."""
         return fingerprint(self.to_json())
 
 
@@ -249,7 +249,7 @@ def parse_card(raw: bytes, name: str) -> Card:
 
 
 def card_yaml(card: Card) -> str:
-    """A card as YAML that reads back to an equal one."""
+    """Return a card as YAML that reads back to an equal one."""
     return yaml.safe_dump(card.to_json(), allow_unicode=True, sort_keys=False, width=110)
 
 
@@ -294,7 +294,7 @@ def _check_config(card: Card, document: Located) -> None:
 
 
 def dataset_options(card: Card) -> DatasetConfig:
-    """The options with which the card's benchmark is loaded."""
+    """Return the options with which the card's benchmark is loaded."""
     _, entry = datasets.resolve(card.benchmark)
     return entry.config.model_validate(card.config)
 

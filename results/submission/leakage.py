@@ -4,11 +4,11 @@ Prompts and delivered texts (the question, topic entities, the passages of the r
 tokens. A *place* is an occurrence of a gold answer in a message that the model did not write itself (role
 `assistant` is its own). A place is **explained** when
 
-- the answer together with its two neighbors on one side stands in a delivered text: it is a copy, cut at one end
+- the answer together with its two neighbors on one side is in a delivered text: it is a copy, cut at one end
   perhaps; or
 - it can be the title of a delivered passage: a title that is not followed by its text accounts for one place per
   message; or
-- it is boilerplate: the answer stands unexplained beside the same word in most of a sample of other questions'
+- it is boilerplate: the answer stands unexplained next to the same word in most of a sample of other questions'
   prompts (instructions, worked examples, "answer yes or no").
 
 What is left is a leak for certain (`from nowhere`) where no delivered text holds the answer at all, or where the same
@@ -156,12 +156,12 @@ def _sounds_like(data: TrainingPart, benchmark: Benchmark) -> bool:
 
 
 def training_loader() -> LoadTraining:
-    """A loader that asks the dataset registry, with default options."""
+    """Return a loader that asks the dataset registry, with default options."""
     return lambda reference: {question.id: question.text for question in datasets.load(reference).questions}
 
 
 SHARE = 0.05
-"""Share of the prompts from which on a leak is no coincidence."""
+"""Share of the prompts from which on a leak is not a coincidence."""
 FEW = 3
 """Fewer leaks than this are a coincidence, unless they are most of the prompts."""
 SAMPLE = 40
@@ -177,7 +177,7 @@ _LABEL = re.compile(
 
 
 class Spot(NamedTuple):
-    """Where an answer stands: the two words before it and the one behind it, fewer at the edges of a message."""
+    """Context of an answer: the two words before it and the one behind it, fewer at the edges of a message."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]
@@ -198,41 +198,41 @@ class Prompted:
 
     @cached_property
     def passages(self) -> tuple[str, ...]:
-        """Ids of the delivered passages."""
+        """Return ids of the delivered passages."""
         ids = dict.fromkeys(item.id for item in self.prediction.evidence)
         return tuple(identifier for identifier in ids if identifier in self.corpus)
 
     @cached_property
     def delivered(self) -> str:
-        """Every delivered text as tokens, the texts kept apart."""
+        """Return every delivered text as tokens, the texts kept apart."""
         passages = self.corpus.get(self.passages)
         texts = [self.question.text, *self.question.topic_entities, *(passage.full_text for passage in passages)]
         return "\n".join(f" {normalize(text)} " for text in texts)
 
     @cached_property
     def titles(self) -> tuple[tuple[str, str], ...]:
-        """The delivered titles as tokens, and the same followed by the first words of their texts."""
+        """Return the delivered titles as tokens, and the same followed by the first words of their texts."""
         passages = self.corpus.get(self.passages)
         pairs = ((normalize(passage.title), normalize(passage.text[:_OPENING]).split()[:_NEIGHBORS]) for passage in passages)
         return tuple((f" {title} ", f" {' '.join((title, *opening))} ") for title, opening in pairs if title)
 
     @cached_property
     def raw(self) -> tuple[str, ...]:
-        """The messages that were not written by the model."""
+        """Return the messages that were not written by the model."""
         return tuple(note["content"] for note in self.prediction.notes[PROMPT] if note["role"] != "assistant")
 
     @cached_property
     def messages(self) -> tuple[str, ...]:
-        """The same as tokens."""
+        """Return the same as tokens."""
         return tuple(f" {normalize(text)} " for text in self.raw)
 
     @cached_property
     def golds(self) -> tuple[str, ...]:
-        """Accepted answers as tokens, without those that normalize to nothing."""
+        """Return accepted answers as tokens, without those that normalize to nothing."""
         return tuple(dict.fromkeys(filter(None, (normalize(gold) for gold in self.question.golds))))
 
     def positions(self, gold: str) -> list[Spot]:
-        """The unexplained positions of an answer."""
+        """Return the unexplained positions of an answer."""
         if gold not in self._positions:
             self._positions[gold] = [spot for message in self.messages for spot in self._open(gold, message)]
         return self._positions[gold]
@@ -321,7 +321,7 @@ def _boilerplate(gold: str, spot: Spot, others: Sequence[Prompted]) -> bool:
 
 
 def _announced(leaks: Sequence[_Leak], rows: Sequence[Prompted]) -> set[tuple[str, ...]]:
-    """One or two words that precede the gold in many prompts, and mostly the gold: `gold answer`, but not `title`."""
+    """Return one or two words that precede the gold in many prompts, and mostly the gold: `gold answer`, but not `title`."""
     by_words: dict[tuple[str, ...], list[_Leak]] = {}
     for leak in leaks:
         for words in {leak.before, leak.before[-1:]} - {()}:
@@ -375,7 +375,7 @@ def _share(results: Sequence[object], of: Iterable[object]) -> str:
 
 
 def stored_training(store: Store) -> LoadTraining:
-    """A loader that answers from a store alone, and loads no dataset.
+    """Return a loader that answers from a store alone, and loads no dataset.
 
     Args:
         store: Its questions are those of the benchmarks that were run; each is read once.
@@ -399,7 +399,7 @@ def stored_training(store: Store) -> LoadTraining:
 
 
 def _within(wanted: DataReference, held: dict[str, DataReference]) -> Iterator[str]:
-    """Fingerprints of the stored data that lie within a reference: those that hold more would say too much of it."""
+    """Yield fingerprints of the stored data that lie within a reference: those that hold more would say too much of it."""
     splits = set((wanted.split or "").split("+"))
     for data, stored in held.items():
         if (

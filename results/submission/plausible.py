@@ -54,18 +54,18 @@ class Answered:
 
     @cached_property
     def answer(self) -> str:
-        """The answer folded (see `folded`); "" if the question failed."""
+        """Return the answer folded (see `folded`); "" if the question failed."""
         return "" if self.prediction.notes.get(FAILED) else folded(self.prediction.answer)
 
     @cached_property
     def golds(self) -> tuple[str, ...]:
-        """The accepted answers and their aliases, folded."""
+        """Return the accepted answers and their aliases, folded."""
         golds = dict.fromkeys((*self.question.golds, *(name for names in self.question.aliases.values() for name in names)))
         return tuple(dict.fromkeys(filter(None, map(folded, golds))))
 
     @cached_property
     def evidence(self) -> tuple[str, ...]:
-        """Ids of the listed evidence and of the claimed support that the corpus has, each once."""
+        """Return ids of the listed evidence and of the claimed support that the corpus has, each once."""
         claims = support_claims(self.prediction.notes.get("support", ())) or ()
         ids = dict.fromkeys([*(item.id for item in self.prediction.evidence), *(passage for passage, _ in claims)])
         return tuple(identifier for identifier in ids if identifier in self.corpus)
@@ -81,7 +81,7 @@ class Answered:
 
     @property
     def place(self) -> str:
-        """The question as findings show it."""
+        """Return the question as findings show it."""
         return f"question {shown(self.question.id)}"
 
 
@@ -169,7 +169,7 @@ def right_without_evidence(rows: Sequence[Answered], findings: Findings, synthet
     Fewer than ten such answers are a sign if memory that knows this share would give as many in fewer than one of 100 runs.
 
     A copy of few answers shows by their precision. A model that answers from memory is also wrong from memory: if 95 % of the
-    answers that stand in no listed evidence are right, and at least ten are, the share of questions does not matter.
+    answers that are in no listed evidence are right, and at least ten are, the share of questions does not matter.
     """
     unsupported = [row for row in rows if row.answer and _must_be_read(row) and not _supported(row)]
     right = [row for row in unsupported if _gives_gold(row)]
@@ -238,7 +238,7 @@ def _supported(row: Answered) -> bool:
     """Return whether the evidence or a prompt contains a gold answer; whether a prompt may is checked elsewhere (`leakage`)."""
     prompts = (message["content"] for message in row.prediction.notes.get(PROMPT, ()) if message["role"] != "assistant")
     texts = [*row.texts(), *prompts]
-    # Folding is slow, and most answers stand in the evidence as they are.
+    # Folding is slow, and most answers are in the evidence as they are.
     plain = "\n".join(texts).casefold()
     if any(re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", plain) for gold in row.golds):
         return True

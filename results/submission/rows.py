@@ -88,7 +88,7 @@ def lines(source: BinaryIO, findings: Findings, limits: Limits, most: int) -> It
 
 
 def _head(source: BinaryIO, chunk: bytes, findings: Findings) -> tuple[bytes, bool]:
-    """The first chunk without its byte order mark, and whether the file is something else altogether."""
+    """Return the first chunk without its byte order mark, and whether the file is something else altogether."""
     while len(chunk) < 8 and (more := source.read(8 - len(chunk))):
         chunk += more
     for mark, (name, remedy) in _FOREIGN.items():
@@ -140,7 +140,7 @@ class PredictionRow:
 
 
 RowReader = Callable[[BinaryIO, Findings, Limits], Iterator[PredictionRow]]
-"""From a stream to rows; what is no row becomes a finding."""
+"""From a stream to rows; what is not a row becomes a finding."""
 
 
 class Bad(Exception):
@@ -196,7 +196,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, parse_f
 
 
 def read_json(text: str, limits: Limits) -> Any:
-    """A JSON value, strictly.
+    """Return a JSON value, strictly.
 
     Raises:
         Bad: It is none, or holds what a submission may not.
@@ -228,13 +228,13 @@ def check_value(value: Any, limits: Limits) -> None:
         response.encode("utf-8")
     except UnicodeEncodeError as error:
         detail = f"\\u{ord(error.object[error.start]):04x} is half of a surrogate pair"
-        raise Bad("surrogate", "a text holds what is no character", detail, "write the whole character") from None
+        raise Bad("surrogate", "a text holds what is not a character", detail, "write the whole character") from None
     if "\0" in response:
         raise Bad("nul", "a line holds a NUL character", try_this="remove it")
 
 
 def too_deep(limits: Limits) -> Bad:
-    """The refusal of what is nested too deep."""
+    """Return the refusal of what is nested too deep."""
     return Bad("too_deep", f"a row is nested deeper than {limits.depth} levels")
 
 
@@ -259,7 +259,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def prediction_of(row: Any, limits: Limits) -> Prediction:
-    """The prediction that a row says.
+    """Return the prediction that a row says.
 
     Raises:
         Bad: It says none.
@@ -289,7 +289,7 @@ def prediction_of(row: Any, limits: Limits) -> Prediction:
 
 
 def _record(row: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
-    """What a row says that the system returned beside its answer."""
+    """Return what a row says that the system returned next to its answer."""
     try:
         fields = read_record(row)
     except Malformed as error:
@@ -376,7 +376,7 @@ def _notes(notes: Any, limits: Limits) -> dict[str, Any]:
 
 
 def _prompt(prompt: Any) -> list[dict[str, str]]:
-    """Prompts as messages: a text, a list of texts, or a list of {role, content}."""
+    """Return prompts as messages: a text, a list of texts, or a list of {role, content}."""
     messages = prompt if isinstance(prompt, list) else [prompt]
     results = []
     for message in messages:
@@ -400,7 +400,7 @@ def _number(name: str, value: Any, *, signed: bool = False) -> float:
 
 
 def wrong(name: str, wanted: str, value: Any) -> Bad:
-    """The refusal of a value of another type than a field has."""
+    """Return the refusal of a value of another type than a field has."""
     hint = None
     if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9.]+([eE][+-]?[0-9]+)?\s*", value[:40]):
         hint = "write the number without quotes"

@@ -33,7 +33,7 @@ from results.submission.validate import Target
 
 
 def beside(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed: int) -> list[RunRow]:
-    """The stored runs on whose board a submission would stand, each once; none where the store has other data.
+    """Return the stored runs on whose board a submission would stand, each once; none where the store has other data.
 
     Args:
         rows: All stored runs.
@@ -77,7 +77,7 @@ def answers(store: Store, run: str) -> dict[str, str]:
 
 
 def preview(report: Report, target: Target) -> dict[str, Estimate]:
-    """Each metric's mean with its interval, as the board computes them from stored scores.
+    """Return each metric's mean with its interval, as the board computes them from stored scores.
 
     Args:
         report: Of `validate`.
@@ -93,7 +93,7 @@ def preview(report: Report, target: Target) -> dict[str, Estimate]:
 
 
 def to_json(results: dict[str, Estimate]) -> dict[str, Any]:
-    """A preview as a JSON object; None stands for "no value"."""
+    """Return a preview as a JSON object; None stands for "no value"."""
     names = ("value", "low", "high", "n", "unscorable", "insufficient_data")
     return {metric: {name: plain(getattr(item, name)) for name in names} for metric, item in results.items()}
 
@@ -104,7 +104,7 @@ _BATCH_CHARS = 16 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where a submission is kept.
+    """Location of a stored submission.
 
     Attributes:
         run: Its fingerprint.
@@ -116,7 +116,7 @@ class Stored:
 
 
 def run_of(card: Card, dataset_fingerprint: str) -> str:
-    """The fingerprint of a submission's run: method, version, data, setting and seed, whatever it answered."""
+    """Return the fingerprint of a submission's run: method, version, data, setting and seed, whatever it answered."""
     name, version = card.method.name, card.method.version
     return fingerprint("submission", dataset_fingerprint, str(card.setting), name, version, card.seed)
 
@@ -198,7 +198,7 @@ def _description(card: Card) -> dict[str, Any]:
 
 
 def stored(store: Store, run: str) -> RunRow | None:
-    """The stored run with this fingerprint."""
+    """Return the stored run with this fingerprint."""
     if not store.database.exists:
         return None
     return next((row for row in queries.runs(store, hidden=True) if row.run == run), None)
@@ -216,7 +216,7 @@ def _record(report: Report) -> dict[str, Any]:
 
 
 def _batches(predictions: Sequence[Prediction]) -> list[tuple[int, int]]:
-    """Ranges of rows that are written in one transaction each, bounded in rows and in text."""
+    """Return ranges of rows that are written in one transaction each, bounded in rows and in text."""
     ranges, start, held = [], 0, 0
     for row, prediction in enumerate(predictions):
         held += len(prediction.answer) + sum(len(item["content"]) for item in prediction.notes.get("prompt", ()))
@@ -286,12 +286,12 @@ class Verification:
         return all(metric.agrees for metric in self.metrics)
 
     def to_json(self) -> dict[str, Any]:
-        """The comparison as a JSON object."""
+        """Return the comparison as a JSON object."""
         return asdict(self) | {"agrees": self.agrees}
 
 
 def find_ours(store: Store, submitted: RunRow) -> RunRow:
-    """The finished run of the submission's method that was made here on the same data in the same setting.
+    """Return the finished run of the submission's method that was made here on the same data in the same setting.
 
     Raises:
         UserError: There is none, or more than one.
@@ -326,7 +326,7 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
     """Compare two stored runs question by question.
 
     Raises:
-        UserError: The first is no submission, the second was not made here, they are not about the same data in the
+        UserError: The first is not a submission, the second was not made here, they are not about the same data in the
             same setting, or have no metric in common.
     """
     if submitted.origin not in STATUS:
@@ -397,7 +397,7 @@ def _card_part(row: RunRow) -> dict[str, Any]:
 
 
 def card_of(row: RunRow) -> Card:
-    """The card that a submission was stored with.
+    """Return the card that a submission was stored with.
 
     Raises:
         UserError: The run has none: it was made here.

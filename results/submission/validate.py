@@ -36,7 +36,7 @@ LADDER = ("mrr@1", "precision@1", "hit@1", "recall@1", "recall@5", "recall@20", 
 RANKED = frozenset(("ranking", "texts", "graph"))
 """What a metric reads of ranked evidence."""
 RANKING_NEEDS = RANKED | {"pages"}
-"""What a metric may need to be scored on rankings alone."""
+"""Fields that a metric may need for scoring rankings without answers."""
 _HAS: Mapping[str, Callable[[Prediction], object]] = {
     **dict.fromkeys(RANKED, lambda row: row.evidence),
     "pages": lambda row: row.evidence or row.notes.get(PAGES),
@@ -51,7 +51,7 @@ _HAS: Mapping[str, Callable[[Prediction], object]] = {
 
 @dataclass(frozen=True)
 class Target:
-    """What a submission is checked against.
+    """Benchmark and rules for checking a submission.
 
     Attributes:
         loaded: The benchmark as loaded (and limited).
@@ -67,7 +67,7 @@ class Target:
 
     @property
     def fingerprint(self) -> str:
-        """The data's fingerprint, which is the run's."""
+        """Return the data's fingerprint, which is the run's."""
         return self.stored or self.loaded.fingerprint
 
     @property
@@ -154,7 +154,7 @@ def validate(
 
 
 def digest(predictions: Sequence[Prediction]) -> str:
-    """A hash of what was predicted, prompts and usage included."""
+    """Return a hash of what was predicted, prompts and usage included."""
     return content_hash(fingerprint(prediction.to_json()) for prediction in predictions)
 
 

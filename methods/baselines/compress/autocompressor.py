@@ -1,7 +1,7 @@
 """AutoCompressor: a language model that reads segment by segment and leaves summary vectors behind each, for what follows.
 
-The states of 50 summary tokens behind a segment stand before the next one, with those of all earlier segments. For
-retrieval each passage is read by itself, and the vectors of all of them stand before the question. Whatever base it
+The states of 50 summary tokens behind a segment are before the next one, with those of all earlier segments. For
+retrieval each passage is read by itself, and the vectors of all of them are before the question. Whatever base it
 began from, the model is asked in the plain words `Question: …` and `Answer:`, for it was trained as a language model.
 
 Source: Chevalier et al. 2023, Adapting Language Models to Compress Contexts (arXiv:2305.14788).
@@ -121,7 +121,7 @@ class AutoCompressor(SegmentSystem):
 
 
 def language_loss(model: Any, segments: Sequence[Sequence[int]], summary: Tensor, steps: int) -> tuple[Tensor, int]:
-    """Summed cross-entropy of the tokens of segments, each read behind the summaries of those before it.
+    """Return summed cross-entropy of the tokens of segments, each read behind the summaries of those before it.
 
     Args:
         model: With `base`.

@@ -1,4 +1,4 @@
-"""COCOM: memory tokens behind a passage, one adapter that encodes and answers; pretrained to write passages out and go on.
+"""COCOM: memory tokens behind a passage, one adapter that encodes and answers; pretrained to write passages out and continue.
 
 The light variant encodes with a BERT of its own: the states of `rate` tokens in a row become one vector.
 

@@ -128,19 +128,19 @@ _CONVERTER = {"RMSNorm.weight": "parts.converter.norm.weight", **_two_layers("de
 
 
 def _found(source: Released, names: Mapping[str, str]) -> dict[str, Tensor]:
-    """Tensors under our names, each found by the end of its own."""
+    """Return tensors under our names, each found by the end of its own."""
     return renamed(source.tensors(lambda name: name.endswith(tuple(names))), names, source.source)
 
 
 def _convert_rows(source: Released, model: SoftModel, ends: Mapping[str, Tensor], count: int | None = None) -> dict[str, Tensor]:
-    """So many memory tokens and then three marks, as the tokenizer got them behind the base's own tokens."""
+    """Return so many memory tokens and then three marks, as the tokenizer got them behind the base's own tokens."""
     count = (1 if model.config.shared else model.config.memory_tokens) if count is None else count
     rows = new_rows(ends, model.base, len(model.plain_tokenizer), count + 3, source.source)
     return {"parts.memory.weight": rows[:count], "parts.marks.weight": rows[count:]}
 
 
 def _adapters(source: Released, **names: str) -> dict[str, Tensor]:
-    """The adapters of a file, each under our name for it."""
+    """Return the adapters of a file, each under our name for it."""
     there = pickled(source.folder / ADAPTERS)
     results: dict[str, Tensor] = {}
     for theirs, ours in names.items():
@@ -163,7 +163,7 @@ def _pisco(source: Released, model: SoftModel) -> dict[str, Tensor]:
 
 
 def _oscar(source: Released, model: SoftModel) -> dict[str, Tensor]:
-    """The encoder has an embedding of its own, whose last rows are its memory tokens; it is put into the model here."""
+    """Return the encoder has an embedding of its own, whose last rows are its memory tokens; it is put into the model here."""
     import torch
 
     folder, first, count = source.folder / "compressor", len(model.plain_tokenizer), model.config.memory_tokens
@@ -220,7 +220,7 @@ _LAYOUTS: Mapping[str, tuple[Callable[[Released], dict[str, Any]], Callable[[Rel
 
 
 def _language_model(source: Released, folder: Path) -> None:
-    """The language model of an AutoCompressor as an ordinary Llama."""
+    """Write the language model of an AutoCompressor as an ordinary Llama."""
     from safetensors.torch import save_file
 
     _files(source, folder, [])
@@ -232,7 +232,7 @@ def _language_model(source: Released, folder: Path) -> None:
 
 
 def _encoder(source: Released, below: str, folder: Path) -> None:
-    """The encoder of PCC Lite as it is; the adapter that Large is, merged into the encoder below it."""
+    """Write the encoder of PCC Lite unchanged, or that of Large with its adapter merged into the base."""
     if not (source.folder / ADAPTER).is_file():
         _files(source, folder, [*source.folder.glob("*.safetensors"), *source.folder.glob("pytorch_model*.bin")])
         return

@@ -62,7 +62,7 @@ class LLMLingua2Config(ModelOptions):
 
     @property
     def counted_in(self) -> str | None:
-        """The tokenizer that counts; None: characters / 4."""
+        """Return the tokenizer that counts; None: characters / 4."""
         return self.tokenizer or (_COUNTED_IN if _RELEASED in self.model.lower() else None)
 
     def preflight(self) -> None:
@@ -155,7 +155,7 @@ class LLMLingua2:
         return stand_ins
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
-        """Each ranking's passages in fewer words; one of which nothing stays is left out."""
+        """Return each ranking's passages in fewer words; one of which nothing stays is left out."""
         return [self._context(ranking, corpus.get(ranking.ids), budget) for ranking in rankings]
 
     def _context(self, ranking: Ranking, passages: Sequence[Passage], budget: int | None) -> Context:

@@ -66,7 +66,7 @@ _LOADED: WeakValueDictionary[tuple[Any, ...], SoftModel] = WeakValueDictionary()
 
 
 def loaded(options: SoftOptions, device: str | None, system: str | None = None) -> SoftModel:
-    """The model of a checkpoint; parts of a pipeline that name the same one share it as long as one of them lives."""
+    """Return the model of a checkpoint; parts of a pipeline that name the same one share it as long as one of them lives."""
     from methods.baselines.compress.model import SoftModel
 
     folder, _ = require_checkpoint(options.model, system, where="option model")
@@ -103,7 +103,7 @@ class SoftCompressor:
             )
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
-        """Vectors of each ranking's passages, of as many of the first as the budget holds whole."""
+        """Return vectors of each ranking's passages, of as many of the first as the budget holds whole."""
         return [self._context(query.text, ranking, corpus, budget) for query, ranking in zip(queries, rankings, strict=True)]
 
     def _context(self, question: str, ranking: Ranking, corpus: Corpus, budget: int | None) -> Context:
@@ -121,7 +121,7 @@ class SoftCompressor:
         return [self._model.system.count(self._model, passage.full_text) for passage in passages]
 
     def _kept(self, question: str, ranking: Ranking, corpus: Corpus) -> Sequence[str]:
-        """The passages that stay: all as ranked, or the most relevant first."""
+        """Return the passages that stay: all as ranked, or the most relevant first."""
         if self._config.keep is None or not ranking.ids:
             return ranking.ids
         import torch
@@ -156,7 +156,7 @@ class SoftCompressor:
         return self._services.folder("memory", fingerprint(LAYOUT, self._model.hash, corpus.fingerprint))
 
     def index(self, corpus: Corpus, folder: Path | None = None, done: Callable[[int], None] = lambda passages: None) -> tuple[Any, Any]:
-        """The vectors of a corpus, float16 [n, h], and where those of each passage begin: opened, or finished, or made.
+        """Return the vectors of a corpus, float16 [n, h], and where those of each passage begin: opened, or finished, or made.
 
         Args:
             corpus: The passages.
@@ -185,7 +185,7 @@ class SoftCompressor:
 
 
 def known_system(model: str, lengths: Lengths) -> System | None:
-    """The system of a checkpoint, of one that is still to be trained too; None where it is neither."""
+    """Return the system of a checkpoint, of one that is still to be trained too; None where it is neither."""
     training = lengths.training(model)
     if getattr(training, "system", None) is not None:
         return training.system
@@ -196,12 +196,12 @@ def known_system(model: str, lengths: Lengths) -> System | None:
 
 
 def unknown_system(model: str) -> Work:
-    """The work of a part whose checkpoint nobody knows."""
+    """Return the work of a part whose checkpoint nobody knows."""
     return unknown(f"what {model} takes: it is not a checkpoint that is here or trained by this experiment")
 
 
 def soft_work(config: SoftCompressorConfig, lengths: Lengths) -> Work:
-    """The whole corpus once, or the passages of every question."""
+    """Return the whole corpus once, or the passages of every question."""
     system = known_system(config.model, lengths)
     if system is None:
         return unknown_system(config.model)
@@ -215,7 +215,9 @@ def soft_work(config: SoftCompressorConfig, lengths: Lengths) -> Work:
 
 
 def soft_needs(config: Any) -> Needs:
-    """The models below a checkpoint; of one that is still to be trained its folder; of any other `preflight` says what is missing."""
+    """Return the models below a checkpoint; of one that is still to be trained its folder; of any other `preflight` says what
+    is missing.
+    """
     try:
         system = require_checkpoint(config.model, where="model")[1]
     except UserError:

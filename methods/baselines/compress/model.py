@@ -108,43 +108,43 @@ class SoftModel(nn.Module):
 
     @property
     def base(self) -> Any:
-        """The causal language model that answers, with its adapters in it."""
+        """Return the causal language model that answers, with its adapters in it."""
         return self._base[0]
 
     def new_rows(self, count: int, embeddings: nn.Embedding | None = None, draw: int = 0) -> nn.Embedding:
-        """So many new rows like those of an embedding (the base's), for `System.parts`."""
+        """Return so many new rows like those of an embedding (the base's), for `System.parts`."""
         weight = (embeddings or self.base.get_input_embeddings()).weight
         made = nn.Embedding(count, weight.shape[1])
         made.weight.data.copy_(drawn(weight, count, 1.0 if self.config.memory_init == "spread" else SMALL, self.seed + draw))
         return made
 
     def part(self, name: str) -> Tensor:
-        """The rows of a part."""
+        """Return the rows of a part."""
         rows: Tensor = self.parts[name].weight
         return rows
 
     def mark(self, which: int) -> Tensor:
-        """One of the rows of `marks`, [1, h]."""
+        """Return one of the rows of `marks`, [1, h]."""
         return self.part("marks")[which : which + 1]
 
     def turn_text(self, text: str) -> str:
-        """A passage as this base reads passages."""
+        """Return a passage as this base reads passages."""
         return self._own.document(text) if self._own else text
 
     def ids(self, text: str, tokenizer: Any = None) -> list[int]:
-        """Token ids of a passage by a tokenizer (the base's); none of an empty one."""
+        """Return token ids of a passage by a tokenizer (the base's); none of an empty one."""
         return plain_ids(tokenizer or self.tokenizer, self.turn_text(text)) if text.strip() else []
 
     def prompt(self, question: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
-        """The prompt that asks a question, with a block of pieces in the place of each passage."""
+        """Return the prompt that asks a question, with a block of pieces in the place of each passage."""
         return self.filled(self._asking(question, [PLACE] * len(blocks)), blocks)
 
     def prompt_of_text(self, question: str, texts: Sequence[str]) -> list[Piece]:
-        """The same about passages as text: what vectors are compared with, and what a teacher reads."""
+        """Return the same about passages as text: what vectors are compared with, and what a teacher reads."""
         return self.filled(self._asking(question, [_harmless(text) for text in texts]), [])
 
     def message(self, text: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
-        """A user's message with a block in the place of each `PLACE`."""
+        """Return a user's message with a block in the place of each `PLACE`."""
         chat = text if self._own or self.config.template == "plain" else chat_text(self.tokenizer, [{"role": "user", "content": text}])
         return self.filled(chat, blocks)
 
@@ -160,7 +160,8 @@ class SoftModel(nn.Module):
         return chat_text(self.tokenizer, [{"role": "system", "content": system}, {"role": "user", "content": user}])
 
     def asked(self, prompt: Prompt, question: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
-        """The prompt that asks a question in a template's words, with a block of pieces for each passage in the place of `$passages`.
+        """Return the prompt that asks a question in a template's words, with a block of pieces for each passage in the place of
+        `$passages`.
 
         Raises:
             UserError: The base knows one format only, or its chat template changes what it is given.
@@ -181,7 +182,7 @@ class SoftModel(nn.Module):
         return self._with_blocks(whole_ids(self.tokenizer, texts, options.bos), blocks)
 
     def filled(self, text: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
-        """The pieces of a text, with a block in each `PLACE`."""
+        """Return the pieces of a text, with a block in each `PLACE`."""
         (ids,) = self._words.prompts([text])
         return self._with_blocks(ids, blocks)
 
@@ -201,24 +202,24 @@ class SoftModel(nn.Module):
         return [piece for piece in pieces if len(piece)]
 
     def reply(self, text: str) -> list[int]:
-        """Token ids of a reply, with the token that ends it."""
+        """Return token ids of a reply, with the token that ends it."""
         chats = not self._own and self.config.template != "plain" and getattr(self.tokenizer, "chat_template", None)
         return [*self._words.target(text if chats else f" {text}"), self.end]
 
     def fits(self, prompt: Sequence[Piece], reply: int) -> bool:
-        """Return whether a prompt leaves room for a reply of so many tokens."""
+        """Return whether a prompt leaves room for a reply of this many tokens."""
         return size(prompt) + reply <= self.room
 
     def through(self, adapter: str | None) -> AbstractContextManager[None]:
-        """Context in which the base is read through one of its adapters, or bare (None)."""
+        """Return context in which the base is read through one of its adapters, or bare (None)."""
         return self.adapters.use(adapter) if self.adapters else nullcontext()
 
     def encode(self, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
-        """Memory of passages as it stands in prompts, float32 [m, h] each."""
+        """Return memory of passages as it is in prompts, float32 [m, h] each."""
         return [self.placed(item) for item in self.raw(texts, queries)]
 
     def placed(self, memory: Tensor) -> Tensor:
-        """Vectors in the length that they have in prompts: see `SoftConfig.memory_length`."""
+        """Return vectors in the length that they have in prompts: see `SoftConfig.memory_length`."""
         return memory if self._length is None else functional.normalize(memory, dim=-1) * self._length
 
     def raw(self, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
@@ -239,19 +240,19 @@ class SoftModel(nn.Module):
             return last_states(decoder_of(chosen), embeddings, rows, count, self.budget, spread)
 
     def joined(self, parts: Sequence[Sequence[Any]], vectors: Iterable[Tensor]) -> list[Tensor]:
-        """Vectors of passages, [m, h] each, from those of all their segments one after another."""
+        """Return vectors of passages, [m, h] each, from those of all their segments one after another."""
         vectors = iter(vectors)
         return [torch.cat([next(vectors) for _ in own]) if own else self.nothing for own in parts]
 
     def taught(
         self, prompts: Sequence[Sequence[Sequence[Piece]]], replies: Sequence[Sequence[Sequence[int]]], adapter: str | None
     ) -> Taught:
-        """Logits at the tokens of replies to the prompts of each reading, through an adapter."""
+        """Return logits at the tokens of replies to the prompts of each reading, through an adapter."""
         with self.through(adapter):
             return taught_together(self.base, prompts, replies)
 
     def generate(self, prompts: Sequence[Sequence[Piece]], max_new_tokens: int, batch_size: int, adapter: str | None) -> list[Generation]:
-        """Replies, greedily, through an adapter."""
+        """Return replies, greedily, through an adapter."""
         pad = self.tokenizer.pad_token_id
         with self.through(adapter):
             return write(self.base, self.tokenizer, prompts, [self.end], 0 if pad is None else pad, max_new_tokens, batch_size)
@@ -322,5 +323,5 @@ class SoftModel(nn.Module):
 
 
 def _harmless(text: str) -> str:
-    """A text of others in which the name of the place is not read as the place."""
+    """Return a text of others in which the name of the place is not read as the place."""
     return text.replace(PLACE, PLACE.replace("|", " "))

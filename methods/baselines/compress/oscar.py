@@ -89,7 +89,7 @@ class Oscar(Pisco):
         return parts
 
     def segments(self, model: SoftModel, text: str) -> list[list[int]]:
-        # As they stand behind a question; of text alone some tokenizers make other ids.
+        # As they are after a question; of text alone some tokenizers make other ids.
         before, both = (plain_ids(model.tokenizer, some) for some in (DOCUMENT, DOCUMENT + (model.turn_text(text) if text.strip() else "")))
         return cut(both[len(before) :] if both[: len(before)] == before else model.ids(text), self.config.max_length)
 
@@ -102,7 +102,7 @@ class Oscar(Pisco):
         return self._read(model, rows)[0]
 
     def _read(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> tuple[Tensor, Tensor]:
-        """Memory of rows, and the states of their rank tokens [N, h]."""
+        """Return memory of rows, and the states of their rank tokens [N, h]."""
         count = self.config.memory_tokens
         states = model.states(rows, count + self.config.ranks, model=model.encoder)
         memory = states[:, :count]

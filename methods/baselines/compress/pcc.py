@@ -38,7 +38,7 @@ class PccConfig(SoftConfig):
 
     @property
     def memory_tokens(self) -> int:
-        """Vectors of a segment."""
+        """Return vectors of a segment."""
         return max(1, self.max_length // self.rate)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from methods.training.pieces import Piece
 
 RESTORE, ENCODE, SEPARATE = range(3)
-"""Rows of the marks: asks for the text again, begins a passage, stands behind a memory."""
+"""Rows of the marks: asks for the text again, begins a passage, is after a memory."""
 SMALL: Mapping[str, Any] = {"rate": 4, "separator": False, "lora": {"r": 64, "alpha": 128, "dropout": 0.0}}
 """Options for the tiny language model that ships."""
 
@@ -41,7 +41,7 @@ class PiscoConfig(SoftConfig):
 
     @property
     def memory_tokens(self) -> int:
-        """Vectors of a segment."""
+        """Return vectors of a segment."""
         return self.max_length // self.rate
 
     @model_validator(mode="after")

@@ -57,7 +57,7 @@ class MemoryReaderConfig(AskedOptions, SoftOptions):
 
 
 def _work(config: MemoryReaderConfig, lengths: Lengths) -> Work:
-    """Answers from memory; of passages that come as text their encoding, too."""
+    """Return the work: answers from memory; of passages that come as text their encoding, too."""
     system = known_system(config.model, lengths)
     if system is None:
         return unknown_system(config.model)
@@ -95,7 +95,7 @@ class MemoryReader:
         self._longest = config.max_new_tokens if "max_new_tokens" in config.model_fields_set or own is None else own
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
-        """One answer per query; one that does not fit has its reason under `notes["failed"]`.
+        """Return one answer per query; one that does not fit has its reason under `notes["failed"]`.
 
         Raises:
             UserError: The memory is of another checkpoint.
@@ -116,7 +116,7 @@ class MemoryReader:
         return answers
 
     def _asked(self, question: str, memory: Sequence[Tensor]) -> list[Piece]:
-        """The prompt that asks a question about passages in memory."""
+        """Return the prompt that asks a question about passages in memory."""
         model, prompt = self._model, self._prompts[bool(memory)]
         if prompt is None:
             return model.system.prompt(model, question, memory)
@@ -132,7 +132,7 @@ class MemoryReader:
         return text.strip()
 
     def _memory(self, question: str, context: Context) -> list[Tensor]:
-        """Memory of a context's passages: [m, h] each."""
+        """Return memory of a context's passages: [m, h] each."""
         if isinstance(context.memory, SoftMemory):
             if context.memory.checkpoint != self._model.hash:
                 raise UserError(

@@ -179,7 +179,7 @@ class RecompAbstractive:
         self.device = self._model.device
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
-        """One summary of each ranking's passages, under the id of the first; a budget cuts its last words."""
+        """Return one summary of each ranking's passages, under the id of the first; a budget cuts its last words."""
         fitted = [self._prompt(query.text, corpus.get(ranking.ids)) for query, ranking in zip(queries, rankings, strict=True)]
         written = iter(self._model.generate([prompt for prompt, _ in fitted if prompt]))
         return [
@@ -188,7 +188,7 @@ class RecompAbstractive:
         ]
 
     def _prompt(self, question: str, passages: Sequence[Passage]) -> tuple[str, dict[str, Any]]:
-        """The prompt with as many words of the passages as fit, and what is to be noted; "" where there is nothing to sum up."""
+        """Return the prompt with as many words of the passages as fit, and what is to be noted; "" where there is nothing to sum up."""
         words = " ".join(passage.full_text for passage in passages).split()
 
         def prompt(count: int) -> str:

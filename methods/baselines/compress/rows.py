@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LONGEST = 64
 """Tokens of an answer that the base writes, at most."""
 MARKS = 16
-"""Tokens beside a passage's memory in a prompt, at most."""
+"""Tokens next to a passage's memory in a prompt, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class CompressionRow:
         documents: Passages in memory.
         question: Asked about them.
         target: The reply.
-        evidence: Those of the passages that the answer stands in.
+        evidence: Those of the passages that the answer is in.
         more: Further questions about the same passages, with their replies.
         relevance: A reranker's score of each passage.
     """
@@ -52,12 +52,12 @@ class CompressionRow:
 
     @property
     def asked(self) -> tuple[tuple[str, str], ...]:
-        """All questions with their replies."""
+        """Return all questions with their replies."""
         return ((self.question, self.target), *self.more)
 
 
 def answer_rows(benchmarks: Iterable[Benchmark], documents: int, context: TrainingContext) -> list[CompressionRow]:
-    """A row for each question with evidence in the corpus and an answer: evidence first, then its own candidates or BM25's."""
+    """Return a row for each question with evidence in the corpus and an answer: evidence first, then its own candidates or BM25's."""
     rows = []
     for benchmark in benchmarks:
         corpus = benchmark.corpus
@@ -74,7 +74,7 @@ def answer_rows(benchmarks: Iterable[Benchmark], documents: int, context: Traini
 
 
 def joined(rows: Sequence[CompressionRow], together: int, seed: int) -> list[CompressionRow]:
-    """Rows of questions with further ones: up to `together` in all, of rows whose evidence is among a row's passages."""
+    """Return rows of questions with further ones: up to `together` in all, of rows whose evidence is among a row's passages."""
     about: dict[str, list[CompressionRow]] = {}
     for row in rows if together > 1 else ():
         about.setdefault(row.evidence[0], []).append(row)
@@ -88,7 +88,7 @@ def joined(rows: Sequence[CompressionRow], together: int, seed: int) -> list[Com
 
 
 def passage_rows(benchmark: Benchmark, limit: int | None, restored: float, seed: int) -> list[CompressionRow]:
-    """A row for each passage: it is written out again, or its second half is."""
+    """Return a row for each passage: it is written out again, or its second half is."""
     rows = []
     for passage in benchmark.corpus:
         text, words = passage.full_text, passage.full_text.split()
@@ -104,7 +104,7 @@ def passage_rows(benchmark: Benchmark, limit: int | None, restored: float, seed:
 
 
 def kept_lines(path: Path, make: Callable[[], Iterable[Mapping[str, Any]]], *made_of: Any) -> list[dict[str, Any]]:
-    """The lines of a file; where they are not there, or made of something else, they are made and written."""
+    """Return the lines of a file; where they are not there, or made of something else, they are made and written."""
     key = fingerprint(*made_of)
     kept = read_lines(path) if path.exists() else []
     if not kept or kept[0].get("made_of") != key:
@@ -114,7 +114,7 @@ def kept_lines(path: Path, make: Callable[[], Iterable[Mapping[str, Any]]], *mad
 
 
 def taught_by_base(model: SoftModel, rows: Sequence[CompressionRow], path: Path) -> list[CompressionRow]:
-    """Rows, of one question each, whose replies are what the base answers from text (kept in a file); what is empty is left out."""
+    """Return rows, of one question each, whose replies are what the base answers from text (kept in a file); what is empty is left out."""
 
     def replies() -> Iterable[Mapping[str, Any]]:
         prompts = [model.prompt_of_text(row.question, row.documents) for row in rows]
@@ -126,7 +126,7 @@ def taught_by_base(model: SoftModel, rows: Sequence[CompressionRow], path: Path)
 
 
 def ranked_by(teacher: Component, rows: Sequence[CompressionRow], services: Services) -> list[CompressionRow]:
-    """Rows with a reranker's score of each of their passages."""
+    """Return rows with a reranker's score of each of their passages."""
     corpus = Corpus.of({text: Passage(passage_id("", text), "", text) for row in rows for text in row.documents}.values())
     queries = [Query(str(number), row.question) for number, row in enumerate(rows)]
     ids = [[passage_id("", text) for text in row.documents] for row in rows]
@@ -136,7 +136,7 @@ def ranked_by(teacher: Component, rows: Sequence[CompressionRow], services: Serv
 
 
 def renamed(row: CompressionRow, share: float, draws: Draws) -> CompressionRow:
-    """A row with a share of the names of train worlds replaced by out-of-vocabulary ones, everywhere alike."""
+    """Return a row with a share of the names of train worlds replaced by out-of-vocabulary ones, everywhere alike."""
     swaps = out_of_vocabulary_in((*row.documents, *(question for question, _ in row.asked)), share, draws)
     (question, target), *more = ((replaced(question, swaps), replaced(target, swaps)) for question, target in row.asked)
     documents = tuple(replaced(text, swaps) for text in row.documents)

@@ -1,7 +1,7 @@
 """Passages as vectors: what a system says of itself, and its checkpoint.
 
-    memory.json             system, options, hashes of the models that it stands on
-    weights.safetensors     what was trained beside them: adapters, learned rows, projectors
+    memory.json             system, options, hashes of the models that it is on
+    weights.safetensors     what was trained next to them: adapters, learned rows, projectors
     language_model/ encoder/    models that were trained as a whole
 
 Models that stayed frozen are not in a checkpoint, and must be those that it was trained on.
@@ -35,7 +35,7 @@ SYSTEMS = ("autocompressor", "xrag", "cocom", "pcc", "pisco", "oscar")
 """Systems; each registers itself in the module of its name."""
 T = TypeVar("T")
 SoftModel: TypeAlias = Any
-"""`model.SoftModel`, which stands on this file."""
+"""`model.SoftModel`, which is on this file."""
 DType = Literal["float32", "bfloat16", "float16", "auto"]
 MISTRAL = "mistralai/Mistral-7B-Instruct-v0.2"
 
@@ -104,17 +104,17 @@ class System(ABC):
 
     @property
     def encoder(self) -> tuple[str, str] | None:
-        """Class of `transformers`, and folder or hub id, of the model that encodes; None: the base."""
+        """Return class of `transformers`, and folder or hub id, of the model that encodes; None: the base."""
         return None
 
     @property
     def whole(self) -> tuple[str, ...]:
-        """Models that train as a whole, and lie in the checkpoint."""
+        """Return models that train as a whole, and lie in the checkpoint."""
         return (ENCODER,) if self.encoder else ()
 
     @property
     def models(self) -> dict[str, tuple[str, str | None]]:
-        """The published models that it stands on, by role, each with its revision; the last one encodes."""
+        """Return the published models that it is on, by role, each with its revision; the last one encodes."""
         own = {LANGUAGE_MODEL: (self.config.base, self.config.revision)}
         return {**own, ENCODER: (self.encoder[1], None)} if self.encoder else own
 
@@ -124,7 +124,7 @@ class System(ABC):
         return bool(getattr(self.config, "ranks", False))
 
     def typical_count(self, length: float) -> float:
-        """Vectors of a passage of so many tokens."""
+        """Return vectors of a passage of this many tokens."""
         return float(-(-length // self.config.max_length) * getattr(self.config, "memory_tokens", 1))
 
     @abstractmethod
@@ -133,14 +133,14 @@ class System(ABC):
 
     @abstractmethod
     def count(self, model: SoftModel, text: str) -> int:
-        """Vectors of a passage; 0 for an empty one."""
+        """Return vectors of a passage; 0 for an empty one."""
 
     @abstractmethod
     def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
-        """Memory of passages, float32 [count, h] each; the result depends on each text (and its question) alone."""
+        """Return memory of passages, float32 [count, h] each; the result depends on each text (and its question) alone."""
 
     def scored(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> tuple[list[Tensor], Tensor]:
-        """Memory of passages, and how relevant each is to its question, float32 [N].
+        """Return memory of passages, and how relevant each is to its question, float32 [N].
 
         Raises:
             UserError: The system does not rank.
@@ -157,23 +157,23 @@ class System(ABC):
         return [memory]
 
     def prompt(self, model: SoftModel, question: str, memory: Sequence[Tensor]) -> list[Piece]:
-        """The prompt that asks a question about passages in memory."""
+        """Return the prompt that asks a question about passages in memory."""
         return model.prompt(question, [self.block(model, item) for item in memory])
 
     def continuing(self, model: SoftModel, memory: Tensor) -> list[Piece]:
-        """The prompt behind which a text goes on."""
+        """Return the prompt behind which a text continues."""
         return [model.bos, *self.block(model, memory)]
 
     def restoring(self, model: SoftModel, memory: Tensor, draw: int) -> list[Piece]:
-        """The prompt behind which a passage is written out again, of systems that pretrain; `draw` chooses among wordings."""
+        """Return the prompt behind which a passage is written out again, of systems that pretrain; `draw` chooses among wordings."""
         return self.continuing(model, memory)
 
     def losses(self, model: SoftModel, rows: Sequence[Any]) -> tuple[Tensor, int] | None:
-        """The loss of rows summed over what is predicted, and how much that is; None: of replies behind prompts (`training.py`)."""
+        """Return the loss of rows summed over what is predicted, and how much that is; None: of replies behind prompts (`training.py`)."""
         return None
 
     def predicted(self, model: SoftModel, row: Any) -> int:
-        """Tokens of a row that its loss is over."""
+        """Return tokens of a row that its loss is over."""
         return sum(len(model.reply(target)) for _, target in row.asked)
 
     def trained(self, stage: str) -> set[str]:
@@ -185,19 +185,19 @@ class SegmentSystem(System):
     """A system that reads a passage in segments, and makes `memory_tokens` vectors of each."""
 
     def segments(self, model: SoftModel, text: str) -> list[list[int]]:
-        """Token ids of a passage, in parts of at most `max_length`; none of an empty one."""
+        """Return token ids of a passage, in parts of at most `max_length`; none of an empty one."""
         return cut(model.ids(text), self.config.max_length)
 
     @abstractmethod
     def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
-        """A segment as it is encoded, memory tokens last."""
+        """Return a segment as it is encoded, memory tokens last."""
 
     @abstractmethod
     def vectors(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> Tensor:
-        """Memory of rows, float32 [N, memory_tokens, h]."""
+        """Return memory of rows, float32 [N, memory_tokens, h]."""
 
     def pieces_of(self, model: SoftModel, parts: Sequence[Sequence[Sequence[int]]], queries: Sequence[str]) -> list[list[Piece]]:
-        """The segments of passages, one after another, as they are encoded."""
+        """Return the segments of passages, one after another, as they are encoded."""
         return [self.row(model, ids, query) for own, query in zip(parts, queries, strict=True) for ids in own]
 
     def count(self, model: SoftModel, text: str) -> int:
@@ -209,12 +209,12 @@ class SegmentSystem(System):
 
 
 def cut(items: Sequence[T], most: int) -> list[list[T]]:
-    """Items in parts of at most so many."""
+    """Return items in parts of at most this many."""
     return [list(items[start : start + most]) for start in range(0, len(items), most)]
 
 
 def system_of(name: str, options: Mapping[str, Any]) -> System:
-    """A system with its options.
+    """Return a system with its options.
 
     Raises:
         UserError: There is no such system.
@@ -228,7 +228,7 @@ def system_of(name: str, options: Mapping[str, Any]) -> System:
 
 
 def require_checkpoint(model: str, system: str | None = None, *, where: str) -> tuple[Path, System]:
-    """The folder of a checkpoint, and what it is of.
+    """Return the folder of a checkpoint, and what it is of.
 
     Args:
         model: A folder.

@@ -74,7 +74,7 @@ class TextTrainingConfig(DataConfig):
 
     @property
     def scorer(self) -> ScorerConfig:
-        """Options of the model whose likelihoods label sentences."""
+        """Return options of the model whose likelihoods label sentences."""
         return ScorerConfig.of(self.reader, self.endpoint)
 
     @model_validator(mode="after")
@@ -84,7 +84,7 @@ class TextTrainingConfig(DataConfig):
 
 
 def _tuning(base: str, what: str) -> type[TextTrainingConfig]:
-    """The options of a training of such a model, and which one is meant unless another is named."""
+    """Return the options of a training of such a model, and which one is meant unless another is named."""
     field = Field(base, description=f"{what}: a folder or hub id")
     return create_model("TextTrainingConfig", __base__=TextTrainingConfig, base=(str, field))
 
@@ -99,12 +99,12 @@ class Labeled:
 
     @property
     def text(self) -> str | None:
-        """The sentence that helps most."""
+        """Return the sentence that helps most."""
         return None if self.best is None else self.sentences[self.best[0]][self.best[1]]
 
 
 def labeled(rows: Sequence[CompressionRow], likelihoods: Any) -> list[Labeled]:
-    """Rows of questions with the sentence that makes the answer likeliest.
+    """Return rows of questions with the sentence that makes the answer likeliest.
 
     Args:
         rows: Of questions.
@@ -159,7 +159,7 @@ class TextTraining(OneStageTraining):
         self.tokenizer.save_pretrained(folder)
 
     def batch(self, texts: Sequence[str]) -> Any:
-        """Texts as the model takes them."""
+        """Return texts as the model takes them."""
         options = {"truncation": True, "max_length": self.config.max_length, "padding": True, "return_tensors": "pt"}
         return self.tokenizer(list(texts), **options).to(self.module.device)
 
@@ -210,7 +210,7 @@ class TextTraining(OneStageTraining):
 
 
 def likelihoods(scorer: ScorerConfig, services: Services, asking: Sequence[tuple[str, tuple[Passage, ...], str]]) -> list[float]:
-    """Log-likelihoods of answers, of triples (question, passages, answer), by a language model that reads passages."""
+    """Return log-likelihoods of answers, of triples (question, passages, answer), by a language model that reads passages."""
     from methods.models.formats import own_format
     from methods.models.likelihood import LikelihoodScorer, ScoredText
     from methods.readers.prompts import PROMPTS, numbered
@@ -228,7 +228,7 @@ def likelihoods(scorer: ScorerConfig, services: Services, asking: Sequence[tuple
 
 
 def _work(config: TextTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Every sentence with its question is read by the reader, then rows are learned from."""
+    """Return every sentence with its question is read by the reader, then rows are learned from."""
     data = [of(item, config.data_options) for item in config.data]
     base, work = Checkpoint(config.base), Work()
     for lengths in data:

@@ -5,7 +5,7 @@ tuned        the memory of several passages and a question, and the answer
 
     L = ( Σ −log p(reply | prompt) + divergence · Σ KL( p_base(· | text) ‖ p(· | memory) ) ) / tokens of the batch's replies
 
-What is ours and none of the papers' says so, and is off by default: the presets of worlds turn it on, for a base of a few
+Additions of ours that no paper has are marked as such and off by default: the presets of worlds turn it on, for a base of a few
 million parameters that is to learn in minutes (docs/methods/compressors.md).
 """
 
@@ -105,7 +105,7 @@ class SoftTrainingConfig(HeldOutConfig):
         return self.system_class(self.model.model_copy(update={"base": self.base}) if self.base else self.model)
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
-        """Only tuning, where it begins from a checkpoint."""
+        """Return only tuning, where it begins from a checkpoint."""
         return stages if self.start is None else (TUNED,)
 
     def preflight(self) -> None:
@@ -136,7 +136,7 @@ class Objective:
         self.model, self.divergence, self.process, self.ranking = model, divergence, process, ranking
 
     def summed(self, rows: Sequence[CompressionRow], memory: Sequence[Tensor] | None = None) -> tuple[Tensor, int]:
-        """The loss of rows, summed over what is predicted, and how much that is.
+        """Return the loss of rows, summed over what is predicted, and how much that is.
 
         Args:
             rows: The rows.
@@ -217,7 +217,7 @@ class Objective:
         return in_parts(parts, loss, key, self.process, model.device)
 
     def mean(self, rows: Sequence[CompressionRow], micro_batch: int) -> float:
-        """The loss per predicted token."""
+        """Return the loss per predicted token."""
         import torch
 
         with torch.inference_mode():
@@ -226,7 +226,7 @@ class Objective:
 
 
 def _read(rows: Sequence[CompressionRow]) -> tuple[list[str], list[str]]:
-    """Passages, one after another, and the question that each is read for."""
+    """Return passages, one after another, and the question that each is read for."""
     return [text for row in rows for text in row.documents], [row.question for row in rows for _ in row.documents]
 
 
@@ -328,7 +328,7 @@ def _needs(config: SoftTrainingConfig) -> Needs | None:
 
 
 def _work(config: SoftTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Passages to memory, and replies from memory; where text is the teacher, that is read, too."""
+    """Return passages to memory, and replies from memory; where text is the teacher, that is read, too."""
     data = known_data(config, of)
     system, size, results = config.system, data[0].size, []
     models = list(system.models.values())

@@ -61,7 +61,7 @@ class Writer:
             )
 
     async def sentence(self, q: Session, passages: Sequence[Passage], before: Sequence[str], step: str) -> list[tuple[str, float]]:
-        """The tokens of the next sentence, each with its probability; none where not even the question fits."""
+        """Return the tokens of the next sentence, each with its probability; none where not even the question fits."""
 
         def prompt(count: int) -> str:
             if self.own_format is not None:

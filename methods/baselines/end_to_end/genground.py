@@ -128,5 +128,5 @@ async def corrected(q: Session, question: str, answer: str, passages: Sequence[P
 
 
 def write_steps(steps: Sequence[tuple[str, str]]) -> str:
-    """The steps so far."""
+    """Return the steps so far."""
     return "\n".join(f"Question {n}: {question}\nAnswer {n}: {answer}" for n, (question, answer) in enumerate(steps, 1)) or "(none)"

@@ -37,7 +37,7 @@ class IterRetGenConfig(ProgramConfig):
     presets={"paper": {"rounds": 2, "k": 5}},
 )
 async def iter_retgen(q: Session) -> str:
-    """The last round's answer; each round reads what its own search found, and nothing else."""
+    """Return the last round's answer; each round reads what its own search found, and nothing else."""
     written = ""
     for _ in range(q.config.rounds):
         passages = await q.search(f"{written} {q.text}".strip())

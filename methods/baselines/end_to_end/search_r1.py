@@ -1,7 +1,7 @@
 """Search-R1 and R1-Searcher: a model trained to search while it thinks, by tags that it writes.
 
 What is put between the tags of information is never taken for the model's own. A reply that holds no tag costs a turn and is
-answered with how to go on. The last turn is written without a search.
+answered with how to continue. The last turn is written without a search.
 
 Source: Jin et al. 2025, Search-R1 (arXiv:2503.09516); Song et al. 2025, R1-Searcher (arXiv:2503.05592).
 """

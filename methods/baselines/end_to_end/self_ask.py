@@ -159,7 +159,7 @@ async def self_asked(q: Session, first: Sequence[Passage], *, searches: bool = T
         reply, question = (reply[: follow.start()], follow[1].strip()) if follow else (reply, "")
         if waiting:
             stated = INTERMEDIATE.search(reply)
-            # Models go on behind the words that they were left with, or repeat them.
+            # Models continue behind the words that they were left with, or repeat them.
             answer = stated[1] if stated else next((line for line in reply.splitlines() if line.strip()), "")
             steps.append((waiting, short_answer(answer) or "unknown"))
         if not question:
@@ -188,7 +188,7 @@ async def self_asked(q: Session, first: Sequence[Passage], *, searches: bool = T
     paper="Press et al. 2023, Measuring and Narrowing the Compositionality Gap (arXiv:2210.03350)",
 )
 async def self_ask(q: Session) -> str:
-    """The final answer; where the transcript comes to none, plain reading."""
+    """Return the final answer; where the transcript comes to none, plain reading."""
     transcript = await self_asked(q, [], keeps=False)
     return transcript.answer or await q.plain()
 
@@ -248,7 +248,7 @@ class Entailment:
     },
 )
 async def retrobust(q: Session) -> str:
-    """The final answer, of the transcript without retrieval where the one with retrieval is not entailed by its contexts."""
+    """Return the final answer, of the transcript without retrieval where the one with retrieval is not entailed by its contexts."""
     ask = released_transcript if q.config.layout == "released" else self_asked
     first = await q.search(q.text)
     transcript = await ask(q, first)
@@ -263,5 +263,5 @@ async def retrobust(q: Session) -> str:
 
 
 def opened(config: RetRobustConfig, services: Services) -> Entailment | None:
-    """The back-off, where there is one."""
+    """Return the back-off, where there is one."""
     return Entailment(NliModel(config.nli, services.device)) if config.nli else None

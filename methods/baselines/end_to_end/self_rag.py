@@ -143,7 +143,7 @@ class TagModel:
             )
 
     async def share_of_retrieval(self, q: Session, prompt: str) -> float:
-        """The share of [Retrieval] among the two tags that may come first."""
+        """Return the share of [Retrieval] among the two tags that may come first."""
         ids = self._model.encode(prompt)
         scores = await self._scores(q, [(ids, [self.ids[tag]]) for tag in RETRIEVAL], "retrieval")
         if scores is None:
@@ -154,7 +154,7 @@ class TagModel:
         return 1 / (1 + math.exp(min(700.0, no - yes)))
 
     async def _scores(self, q: Session, items: list[Item], step: str) -> list[float] | None:
-        """Log-probabilities of targets, those of several tokens summed; None, and counted, if a call of the endpoint failed."""
+        """Return log-probabilities of targets, those of several tokens summed; None, and counted, if a call of the endpoint failed."""
         if not isinstance(self._model, ServedModel):
             return await self._score(items)
         made = await together(*(self._model.score(*item, step=step) for item in items))
@@ -178,7 +178,7 @@ class TagModel:
         return generation
 
     async def segment(self, q: Session, head: str, passage: Passage) -> Segment | None:
-        """The answer from a passage, which is cut to what fits; None, and counted, where nothing does."""
+        """Return the answer from a passage, which is cut to what fits; None, and counted, where nothing does."""
         words = passage.text.split()
 
         def show_first(count: int) -> str:
@@ -215,14 +215,14 @@ class TagModel:
         return Segment(plain(written.text), shares[RELEVANCE], shares.get(SUPPORT, ()), shares.get(UTILITY, ()), likelihood)
 
     def _scored(self, jobs: list[list[Item]]) -> list[list[float]]:
-        """Log-probabilities of targets; those of several tokens are summed."""
+        """Return log-probabilities of targets; those of several tokens are summed."""
         assert isinstance(self._model, CausalModel)
         sums = iter([math.fsum(own) for own in self._model.logprobs([item for items in jobs for item in items], ScoringConfig())])
         return [[next(sums) for _ in items] for items in jobs]
 
 
 def plain(text: str) -> str:
-    """A text without tags."""
+    """Return a text without tags."""
     for tag in TAGS:
         text = text.replace(tag, " ")
     return " ".join(text.split())
@@ -251,7 +251,7 @@ def _calls(config: SelfRagConfig) -> int:
     },
 )
 async def self_rag(q: Session) -> str:
-    """The best segment's answer; without retrieval what the model says by itself."""
+    """Return the best segment's answer; without retrieval what the model says by itself."""
     model: Any = q.tool
     head = instruction(q.text)
     if q.config.mode == "always" or await model.share_of_retrieval(q, head) > q.config.threshold:
@@ -269,7 +269,7 @@ _SUPPORT = {"fully": (1.0, 0.0, 0.0), "partly": (0.0, 1.0, 0.0), "no": (0.0, 0.0
 
 
 def judged(reply: str) -> Segment | None:
-    """A segment as a model states it in words; None where a line is missing or says something else."""
+    """Return a segment as a model states it in words; None where a line is missing or says something else."""
     lines = {name.lower(): text.strip() for name, text in _LINE.findall(reply)}
     relevance, support = (re.sub(r"\W", "", lines.get(name, "").lower()) for name in ("relevant", "supported"))
     useful = re.match(r"[1-5]\b", lines.get("useful", ""))
@@ -290,7 +290,7 @@ def judged(reply: str) -> Segment | None:
     paper=f"after {PAPER}, whose own model is self_rag",
 )
 async def self_rag_prompted(q: Session) -> str:
-    """The best segment's answer; plain reading where no segment can be used."""
+    """Return the best segment's answer; plain reading where no segment can be used."""
     if q.config.mode == "adaptive":
         need = await q.ask("self_rag_need", question=q.text)
         verdict = re.match(r"\W*(yes|no)\b", need, re.IGNORECASE)

@@ -41,18 +41,18 @@ _BETWEEN_WORDS = re.compile(r"[._\s]+")
 
 
 def relation_words(relation: str) -> str:
-    """The words of a relation's name: `people.person.place_of_birth` is "people person place of birth"."""
+    """Return the words of a relation's name: `people.person.place_of_birth` is "people person place of birth"."""
     return _BETWEEN_WORDS.sub(" ", relation).strip()
 
 
 def verbalize(triple: Triple) -> str:
-    """The text of one triple: entities as they are, of the relation the words."""
+    """Return the text of one triple: entities as they are, of the relation the words."""
     head, relation, tail = triple
     return f"{head} {relation_words(relation)} {tail}"
 
 
 def verbalized(triples: Triples, rows: NDArray[np.integer] | None = None) -> list[str]:
-    """The texts of many triples at once; every relation is worked out a single time.
+    """Return the texts of many triples at once; every relation is worked out a single time.
 
     Args:
         triples: Where the rows are.
@@ -82,7 +82,7 @@ class TripleBM25Config(BM25Config):
 
     @property
     def pattern(self) -> str:
-        """Letters and digits: `_` and `.` part words."""
+        """Return letters and digits: `_` and `.` part words."""
         return r"(?u)[^\W_]+"
 
 
@@ -195,7 +195,7 @@ class TripleBM25Index:
 
     @cached_property
     def _whole(self) -> BM25Index:
-        """All triples under the statistics of all; built where it is asked for first."""
+        """Return all triples under the statistics of all; built where it is asked for first."""
         index = _Verbalized(self._config, Services()).index(self._corpus, self._folder)
         assert isinstance(index, BM25Index)
         return index
@@ -219,7 +219,7 @@ class TripleBM25Index:
         return self._scope.ranking(query, rows[best], scores[best])
 
     def _scores(self, words: Sequence[str], rows: Rows) -> NDArray[np.float64]:
-        """Scores under the statistics of these triples alone."""
+        """Return scores under the statistics of these triples alone."""
         queries = Counter(number for word in words if (number := self._names.vocabulary.get(word)) is not None)
         frequencies, lengths = self._names.frequencies(self._corpus.triples, rows, list(queries))
         repeated = np.array(list(queries.values()), np.int64)

@@ -133,7 +133,7 @@ def _weights(config: GraphHybridConfig) -> str:
 
 
 def _work(config: GraphHybridConfig, lengths: Lengths) -> Work:
-    """Both retrievers, and every triple that one of them found read with its question."""
+    """Return the work: both retrievers, and every triple that one of them found read with its question."""
     pairs = min(config.sparse_depth + config.dense_depth if config.merge == "union" else config.rrf_depth, lengths.candidates)
     read = encode(
         CrossEncoderConfig.model_validate(config.model_dump(include=set(CrossEncoderConfig.model_fields))),
@@ -218,7 +218,7 @@ class GraphHybridIndex:
         return [self._rank(query, self._ordered(query, k), near, k) for query, near in zip(queries, dense, strict=True)]
 
     def _ordered(self, query: Query, k: int) -> Ranking:
-        """BM25's order: of all triples of a query's own graph, of the whole corpus as far as it is needed."""
+        """Return BM25's order: of all triples of a query's own graph, of the whole corpus as far as it is needed."""
         needed = len(query.candidates) if query.candidates is not None else max(k, self._config.sparse_depth)
         return self._sparse.retrieve([query], needed)[0]
 
@@ -238,12 +238,12 @@ class GraphHybridIndex:
         return Ranking(query.id, ranked, values, ordered.usage + near.usage, {BACKFILLED_FROM: len(order)} if rest else {})
 
     def _ranks(self, query: Query, ordered: Ranking) -> dict[str, int]:
-        """Places in BM25's order, as far as they do not depend on how long a ranking is asked for."""
+        """Return places in BM25's order, as far as they do not depend on how long a ranking is asked for."""
         ids = ordered.ids if query.candidates is not None else ordered.ids[: self._config.sparse_depth]
         return {identifier: position for position, identifier in enumerate(ids)}
 
     def _merged(self, query: Query, sparse: Ranking, dense: Ranking) -> tuple[str, ...]:
-        """The triples that are read, each once."""
+        """Return the triples that are read, each once."""
         if self._config.merge == "union":
             return tuple(dict.fromkeys((*sparse.ids, *dense.ids)))
         return fuse(query, (sparse, dense), self._config.rrf_depth, self._corpus, RRF_DAMPING).ids

@@ -70,7 +70,7 @@ def load_graphs(references: Sequence[str], options: Mapping[str, Mapping[str, An
 
 
 def questions_of(benchmarks: Sequence[Benchmark], pool: int) -> tuple[list[GoldTriples], int]:
-    """Questions whose proof is in their graph, and how many were left out because it is not.
+    """Return questions whose proof is in their graph, and how many were left out because it is not.
 
     Args:
         benchmarks: As `load_graphs` gives them.
@@ -115,7 +115,7 @@ def _gold_triples(question: Question, corpus: TripleCorpus, index: Any, pool: in
 
 
 def groups(queries: Sequence[GoldTriples], negatives: int, hard: int, *key: str | int) -> list[Group]:
-    """The rows of an epoch: one for each triple that proves an answer, in random order.
+    """Return the rows of an epoch: one for each triple that proves an answer, in random order.
 
     A text that reads like the right one is not held against it.
 
@@ -170,7 +170,7 @@ class GraphCrossEncoderTrainingConfig(ContrastConfig):
 
 
 def _work(config: GraphCrossEncoderTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Right triples, each against others; a question is taken to have two of them."""
+    """Return right triples, each against others; a question is taken to have two of them."""
     data = known_data(config, of)
     base, size = Checkpoint(config.base, config.revision), data[0].size(config.base, config.revision)
     rows, each = 2 * sum(lengths.questions for lengths in data), config.epochs * (1 + config.negatives)
@@ -246,7 +246,7 @@ class GraphCrossEncoderTraining(OneStageTraining):
 
 
 def recall(objective: GroupObjective, queries: Sequence[GoldTriples], k: int) -> Figures:
-    """Recall of a question's reasoning triples among the k best of its graph, over all questions."""
+    """Return recall of a question's reasoning triples among the k best of its graph, over all questions."""
     recalls = []
     for query in queries:
         texts = (verbalized(query.corpus.triples, rows) for rows in (query.easy, query.gold))
@@ -255,7 +255,7 @@ def recall(objective: GroupObjective, queries: Sequence[GoldTriples], k: int) ->
 
 
 def cross_encoder(config: GraphCrossEncoderTrainingConfig, device: str) -> Any:
-    """The base as a `CrossEncoder` of one score; a base without a head gets one, drawn from the seed.
+    """Return the base as a `CrossEncoder` of one score; a base without a head gets one, drawn from the seed.
 
     Raises:
         UserError: It cannot be loaded.

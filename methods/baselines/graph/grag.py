@@ -78,7 +78,7 @@ class EgoGraphs:
         return inside.astype(np.uint8)
 
     def members(self, center: int) -> tuple[Places, Places]:
-        """The nodes and edges of the ego graph of one node, ascending."""
+        """Return the nodes and edges of the ego graph of one node, ascending."""
         inside = np.zeros(len(self.graph.nodes), bool)
         start, end = self._inside.indptr[center : center + 2]
         inside[self._inside.indices[start:end]] = True
@@ -86,7 +86,7 @@ class EgoGraphs:
         return np.flatnonzero(inside), np.flatnonzero(edges)
 
     def vectors(self, nodes: Vectors, relations: Vectors, relation_of_edge: Places) -> Vectors:
-        """The mean over the vectors of all nodes and edges of each ego graph.
+        """Return the mean over the vectors of all nodes and edges of each ego graph.
 
         Args:
             nodes: Shape (nodes, dimension).
@@ -106,7 +106,7 @@ class EgoGraphs:
         return means
 
     def _blocks(self, relation_of_edge: Places, relations: int) -> Iterator[tuple[int, Any, Any]]:
-        """Ego graphs in blocks: the first, which nodes they hold, and how many edges of each relation.
+        """Yield ego graphs in blocks: the first, which nodes they hold, and how many edges of each relation.
 
         Yields:
             A number; shape (nodes, block); shape (relations, block). Both plain, or both sparse.
@@ -174,7 +174,7 @@ class GragIndex(NamesIndex):
         return _Surroundings(egos, edges, vectors)
 
     def _pruned(self, result: _Surroundings, query: Vectors) -> tuple[Places, dict[str, Any]]:
-        """The edges kept, ego graph after ego graph, each once; and what there is to say of them."""
+        """Return the edges kept, ego graph after ego graph, each once; and what there is to say of them."""
         graph = result.egos.graph
         by_node, by_edge = self._names.node_cosines(graph, query), self._names.edge_cosines(graph, query)
         centers = best_rows(cosines(query, result.vectors), self._config.ego_graphs)
@@ -216,7 +216,7 @@ class _Surroundings:
 
 
 def unrepeated(graph: QuestionGraph) -> NDArray[np.int64]:
-    """Places of the edges that alone lead from their head to their tail, ascending."""
+    """Return places of the edges that alone lead from their head to their tail, ascending."""
     pairs = graph.heads * len(graph.nodes) + graph.tails
     _, position, times = np.unique(pairs, return_inverse=True, return_counts=True)
     return np.flatnonzero(times[position.reshape(-1)] == 1)

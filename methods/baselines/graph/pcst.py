@@ -34,7 +34,7 @@ STOPS, FILLS = 0, 1
 
 
 def prize_collecting_tree(ends: Places, prizes: Floats, costs: Floats) -> tuple[Places, Places]:
-    """A connected part of a graph whose prizes, less the costs of its edges, are large.
+    """Return a connected part of a graph whose prizes, less the costs of its edges, are large.
 
     Args:
         ends: The two nodes of each edge, shape (edges, 2); parallel edges and loops are possible.
@@ -115,7 +115,7 @@ class _Growth:
         return self.time + (self.costs[edge] - moat - opposite) / rate
 
     def _moat(self, node: int) -> tuple[int, float]:
-        """The outermost cluster of a node, and how far the moats around the node reach."""
+        """Return the outermost cluster of a node, and how far the moats around the node reach."""
         way, cluster = [], node
         while self.above[cluster] != cluster:
             way.append(cluster)
@@ -152,7 +152,7 @@ class _Growth:
         self.growing[cluster] = False
 
     def _union(self, item: int, other: int) -> int:
-        """The growing cluster of two that have stopped."""
+        """Return the growing cluster of two that have stopped."""
         new = len(self.parent)
         for side in (item, other):
             self.parent[side] = self.above[side] = new
@@ -170,7 +170,7 @@ class _Growth:
         return new
 
     def pruned(self) -> tuple[set[int], list[int]]:
-        """The nodes and edges of what still grows, without what leads nowhere.
+        """Return the nodes and edges of what still grows, without what leads nowhere.
 
         Mergings are looked at from the last to the first. What had stopped when it was reached stays only if an edge
         kept later starts from it.
@@ -201,7 +201,7 @@ class _Growth:
 
 
 def _beyond(start: int, barrier: int, neighbors: dict[int, list[int]]) -> set[int]:
-    """The nodes of a tree that lie behind a node, seen from one of its neighbors."""
+    """Return the nodes of a tree that lie behind a node, seen from one of its neighbors."""
     result, frontier = {start}, [start]
     while frontier:
         following = [node for node in neighbors[frontier.pop()] if node != barrier and node not in result]
@@ -217,7 +217,7 @@ CHEAPER = 0.995
 
 
 def node_prizes(cosines: Floats, number: int) -> Floats:
-    """The nodes closest to the question get n, n − 1, …, 1, all others nothing; of equals the first go first.
+    """Return the nodes closest to the question get n, n − 1, …, 1, all others nothing; of equals the first go first.
 
     Args:
         cosines: Of each node with the question.
@@ -267,7 +267,7 @@ class Tree:
 
 
 def best_tree(graph: QuestionGraph, nodes: Floats, edges: Floats, cost: float) -> Tree:
-    """The connected part of a graph with the largest prizes less costs, as well as the algorithm finds it.
+    """Return the connected part of a graph with the largest prizes less costs, as well as the algorithm finds it.
 
     Args:
         graph: The graph; directions play no role, parallel edges are edges of their own, loops are possible.

@@ -49,11 +49,11 @@ class QuestionGraph:
     relations: Places
 
     def __len__(self) -> int:
-        """Number of edges."""
+        """Return number of edges."""
         return len(self.heads)
 
     def only(self, edges: NDArray[Any]) -> QuestionGraph:
-        """The same nodes with some of the edges."""
+        """Return the same nodes with some of the edges."""
         return QuestionGraph(self.heads[edges], self.tails[edges], self.nodes, self.relations[edges])
 
 
@@ -73,12 +73,12 @@ class Names:
 
     @property
     def nodes(self) -> pa.Array:
-        """Every distinct entity in lower case."""
+        """Return every distinct entity in lower case."""
         return self._lowered.dictionary
 
     @property
     def relations(self) -> pa.Array:
-        """Every relation, as it is."""
+        """Return every relation, as it is."""
         return self._triples.relations
 
     @cached_property
@@ -86,7 +86,7 @@ class Names:
         return self._lowered.indices.to_numpy()
 
     def graph(self, rows: Rows) -> QuestionGraph:
-        """The graph of some triples, an edge for each."""
+        """Return the graph of some triples, an edge for each."""
         table = self._triples.table[rows]
         ends = self._node_of_entity[np.stack([table["head"], table["tail"]], axis=1)]
         names, firsts, positions = np.unique(ends, return_index=True, return_inverse=True)
@@ -119,14 +119,14 @@ class GraphEncoderConfig(EncoderConfig, ModelMethodConfig):
 
 
 def names_work(config: GraphEncoderConfig, lengths: Lengths) -> Work:
-    """The names of a graph, at most two a triple (relations are few), and the questions."""
+    """Return the names of a graph, at most two a triple (relations are few), and the questions."""
     names = 2 * lengths.corpus
     built = encode(config, names, lengths.passage / 3) + vectors(config, lengths, names)
     return index(built) + encode(config, lengths.questions, lengths.question)
 
 
 def cosines(query: Vectors, vectors: Vectors) -> Floats:
-    """Cosine of a vector with each of many.
+    """Return cosine of a vector with each of many.
 
     Args:
         query: Shape (dimension,).
@@ -172,15 +172,15 @@ class EncodedNames:
         return cls(names, *(read_array(folder / f"{kind}.npy", mapped=len(kinds[kind]) > 0) for kind in kinds))
 
     def graph(self, rows: Rows) -> QuestionGraph:
-        """The graph of some triples."""
+        """Return the graph of some triples."""
         return self.names.graph(rows)
 
     def node_vectors(self, graph: QuestionGraph) -> Vectors:
-        """One for each node: shape (nodes, dimension)."""
+        """Return one for each node: shape (nodes, dimension)."""
         return np.asarray(self.nodes[graph.nodes])
 
     def relation_vectors(self, graph: QuestionGraph) -> tuple[Vectors, Places]:
-        """The vectors of the distinct relations in a graph, and which of them each edge has."""
+        """Return the vectors of the distinct relations in a graph, and which of them each edge has."""
         distinct, positions = np.unique(graph.relations, return_inverse=True)
         return np.asarray(self.relations[distinct]), positions.reshape(-1)
 

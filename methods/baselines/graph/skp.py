@@ -157,11 +157,11 @@ class Masked:
 
     @property
     def targets(self) -> int:
-        """Hidden tokens."""
+        """Return hidden tokens."""
         return int((self.labels != NOT_A_TARGET).sum())
 
     def take_rows(self, positions: slice) -> Masked:
-        """Some of its texts, not filled up further than they need."""
+        """Return some of its texts, not filled up further than they need."""
         longest = int(self.attention[positions].sum(axis=1).max(initial=0))
         parts = (part[positions, :longest] for part in (self.ids, self.copies, self.attention, self.labels))
         return Masked(*parts)
@@ -190,7 +190,7 @@ def tokenized(texts: Sequence[str], tokenizer: Any, max_length: int) -> Tokenize
 
 
 def _number_words(texts: Sequence[str], spans: Sequence[Sequence[tuple[int, int]]]) -> NDArray[np.int32]:
-    """The word of each token, numbered over all texts; -1 for special tokens and separators."""
+    """Return the word of each token, numbered over all texts; -1 for special tokens and separators."""
     bases = np.concatenate([[0], np.cumsum([len(text) + 1 for text in texts])])[:-1]
     results = [(match.start(), match.group() == SEPARATOR) for match in re.finditer(r"\S+", "\n".join(texts))]
     starts = np.array([start for start, _ in results], dtype=np.int64)
@@ -206,7 +206,7 @@ def _number_words(texts: Sequence[str], spans: Sequence[Sequence[tuple[int, int]
 
 
 def _renumbered(words: NDArray[np.int32], offsets: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Words numbered from 0 in each text without gaps, and how many each text has."""
+    """Return words numbered from 0 in each text without gaps, and how many each text has."""
     lengths = np.diff(offsets)
     texts = np.repeat(np.arange(len(lengths)), lengths)
     there = np.flatnonzero(words != _NO_WORD)
@@ -263,7 +263,7 @@ Vector = Literal["first", "flatten"]
 
 
 def contrastive(texts: Tensor, copies: Tensor, temperature: float) -> Tensor:
-    """L_cl of a batch, in float32.
+    """Return L_cl of a batch, in float32.
 
     Args:
         texts: Shape (batch, dimension).
@@ -339,7 +339,7 @@ class SkpObjective:
         return {"loss": hidden + self.weight * contrast, "masked": hidden, "contrastive": contrast}
 
     def _leaves(self, kept: Mapping[int, tuple[Tensor, ...]], count: int, dimension: int) -> list[Tensor]:
-        """The vectors of texts and of copies, of all processes, as leaves of the graph."""
+        """Return the vectors of texts and of copies, of all processes, as leaves of the graph."""
         import torch
 
         leaves = []
@@ -353,7 +353,7 @@ class SkpObjective:
         return leaves
 
     def _vectors(self, batch: Masked, width: int, seed: Sequence[str | int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Vectors of texts and copies, and the summed negative log-likelihood of what is hidden."""
+        """Return vectors of texts and copies, and the summed negative log-likelihood of what is hidden."""
         import torch
 
         device = self.model.device
@@ -371,7 +371,7 @@ class SkpObjective:
         return first, second, negative
 
     def _one(self, states: Tensor, attention: Tensor, width: int) -> Tensor:
-        """One vector for each text: shape (texts, dimension)."""
+        """Return one vector for each text: shape (texts, dimension)."""
         import torch
 
         if self.vector == "first":
@@ -389,7 +389,7 @@ Unit = Literal["triple", "subgraph"]
 
 
 def unit_texts(graph: PretrainingGraph, unit: Unit, linearize: LinearizeConfig, most: int) -> list[str]:
-    """The distinct texts of a graph, in the order of its triples.
+    """Return the distinct texts of a graph, in the order of its triples.
 
     Args:
         graph: The triples.
@@ -460,7 +460,7 @@ class SkpTrainingConfig(TrainingConfig):
 
     @property
     def length(self) -> int:
-        """Longest text in tokens."""
+        """Return longest text in tokens."""
         return self.max_length or LENGTHS[self.unit]
 
     def preflight(self) -> None:
@@ -471,7 +471,7 @@ class SkpTrainingConfig(TrainingConfig):
 
 
 def _work(config: SkpTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Every text and its copy in each epoch; a batch that does not fit is read once more in parts."""
+    """Return every text and its copy in each epoch; a batch that does not fit is read once more in parts."""
     options = without_questions(config.graph, config.graph_options)
     graphs = [of(item, options) for item in config.graph]
     triples = sum(graph.corpus for graph in graphs)
@@ -537,7 +537,7 @@ class SkpRun:
             return sentence_transformer(options, config.base, config.revision, str(self.process.device))
 
     def prepared(self, identity: str) -> PreparedRun:
-        """The loop, ready to run."""
+        """Return the loop, ready to run."""
         config = self.config
         place, schedule = LoopPlace.of(self.context, identity, self.process), Schedule(config.learning_rate)
         rows = self._order_of, len(self.rows)
@@ -572,7 +572,7 @@ class SkpRun:
 
 
 def masked_language_model(config: SkpTrainingConfig, device: str) -> Any:
-    """The base with a head that predicts tokens; a base without one gets one whose output layer is its embeddings.
+    """Return the base with a head that predicts tokens; a base without one gets one whose output layer is its embeddings.
 
     Raises:
         UserError: It cannot be loaded, or holds no encoder's weights.

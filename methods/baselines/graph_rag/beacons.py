@@ -3,7 +3,7 @@
 Behind every `ratio` tokens stands a beacon, a token with an embedding and projections of its own. When a window is full, the
 keys and values of its beacons join the memory, and those of its text are dropped. What follows attends to the memory, whose
 beacons have the first positions, and to the window that is not full yet. So reading a text of any length takes the memory of
-one window beside the beacons.
+one window next to the beacons.
 
 Source: Qian et al. 2024 (arXiv:2409.05591), whose training code gives the layout (`TommyChien/memorag-*`, of the classes Qwen2
 and Mistral); Zhang et al. 2024, Activation Beacon (arXiv:2401.03462).
@@ -110,12 +110,12 @@ class BeaconMemory:
 
     @property
     def size(self) -> int:
-        """Positions that what follows attends to."""
+        """Return positions that what follows attends to."""
         return int(self.keys[0].shape[1]) + len(self.beacons)
 
     @property
     def bytes(self) -> int:
-        """Memory that it takes."""
+        """Return memory that it takes."""
         tensors = (*self.keys, *self.values, *self.open_keys, *self.open_values)
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 

@@ -135,7 +135,7 @@ class SystemConfig(MethodConfig):
             check_llm(self.llm)
 
     def reach(self, cache: Path | None) -> None:
-        """One short call to an endpoint."""
+        """Send one short call to an endpoint."""
         if self.llm is not None:
             reach_llm(self.llm, cache)
 
@@ -156,11 +156,11 @@ class SystemConfig(MethodConfig):
 
     @property
     def written_tokens(self) -> int:
-        """Tokens of the longest text that the model writes about what is indexed as one, whatever is asked; 0: it writes none."""
+        """Return tokens of the longest text that the model writes about what is indexed as one, whatever is asked; 0: it writes none."""
         return 0
 
     def templates(self) -> list[Prompt]:
-        """All that the model may be asked by."""
+        """Return all that the model may be asked by."""
         return []
 
     def template(self, name: str) -> Prompt:
@@ -179,7 +179,7 @@ class SystemConfig(MethodConfig):
         return None
 
     def made_of(self) -> str:
-        """A hash of the weights and prompts that these options name; no prompt is fetched for it."""
+        """Return a hash of the weights and prompts that these options name; no prompt is fetched for it."""
         weights = self.encoder.checkpoint_hash(), llm_hash(self.llm) if self.llm is not None else ""
         if self.prompts != PUBLISHED:
             return fingerprint(*weights, [prompt.hash for prompt in self.templates()])
@@ -239,7 +239,7 @@ class AskedOnce:
     async def __call__(
         self, prompt: Prompt, step: str, text: str, shape: type[BaseModel] | None = None, usable: Callable[[str], bool] = bool
     ) -> tuple[str, Usage, str]:
-        """The reply to a prompt of one placeholder, what it cost when it was asked for, and why there is none that can be used."""
+        """Return the reply to a prompt of one placeholder, what it cost when it was asked for, and why there is none that can be used."""
         (name,) = prompt.placeholders
         key = content_hash((prompt.hash, text, self._model.config.model_dump_json()))
         if self._journal is not None and (kept := self._journal.get(key, key)) is not None:
@@ -315,7 +315,7 @@ class SystemIndex(ABC):
 
     @abstractmethod
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """The passages that a question may use, best first."""
+        """Return the passages that a question may use, best first."""
 
     def native(self, group: Group, query: Query, ranking: Ranking) -> list[Passage]:
         """Return what the system's own context has before its sources."""
@@ -361,13 +361,13 @@ class SystemIndex(ABC):
             self.keep_cost()
 
     def keep_cost(self) -> None:
-        """Write down beside the index what building it took."""
+        """Write down next to the index what building it took."""
         if self._folder is not None:
             size = sum(path.stat().st_size for path in self._folder.iterdir() if path.is_file() and path.name != COST)
             (self._folder / COST).write_text(json.dumps({**self.usage.to_json(), "bytes": size}))
 
     async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
-        """The passages; in the native context behind what the graph says."""
+        """Return the passages; in the native context behind what the graph says."""
         passages = self.corpus.get(ranking.ids)
         if self.config.context == "native" and ranking.ids:
             passages = [*await self.compute(lambda: self.native(self.group(query), query, ranking)), *passages]
@@ -378,12 +378,12 @@ class SystemIndex(ABC):
         return await in_worker(work, self.encoder.device)
 
     def rows_for(self, query: Query) -> Rows:
-        """The rows that a question may use."""
+        """Return the rows that a question may use."""
         rows = self._scope.rows_for(query)
         return np.arange(len(self.corpus), dtype=np.int64) if rows is None else rows
 
     def rows_indexed(self, query: Query) -> Rows:
-        """The rows that are indexed for a question: those that it may use, or all."""
+        """Return the rows that are indexed for a question: those that it may use, or all."""
         return np.arange(len(self.corpus), dtype=np.int64) if self.config.scope == "corpus" else self.rows_for(query)
 
     def group(self, query: Query) -> Group:
@@ -391,7 +391,7 @@ class SystemIndex(ABC):
         return self.group_of(self.rows_indexed(query))
 
     def group_of(self, rows: Rows) -> Group:
-        """The index of some rows, made once."""
+        """Return the index of some rows, made once."""
         key = rows.tobytes()
         if key not in self._groups:
             self._groups[key] = self.made(rows)
@@ -401,7 +401,7 @@ class SystemIndex(ABC):
         return self._groups[key]
 
     def made(self, rows: Rows) -> Group:
-        """The index of some rows."""
+        """Return the index of some rows."""
         texts = [passage.full_text for passage in self.corpus.get([self.corpus.ids[row] for row in rows])]
         if self._reads is not None:
             reads = [self._reads[row] for row in rows.tolist()]
@@ -412,7 +412,7 @@ class SystemIndex(ABC):
         return Group(rows, GraphIndex(texts, reads, self.encoder, sentences=self._reads is None))
 
     def ranking(self, query: Query, group: Group, order: Sequence[int], k: int, note: Any, usage: Usage | None = None) -> Ranking:
-        """Chunks of a group in an order as a ranking of those that the question may use, scored by their rank."""
+        """Return chunks of a group in an order as a ranking of those that the question may use, scored by their rank."""
         rows = group.rows[np.fromiter(dict.fromkeys(order), np.int64)] if len(order) else group.rows[:0]
         if self.config.scope == "corpus" and query.candidates is not None:
             rows = rows[np.isin(rows, self.rows_for(query))]
@@ -434,7 +434,7 @@ class SystemIndex(ABC):
         return np.asarray(self.encoder.queries([text])[0])
 
     def dense(self, group: Group, vector: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Inner products of the chunks with a vector, as dense retrieval has them: shape (chunks,)."""
+        """Return inner products of the chunks with a vector, as dense retrieval has them: shape (chunks,)."""
         return exact_scores(group.index.chunks, vector, np.arange(len(group.rows)))
 
 
@@ -454,7 +454,7 @@ class System:
         self._kind = kind
 
     def models(self, role: str, longest: int) -> ChatModel | None:
-        """The model, for replies of so many tokens at most; None where there is none."""
+        """Return the model, for replies of this many tokens at most; None where there is none."""
         if self.config.llm is None:
             return None
         own = self.config.llm.max_tokens
@@ -462,11 +462,11 @@ class System:
         return open_llm(llm, self._services, role=role)
 
     def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> Any:
-        """The index over what was read."""
+        """Return the index over what was read."""
         return self._kind(self.config, corpus, self.encoder, reads, usage, self.models, folder)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Any:
-        """Read the corpus, or reopen what was read; a build that was cut off goes on.
+        """Read the corpus, or reopen what was read; a build that was cut off continues.
 
         Raises:
             Broke: Not one passage could be read.
@@ -521,7 +521,7 @@ def register(identifier: str, *, config: type[SystemConfig], **stated: Any) -> C
 
 
 def reading_work(config: Any, lengths: Lengths, calls: int = 1) -> Work:
-    """Reading the corpus passage by passage, and encoding it, its entities and relations."""
+    """Return the work: reading the corpus passage by passage, and encoding it, its entities and relations."""
     work = encode(config, lengths.corpus, lengths.passage) + encode(config, lengths.questions, lengths.question)
     if isinstance(config, GraphConfig):
         # About one entity and one relation in twenty tokens.
@@ -534,23 +534,23 @@ def reading_work(config: Any, lengths: Lengths, calls: int = 1) -> Work:
 
 
 def indexed_passages(config: SystemConfig, lengths: Lengths) -> float:
-    """Passages that are indexed, each once for every group that it is in."""
+    """Return passages that are indexed, each once for every group that it is in."""
     return lengths.corpus if config.scope == "corpus" else lengths.own
 
 
 def minmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scores scaled to [0, 1]; ones where all are alike."""
+    """Return scores scaled to [0, 1]; ones where all are alike."""
     low, high = (float(scores.min()), float(scores.max())) if len(scores) else (0.0, 0.0)
     return (scores - low) / (high - low) if high > low else np.ones_like(scores)
 
 
 def nearest(vectors: NDArray[np.float32], vector: NDArray[np.float32], k: int, above: float | None = None) -> NDArray[np.int64]:
-    """Rows with the largest inner products, best first: shape (≤ k,)."""
+    """Return rows with the largest inner products, best first: shape (≤ k,)."""
     return best_rows((vectors @ vector).astype(np.float64), k, above=above)
 
 
 def alternating(*orders: Sequence[Item]) -> list[Item]:
-    """One of each in turn, each once."""
+    """Return one of each in turn, each once."""
     longest = max(map(len, orders), default=0)
     return list(dict.fromkeys(order[place] for place in range(longest) for order in orders if place < len(order)))
 
@@ -572,13 +572,13 @@ def said(descriptions: Sequence[str]) -> str:
 
 
 def entity_passages(group: Group, positions: Sequence[int]) -> list[Passage]:
-    """Entities as passages: the name as title, what is said of it as text."""
+    """Return entities as passages: the name as title, what is said of it as text."""
     nodes = [group.index.graph.nodes[position] for position in positions]
     return [Passage(f"entity {node.name}", node.name, said(node.descriptions)) for node in nodes if any(node.descriptions)]
 
 
 def relation_passages(group: Group, positions: Sequence[int]) -> list[Passage]:
-    """Relations as passages: both names as title."""
+    """Return relations as passages: both names as title."""
     edges = [group.index.graph.edges[position] for position in positions]
     titled = [(f"{edge.source} – {edge.target}", edge) for edge in edges]
     return [Passage(f"relation {title}", title, said(edge.descriptions)) for title, edge in titled]

@@ -114,7 +114,7 @@ class Actions:
         return list(self._by_question.values())
 
     def drawn(self, draws: Draws, most: int) -> list[Action]:
-        """Draw open actions, at most so many."""
+        """Draw open actions, at most this many."""
         opened = [action for action in self.all if action.answer is None]
         draws.shuffle(opened)
         return opened[:most]
@@ -146,7 +146,7 @@ class GraphRagDrift(GraphRagMethod):
     """A whole system: answers from reports and local searches for follow-up questions."""
 
     async def answer_one(self, query: Query) -> Prediction:
-        """The answer; the evidence is what the local searches showed, those with the best scores first."""
+        """Return the answer; the evidence is what the local searches showed, those with the best scores first."""
         if (read := await self.reported(query)) is None:
             return Prediction(query.id, "", notes={self.note: {"fallback": "nothing to read"}})
         index, group, reported = read

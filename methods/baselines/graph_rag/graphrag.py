@@ -103,15 +103,15 @@ class GraphRagConfig(GraphConfig):
 
     @property
     def long(self) -> int:
-        """Tokens of the longest report, points or answer; the published prompts ask for up to 2,000 words."""
+        """Return tokens of the longest report, points or answer; the published prompts ask for up to 2,000 words."""
         return EXTRACTION if self.prompts == PUBLISHED else LONG
 
     def reading_by(self, model: ChatModel) -> LLMExtractor:
-        """Records, gleaned."""
+        """Return records, gleaned."""
         return LLMExtractor(model, gleanings=self.gleanings, prompts=self.record_prompts())
 
     def reading_templates(self) -> list[Prompt]:
-        """All that the model may be asked by to read a passage."""
+        """Return all that the model may be asked by to read a passage."""
         return list(self.record_prompts().values())
 
     def templates(self) -> list[Prompt]:
@@ -165,7 +165,7 @@ class Report(BaseModel):
 
     @property
     def text(self) -> str:
-        """Summary and findings."""
+        """Return summary and findings."""
         return " ".join((self.summary, *(f"{item.summary} {item.explanation}".strip() for item in self.findings)))
 
     @property
@@ -176,7 +176,7 @@ class Report(BaseModel):
 
 
 def report_in(reply: str) -> Report | None:
-    """The report that a reply is; one without a title is none."""
+    """Return the report that a reply is; one without a title is none."""
     report = parse_json(reply, Report).value
     return report if report is not None and report.title.strip() else None
 
@@ -202,7 +202,7 @@ class Reported:
 
 
 def building(config: GraphRagConfig, lengths: Lengths) -> Work:
-    """Plan to read the corpus and to write the reports."""
+    """Return the work: plan to read the corpus and to write the reports."""
     work = reading_work(config, lengths, calls=1 + config.gleanings)
     if config.llm is None or not config.written_tokens:
         return work
@@ -222,7 +222,7 @@ class GraphRagIndex(SystemIndex):
     """A corpus with its graph, its communities and reports."""
 
     async def prepare(self, group: Group) -> tuple[Reported, Usage]:
-        """The communities of a group and their reports, level by level, the deepest first; a reply without a title is none."""
+        """Return the communities of a group and their reports, level by level, the deepest first; a reply without a title is none."""
         if self.writer is None:
             return Reported(), Usage()
         hierarchy = communities(group.index.graph, max_size=self.config.max_community, seed=self.config.seed)
@@ -256,14 +256,14 @@ class GraphRagIndex(SystemIndex):
         return "\n".join(f"{p.title}: {p.text}" for p in within([*parts, *whole] if too_much else whole, budget))
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Passages that name the entities most like the question; where there are none, by dense score."""
+        """Return passages that name the entities most like the question; where there are none, by dense score."""
         ranking: Ranking = await self.compute(lambda: self.ranked(query, k))
         if self.writer is not None and (reported := await self.prepared(await self.compute(lambda: self.group(query)))).counts:
             ranking.notes[self.note]["reports that could not be had"] = dict(reported.counts)
         return ranking
 
     async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
-        """Reports of the entities' communities, entities, relations, sources; or the passages alone."""
+        """Return reports of the entities' communities, entities, relations, sources; or the passages alone."""
         context = await super().contexts_one(query, ranking)
         nearby = ranking.notes.get(self.note, {}).get("entities", [])
         if self.writer is None or not nearby:
@@ -432,7 +432,7 @@ class GraphRagGlobal(GraphRagMethod):
     """A whole system: answers from reports, which are read in an order that the seed draws."""
 
     async def answer_one(self, query: Query) -> Prediction:
-        """The answer from the points that reports make; passages of the communities that the points name are the evidence."""
+        """Return the answer from the points that reports make; passages of the communities that the points name are the evidence."""
         if (read := await self.reported(query)) is None:
             return Prediction(query.id, "", notes={self.note: {"fallback": "nothing to read"}})
         index, group, reported = read
@@ -456,7 +456,7 @@ class GraphRagGlobal(GraphRagMethod):
         return await self.written(query, "reduce", {"points": text}, evidence, usage, note)
 
     def batches(self, query: Query, reported: Reported) -> list[list[tuple[int, Report]]]:
-        """The reports in an order drawn for the question, cut into batches."""
+        """Return the reports in an order drawn for the question, cut into batches."""
         reports = reported.up_to(self.config.level)
         wanted = list(reports)
         Draws("graphrag_global", self._services.seed, query.id).shuffle(wanted)

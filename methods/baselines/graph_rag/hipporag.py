@@ -68,7 +68,7 @@ class HippoConfig(GraphConfig):
         return FACT_TOKENS if self.context == "native" else 0
 
     def reading_by(self, model: ChatModel) -> OpenIE:
-        """Names, then triples."""
+        """Return names, then triples."""
         return OpenIE(model, prompts={name: self.template(name) for name in ("names", "triples")})
 
     def question_prompt(self) -> Prompt:
@@ -147,7 +147,7 @@ class Facts:
 
 
 def incidence_of(rows: NDArray[Any], columns: NDArray[Any], shape: tuple[int, int]) -> Any:
-    """A sparse matrix that counts how often a pair is listed."""
+    """Return a sparse matrix that counts how often a pair is listed."""
     from scipy.sparse import coo_array
 
     matrix = coo_array((np.ones(len(rows)), (rows, columns)), shape=shape).tocsr()
@@ -241,11 +241,11 @@ class HippoIndex(SystemIndex):
         return group.index.once("facts", lambda: Facts.of(group.index.reads, self.version))
 
     def phrases(self, index: GraphIndex, facts: Facts) -> NDArray[np.float32]:
-        """Vectors of the phrases."""
+        """Return vectors of the phrases."""
         return index.once("phrases", lambda: index.vectors([name.lower() for name in facts.phrases]))
 
     def walk(self, group: Group) -> Walk:
-        """The walk over a group's graph, made once."""
+        """Return the walk over a group's graph, made once."""
 
         def make() -> Walk:
             facts = self.facts(group)
@@ -267,7 +267,7 @@ class HippoIndex(SystemIndex):
         return list(dict.fromkeys(name for name in names if name)), reply.usage
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Passages by what the walk from the question's names gives their phrases; where it names nothing, by dense score."""
+        """Return passages by what the walk from the question's names gives their phrases; where it names nothing, by dense score."""
         names, usage = await self.names_in(query)
         return await self.compute(lambda: self._ranked(query, names, k, usage))
 
@@ -299,7 +299,7 @@ class HippoIndex(SystemIndex):
         return np.asarray(facts.fact_chunks.T @ ranks[facts.ends].sum(axis=1))
 
     def native(self, group: Group, query: Query, ranking: Ranking) -> list[Passage]:
-        """The facts of the phrases at which the walk began, as passages."""
+        """Return the facts of the phrases at which the walk began, as passages."""
         facts = self.facts(group)
         seeds = set(ranking.notes.get(self.note, {}).get("phrases", ()))
         chosen = [n for n, ends in enumerate(facts.ends.tolist()) if seeds & {facts.phrases[end] for end in ends}]
@@ -307,7 +307,7 @@ class HippoIndex(SystemIndex):
 
 
 def likenesses(phrases: Sequence[str], vectors: NDArray[np.float32], threshold: float) -> list[tuple[int, int, float]]:
-    """Pairs of phrases whose cosine reaches a threshold, of each phrase the `LINKS` most alike."""
+    """Return pairs of phrases whose cosine reaches a threshold, of each phrase the `LINKS` most alike."""
     able = [place for place, name in enumerate(phrases) if sum(map(str.isalnum, name)) > 2]
     nearby = list(similar_pairs(vectors[able], threshold, inclusive=True)) if able else []
     taken: Counter[int] = Counter()
@@ -386,7 +386,7 @@ class Hippo2Index(HippoIndex):
         return phrases_and_passages(facts, links(facts.phrases, vectors, self.config.threshold))
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Passages by their own rank; where no fact is left, by dense score."""
+        """Return passages by their own rank; where no fact is left, by dense score."""
         nearby: _Found = await self.compute(lambda: self._found(query))
         kept, usage = nearby.facts, Usage()
         if self.model is not None and self.config.filter and nearby.facts:

@@ -53,7 +53,7 @@ ENTITY_TOKENS = 4000
 RELATION_TOKENS = 4000
 """Tokens of relations in the native context."""
 INSTRUCTIONS = 250
-"""Tokens of the prompt for keywords, beside the question."""
+"""Tokens of the prompt for keywords, next to the question."""
 
 
 class LightConfig(GraphConfig):
@@ -81,7 +81,7 @@ class LightConfig(GraphConfig):
         return ENTITY_TOKENS + RELATION_TOKENS if self.context == "native" else 0
 
     def reading_by(self, model: ChatModel) -> LLMExtractor:
-        """Records with keywords, gleaned."""
+        """Return records with keywords, gleaned."""
         return LLMExtractor(model, gleanings=self.gleanings, prompts=self.record_prompts("extraction_keywords"))
 
     def templates(self) -> list[Prompt]:
@@ -112,7 +112,7 @@ class LightIndex(SystemIndex):
     """A corpus with its graph, searched by keywords."""
 
     async def keywords(self, query: Query) -> tuple[str, str, dict[str, Any], Usage]:
-        """Low-level and high-level keywords, what is to be noted of them, and what they cost."""
+        """Return low-level and high-level keywords, what is to be noted of them, and what they cost."""
         if self.model is None or self.config.mode == "naive":
             return query.text, query.text, {}, Usage()
         usage, why = Usage(), ""
@@ -130,7 +130,7 @@ class LightIndex(SystemIndex):
         return query.text, query.text, {"fallback": f"the question as keywords: {why}"}, usage
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Passages by the mode; where nothing is found, those most like the question."""
+        """Return passages by the mode; where nothing is found, those most like the question."""
         low, high, note, usage = await self.keywords(query)
         return await self.compute(lambda: self._ranked(query, low, high, k, note, usage))
 
@@ -156,7 +156,7 @@ class LightIndex(SystemIndex):
         return self.ranking(query, group, alternating(*orders), k, {**note, **shown}, usage)
 
     def local(self, group: Group, vector: NDArray[np.float32]) -> tuple[list[int], list[int], list[int]]:
-        """Entities like the keywords; their relations; their passages, those that more neighbors share first."""
+        """Return entities like the keywords; their relations; their passages, those that more neighbors share first."""
         index = group.index
         if not index.graph.nodes:
             return [], [], []
@@ -174,7 +174,7 @@ class LightIndex(SystemIndex):
         return nearby.tolist(), self.by_degree(group, incident), sorted(chunks, key=chunks.__getitem__)
 
     def overall(self, group: Group, vector: NDArray[np.float32]) -> tuple[list[int], list[int], list[int]]:
-        """Relations like the keywords, by degree; the entities that they join; the passages that state them."""
+        """Return relations like the keywords, by degree; the entities that they join; the passages that state them."""
         index = group.index
         if not index.graph.edges:
             return [], [], []
@@ -184,13 +184,13 @@ class LightIndex(SystemIndex):
         return ordered, ends, list(dict.fromkeys(chunk for edge in ordered for chunk in index.graph.edges[edge].chunks))
 
     def by_degree(self, group: Group, edges: NDArray[np.int64]) -> list[int]:
-        """Relations by the degrees of their ends together, then by weight."""
+        """Return relations by the degrees of their ends together, then by weight."""
         index = group.index
         degrees = index.degrees[index.ends[edges]].sum(axis=1)
         return edges[np.lexsort((edges, -index.weights[edges], -degrees))].tolist()
 
     def native(self, group: Group, query: Query, ranking: Ranking) -> list[Passage]:
-        """Entities, then relations, each as far as its tokens go."""
+        """Return entities, then relations, each as far as its tokens go."""
         note = ranking.notes.get(self.note, {})
         entities = within(entity_passages(group, note.get("entities", ())), ENTITY_TOKENS)
         return [*entities, *within(relation_passages(group, note.get("relations", ())), RELATION_TOKENS)]

@@ -97,7 +97,7 @@ class LinearIndex(SystemIndex):
     """A corpus as names, sentences and passages."""
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Passages by their rank; where the question names nothing, by dense score."""
+        """Return passages by their rank; where the question names nothing, by dense score."""
         return await self.compute(lambda: self._ranked(query, k))
 
     def bridges(self, group: Group) -> Bridges:
@@ -123,7 +123,7 @@ class LinearIndex(SystemIndex):
     def activated(
         self, group: Group, bridges: Bridges, names: Sequence[str], vector: NDArray[np.float32]
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Scores of the entities, and the round in which each was reached first: both of shape (names,)."""
+        """Return scores of the entities, and the round in which each was reached first: both of shape (names,)."""
         scores, rounds = np.zeros(len(bridges.names)), np.ones(len(bridges.names), np.int64)
         if not names or not bridges.names:
             return scores, rounds

@@ -1,7 +1,7 @@
 """MemoRAG: a memory of the whole text gives clues, and passages are searched with these.
 
 The memory is a model with beacons that was trained for it (`beacons`), a long language model that reads the text itself
-(`long_llm`), or the gists of its pieces (`lite`). It is asked for text spans that the answer may stand in, and for simpler
+(`long_llm`), or the gists of its pieces (`lite`). It is asked for text spans that the answer may be in, and for simpler
 questions; with `draft`, also for an answer. Each line of more than three words finds three passages, as does the question; a
 passage counts by its best score, and a reader gets them in the order of the text. Only the native context shows the draft.
 
@@ -154,7 +154,7 @@ class MemoIndex(SystemIndex):
         return super().prepares or self._beacons is not None
 
     async def prepare(self, group: Group) -> tuple[Any, Usage]:
-        """The text that stands for a group, or what a memory model reads of it; reading is counted once for each group."""
+        """Return the text that stands for a group, or what a memory model reads of it; reading is counted once for each group."""
         text = "\n\n".join(group.index.texts)
         if (beacons := self._beacons) is not None:
             return await in_worker(lambda: self._to_read(beacons, text), beacons.device)
@@ -174,7 +174,7 @@ class MemoIndex(SystemIndex):
         return (ids, lost), Usage(prompt_tokens=len(ids), model_calls=1)
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Passages by their best score over the question, the clues and the draft."""
+        """Return passages by their best score over the question, the clues and the draft."""
         group = await self.compute(lambda: self.group(query))
         memory = await self.prepared(group)
         wanted = [name for name in ASKED if name != "draft" or self.config.draft]
@@ -231,7 +231,7 @@ class MemoIndex(SystemIndex):
         return self.ranking(query, group, order.tolist(), k, {**note, "found": len(order)}, usage)
 
     async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
-        """The passages in the order of the text; in the native context behind the draft."""
+        """Return the passages in the order of the text; in the native context behind the draft."""
         place = {self.corpus.ids[row]: number for number, row in enumerate(self.rows_for(query).tolist())}
         passages = self.corpus.get(sorted(ranking.ids, key=place.__getitem__))
         draft = ranking.notes.get(self.note, {}).get("draft")
@@ -243,6 +243,6 @@ class MemoIndex(SystemIndex):
 
 
 def lines_of(replies: Any) -> list[str]:
-    """Lines of more than three words, without bullets and numbers, each once."""
+    """Return lines of more than three words, without bullets and numbers, each once."""
     lines = [line.strip().lstrip("-*•0123456789.) ").strip().strip('"') for reply in replies for line in reply.splitlines()]
     return list(dict.fromkeys(line for line in lines if len(line.split()) > WORDS))

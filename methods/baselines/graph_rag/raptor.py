@@ -107,7 +107,7 @@ def leaves_of(text: str, most: int) -> list[str]:
 
 
 def clusters(vectors: NDArray[np.float32], lengths: Sequence[int], most_tokens: int, reduction: str = "umap") -> list[list[int]]:
-    """Soft clusters of rows: a row may be in several, every row is in one.
+    """Return soft clusters of rows: a row may be in several, every row is in one.
 
     Args:
         vectors: Shape (rows, dimension).
@@ -139,7 +139,7 @@ def in_two_steps(vectors: NDArray[np.float32], reduction: str) -> list[list[int]
 
 
 def _divided(rows: list[int], lengths: Sequence[int], most: int) -> list[list[int]]:
-    """Rows in their order, cut where a cluster would have too many tokens."""
+    """Return rows in their order, cut where a cluster would have too many tokens."""
     parts: list[list[int]] = [[]]
     size = 0
     for row in rows:
@@ -164,7 +164,7 @@ def _reduced(vectors: NDArray[np.float32], reduction: str, neighbors: int) -> ND
 
 
 def _mixture(vectors: NDArray[np.float32], reduction: str, neighbors: int) -> list[list[int]]:
-    """Clusters by the Gaussian mixture with the least BIC."""
+    """Return clusters by the Gaussian mixture with the least BIC."""
     from sklearn.mixture import GaussianMixture
 
     reduced = _reduced(vectors, reduction, neighbors)
@@ -196,7 +196,7 @@ class RaptorIndex(SystemIndex):
     """A corpus with a tree over each group."""
 
     async def prepare(self, group: Group) -> tuple[Tree, Usage]:
-        """The tree of a group, layer by layer."""
+        """Return the tree of a group, layer by layer."""
         assert self.writer is not None
         passages = [(number, leaf) for number, text in enumerate(group.index.texts) for leaf in leaves_of(text, self.config.leaf_tokens)]
         tree = Tree([leaf for _, leaf in passages], [(number,) for number, _ in passages], len(passages))
@@ -237,7 +237,7 @@ class RaptorIndex(SystemIndex):
         return group, tree, await self.compute(order)
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Passages in the order of the nodes above them, those under one summary in the order of the text."""
+        """Return passages in the order of the nodes above them, those under one summary in the order of the text."""
         group, tree, order = await self._nearest(query)
         note: dict[str, Any] = {"summaries": len(tree.texts) - tree.bottom, **({"failed": tree.failed} if tree.failed else {})}
         if self.config.reduction == "svd":
@@ -245,7 +245,7 @@ class RaptorIndex(SystemIndex):
         return self.ranking(query, group, [passage for node in order for passage in tree.passages[node]], k, note)
 
     async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
-        """The passages; in the native context the nearest nodes, as far as the tokens go."""
+        """Return the passages; in the native context the nearest nodes, as far as the tokens go."""
         if self.config.context != "native" or not ranking.ids:
             return await super().contexts_one(query, ranking)
         _, tree, order = await self._nearest(query)

@@ -35,7 +35,7 @@ FAILED, NO_ROOM = "failed", "no_room"
 VOTE_SEED = 929
 """Seed of the displayed order and of ties between votes, as in the published code."""
 OVERHEAD = 120
-"""Tokens of a prompt beside query and passages, about."""
+"""Tokens of a prompt next to query and passages, about."""
 
 
 class AskingRerankerConfig(AskingMethodConfig):
@@ -54,12 +54,12 @@ class AskingRerankerConfig(AskingMethodConfig):
 
     @property
     def template(self) -> str:
-        """Name of the prompt."""
+        """Return name of the prompt."""
         return self.system
 
     @property
     def chosen_prompt(self) -> str | None:
-        """The option `prompt`, or the default for the model that is asked."""
+        """Return the option `prompt`, or the default for the model that is asked."""
         published = PROMPTS[self.template].published
         return self.prompt or (None if published and asks_released(self.llm, published) else OURS)
 
@@ -97,7 +97,7 @@ class State:
     usage: Usage = field(default_factory=Usage)
 
     def texts(self, positions: Sequence[int]) -> list[str]:
-        """Some of the passages."""
+        """Return some of the passages."""
         return [self.passages[position] for position in positions]
 
 
@@ -149,7 +149,7 @@ class AskingReranker(ABC):
 
     @abstractmethod
     async def order(self, state: State) -> Sequence[int]:
-        """All positions of the passages, best first."""
+        """Return all positions of the passages, best first."""
 
     async def reply(self, state: State, messages: Messages | None, step: str, *, raw: bool = False) -> Reply | None:
         """Return the model's reply, with `raw` including its reasoning; count the failure and return None if it gives no answer."""
@@ -181,7 +181,7 @@ class WindowConfig(AskingRerankerConfig):
 
 
 def windows_work(config: Any, lengths: Lengths) -> Work:
-    """A call a window."""
+    """Return the work: a call a window."""
     n = lengths.ranked(config.depth)
     words = config.passage_words
     passage = lengths.passage if words is None else min(lengths.passage, words / WORDS_PER_TOKEN)
@@ -196,7 +196,7 @@ class WindowReranker(AskingReranker):
         config: Options.
         services: As of `AskingReranker`.
         name: Also of the template that ships.
-        tagged: Whether the order stands in an answer tag.
+        tagged: Whether the order is in an answer tag.
         named: Passages that a reply has to name; None: all.
         limits: As of `AskingReranker`.
     """
@@ -229,7 +229,7 @@ class ChoiceConfig(AskingRerankerConfig):
 
 
 def choices_work(config: Any, lengths: Lengths, llm: Any = None, calls_each: int = 1) -> Work:
-    """Return the cost of the comparisons, of so many calls each, by the model of the options or another one."""
+    """Return the cost of the comparisons, of this many calls each, by the model of the options or another one."""
     n = round(lengths.ranked(config.depth))
     calls = (heapsort_calls if config.sort == "heapsort" else bubblesort_calls)(n, config.children, config.k)
     query, passage = min(lengths.question, config.query_tokens), min(lengths.passage, config.passage_tokens)

@@ -46,7 +46,7 @@ class DdrRefinerConfig(AskingRerankerConfig):
 
 
 def _work(config: DdrRefinerConfig, lengths: Lengths) -> Work:
-    """A call a passage at most."""
+    """Return the work: a call a passage at most."""
     prompt = OVERHEAD + lengths.question + min(lengths.passage, config.passage_tokens)
     return ask(config.llm, lengths.questions * lengths.ranked(config.depth), prompt)
 

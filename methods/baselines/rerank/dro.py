@@ -35,5 +35,5 @@ class DroConfig(WindowConfig):
     work=windows_work,
 )
 def dro(config: DroConfig, services: Services) -> WindowReranker:
-    """The reranker."""
+    """Return the reranker."""
     return WindowReranker(config, services, "dro", named=config.named, passage_words=config.passage_words)

@@ -104,7 +104,7 @@ def both(tuned: Tuned, part: Sequence[Bundle], step: Sequence[Bundle]) -> Tensor
 
 
 def _costs(config: DroTrainingConfig) -> list[StageCost]:
-    """Every draw is read by the selector and by the reader, in each round."""
+    """Return every draw is read by the selector and by the reader, in each round."""
     both_read = config.retrieved + config.k
     draws = config.samples * config.rounds
     return [

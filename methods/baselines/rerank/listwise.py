@@ -28,7 +28,7 @@ class RankGptConfig(WindowConfig):
     work=windows_work,
 )
 def rankgpt(config: RankGptConfig, services: Services) -> WindowReranker:
-    """The reranker."""
+    """Return the reranker."""
     return WindowReranker(config, services, "rankgpt", passage_words=config.passage_words)
 
 
@@ -56,7 +56,7 @@ class RankZephyrConfig(WindowConfig):
     work=windows_work,
 )
 def rankzephyr(config: RankZephyrConfig, services: Services) -> WindowReranker:
-    """The reranker."""
+    """Return the reranker."""
     return WindowReranker(config, services, "rankzephyr", passage_words=config.passage_words, context=config.context)
 
 
@@ -81,7 +81,7 @@ class ReasonRankConfig(WindowConfig):
     work=windows_work,
 )
 def reasonrank(config: ReasonRankConfig, services: Services) -> WindowReranker:
-    """The reranker; a reply without an answer tag is read behind its reasoning, as the released code does."""
+    """Return the reranker; a reply without an answer tag is read behind its reasoning, as the released code does."""
     return WindowReranker(
         config, services, "reasonrank", tagged=True, passage_words=config.passage_words, passage_tokens=config.passage_tokens
     )

@@ -1,7 +1,7 @@
 """Qwen3-Reranker and mxbai-rerank-v2: a causal model judges one passage, and how much likelier yes is than no is the score.
 
 Both read the published prompt, whose parts are tokenized apart; a passage that is too long loses its own end, so that
-the question of relevance always stands behind it. Scores are log-odds in nats; a sigmoid would not change an order.
+the question of relevance always is after it. Scores are log-odds in nats; a sigmoid would not change an order.
 
 Source: Zhang et al. 2025, Qwen3 Embedding (arXiv:2506.05176); mixedbread.ai 2025, mxbai-rerank-v2.
 """
@@ -57,7 +57,7 @@ class LogOddsConfig(PairConfig):
 
     @property
     def shown(self) -> frozenset[str]:
-        """Placeholders that have a value of their own."""
+        """Return placeholders that have a value of their own."""
         return frozenset() if self.instruction is None else frozenset({"instruction"})
 
     def text_of(self, passage: Passage) -> str:
@@ -89,7 +89,7 @@ class MxbaiConfig(LogOddsConfig):
 
     @property
     def shown(self) -> frozenset[str]:
-        """Placeholders that have a value of their own; the released code leaves an empty instruction out."""
+        """Return placeholders that have a value of their own; the released code leaves an empty instruction out."""
         return super().shown if self.instruction else frozenset()
 
 
@@ -169,7 +169,7 @@ class LogOddsReranker(PairReranker):
 
 
 def made_of(config: LogOddsConfig) -> str:
-    """The hash of weights and template."""
+    """Return the hash of weights and template."""
     return fingerprint(weights_hash(config.model, config.revision), PROMPTS[config.template].hash(config.prompt, config.shown))
 
 

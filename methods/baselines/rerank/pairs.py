@@ -1,7 +1,7 @@
 """Scores of single passages by causal language models: what a model makes of the last token of query and passage.
 
 Pairs of all queries that wait go through together, like lengths with each other; what company a pair has changes its
-score by less than 1e-5 in float32. Padding stands on the right, where a causal model never looks, and the score is read
+score by less than 1e-5 in float32. Padding is on the right, where a causal model never looks, and the score is read
 at each row's own last token: the same number as with padding on the left.
 """
 
@@ -39,7 +39,7 @@ class PairConfig(PointwiseConfig, ModelMethodConfig):
 
 
 def pairs_work(config: Any, lengths: Lengths) -> Work:
-    """Every question with each of its candidates."""
+    """Return the work: every question with each of its candidates."""
     return encode(config, lengths.questions * lengths.ranked(config.depth), lengths.question + lengths.passage, causal=True)
 
 
@@ -59,18 +59,18 @@ class PairReranker(PointwiseReranker, ABC):
         self.config, self.tokenizer, self.model, self.device = config, tokenizer, model, device
 
     def scores_of(self, queries: Sequence[Query], ids: Sequence[Sequence[str]], corpus: Corpus) -> Sequence[NDArray[np.floating]]:
-        """Scores of the pairs of all queries; equal pairs, as the model sees them, are scored once."""
+        """Return scores of the pairs of all queries; equal pairs, as the model sees them, are scored once."""
         texts = [[self.shown(passage) for passage in corpus.get(own)] for own in ids]
         rows = [[tuple(row) for row in self.encoded(query.text, own)] for query, own in zip(queries, texts, strict=True)]
         scores = self.scored(sorted({row for own in rows for row in own}))
         return [np.array([scores[row] for row in own], dtype=np.float64) for own in rows]
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """Scores of one query's pairs."""
+        """Return scores of one query's pairs."""
         return self.scores_of([query], [ids], corpus)[0]
 
     def scored(self, rows: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], float]:
-        """The score of each row of token ids.
+        """Return the score of each row of token ids.
 
         Raises:
             UserError: A score is not a number, as happens when float16 overflows.
@@ -91,19 +91,19 @@ class PairReranker(PointwiseReranker, ABC):
 
     @abstractmethod
     def encoded(self, query: str, passages: Sequence[str]) -> list[list[int]]:
-        """Token ids of a query with each of some passages."""
+        """Return token ids of a query with each of some passages."""
 
     @abstractmethod
     def read(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Scores of a batch: shape (rows,)."""
+        """Return scores of a batch: shape (rows,)."""
 
     def tokens(self, texts: Sequence[str], most: int | None = None) -> list[list[int]]:
-        """Token ids of texts without special tokens, the first of them."""
+        """Return token ids of texts without special tokens, the first of them."""
         return [ids[:most] for ids in encoded(self.tokenizer, texts)]
 
 
 def ends(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the last tokens of a batch that is padded on the right."""
+    """Return rows and columns of the last tokens of a batch that is padded on the right."""
     import torch
 
     return torch.arange(len(mask), device=mask.device), mask.sum(dim=1) - 1

@@ -1,6 +1,6 @@
 """Rank1: a model reasons about one passage, and how much likelier true is than false behind its reasoning is the score.
 
-The reasoning is written greedily, without a chat template, until a verdict stands behind its end. One that has none is cut
+The reasoning is written greedily, without a chat template, until a verdict is after its end. One that has none is cut
 behind its last whole sentence, ended, and counted (`unfinished`). Scores are log-odds; the published share,
 p(true) / (p(true) + p(false)), is their sigmoid.
 
@@ -52,7 +52,7 @@ class Rank1Config(ServedConfig, LogOddsConfig):
 
     @property
     def shown(self) -> frozenset[str]:
-        """Placeholders that have a value of their own: the instruction is part of the query."""
+        """Return placeholders that have a value of their own: the instruction is part of the query."""
         return frozenset()
 
     def text_of(self, passage: Passage) -> str:
@@ -68,7 +68,7 @@ class Rank1Config(ServedConfig, LogOddsConfig):
 
 
 def _work(config: Rank1Config, lengths: Lengths) -> Work:
-    """A call for every question with each of its candidates."""
+    """Return the work: a call for every question with each of its candidates."""
     prompt = min(config.max_length, 40 + lengths.question + lengths.passage)
     return ask(config.served or config, lengths.questions * lengths.ranked(config.depth), prompt)
 
@@ -83,11 +83,11 @@ class _Pairs(LogOddsReranker):
 
     @property
     def stop(self) -> list[str]:
-        """The ends of a reasoning with its verdict."""
+        """Return the ends of a reasoning with its verdict."""
         return [f"{END}{word}" for word in (self.config.yes, self.config.no)]
 
     def decided(self, written: Generation) -> bool:
-        """Tell whether a verdict stands behind the end of a reasoning."""
+        """Tell whether a verdict is after the end of a reasoning."""
         return written.tokens[-1:] in ((self._yes,), (self._no,)) and written.ended
 
     def ended(self, row: tuple[int, ...], thought: str) -> tuple[int, ...]:
@@ -167,7 +167,7 @@ class _Verdict:
 
     @property
     def score(self) -> float:
-        """The score, or the bound of it that is known."""
+        """Return the score, or the bound of it that is known."""
         low, high = self.bounds
         return low if math.isfinite(low) else high
 

@@ -63,7 +63,7 @@ class PairLengths(BaseModel):
 
     @property
     def max_length(self) -> int:
-        """Longest pair in tokens."""
+        """Return longest pair in tokens."""
         return self.query_length + self.passage_length
 
 
@@ -76,7 +76,7 @@ class RankLlamaConfig(PairLengths, PairConfig):
 
     @property
     def model(self) -> str:
-        """The base; of a checkpoint that is still to be trained, which will say, the checkpoint."""
+        """Return the base; of a checkpoint that is still to be trained, which will say, the checkpoint."""
         files = files_of(self.adapter, None, "adapter_config.json")
         to_come = self.adapter.startswith(("/", ".", "~")) and files_of(self.adapter, None) is None
         settings = files / "adapter_config.json" if files else None
@@ -85,7 +85,7 @@ class RankLlamaConfig(PairLengths, PairConfig):
 
     @property
     def text(self) -> str | None:
-        """The layout."""
+        """Return the layout."""
         return self.layout or self._trained("layout")
 
     @property
@@ -156,7 +156,7 @@ class RankLlama(PairReranker):
 
 
 def classifier(base: str, revision: str | None, dtype: str | None, device: str, **options: Any) -> tuple[Any, Any]:
-    """A base's tokenizer, and the base as a classifier of one label; its head is still a random one.
+    """Return a base's tokenizer, and the base as a classifier of one label; its head is still a random one.
 
     Raises:
         UserError: It cannot be loaded, or has a head of several labels.
@@ -179,7 +179,7 @@ def classifier(base: str, revision: str | None, dtype: str | None, device: str, 
 
 
 def pair_ids(tokenizer: Any, tokens: Any, lengths: PairLengths, layout: str | None, query: str, passages: Sequence[str]) -> list[list[int]]:
-    """Ids of pairs in the published layout, where lengths hold BOS and what stands before a text, or in another."""
+    """Return ids of pairs in the published layout, where lengths hold BOS and what is before a text, or in another."""
     begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     if layout is not None:
 

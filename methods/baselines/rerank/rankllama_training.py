@@ -1,4 +1,4 @@
-"""`ragmeter train rankllama`: an adapter and a score head that tell the passage that answers from those found beside it.
+"""`ragmeter train rankllama`: an adapter and a score head that tell the passage that answers from those found next to it.
 
 A group is a positive and negatives that BM25 finds, the question's own other candidates among them.
 
@@ -61,7 +61,7 @@ class RankLlamaTrainingConfig(PairLengths, ContrastConfig):
 
     @property
     def model(self) -> str:
-        """The base."""
+        """Return the base."""
         return self.base
 
 
@@ -69,7 +69,7 @@ PRESETS = read_presets(Path(__file__).with_name("rankllama_presets.yaml"))
 
 
 def _work(config: RankLlamaTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Positives, each with its negatives; a question is taken to have one."""
+    """Return positives, each with its negatives; a question is taken to have one."""
     data = known_data(config, of)
     each = config.epochs * (1 + config.negatives)
     rows = sum(lengths.questions for lengths in data)
@@ -147,7 +147,7 @@ class PairObjective(GroupObjective):
         self._config = config
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> Tensor:
-        """Raw scores of questions and passages: shape (pairs,)."""
+        """Return raw scores of questions and passages: shape (pairs,)."""
         import torch
 
         def tokens(texts: Sequence[str], most: int | None) -> list[list[int]]:

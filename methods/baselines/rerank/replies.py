@@ -39,10 +39,10 @@ class Order:
 
 
 def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = None) -> Order:
-    """The order that a reply gives to passages numbered from 1; what it leaves out follows as it stood.
+    """Return the order that a reply gives to passages numbered from 1; what it leaves out follows as it stood.
 
     Args:
-        reply: As written. Where two numbers in brackets stand in it, only such count.
+        reply: As written. Where two numbers in brackets are in it, only such count.
         n: Passages.
         tagged: Read the order from an answer tag after the reasoning; end tags, and the answer tag itself, may be missing.
         named: Passages that it has to name; None: all.
@@ -76,7 +76,7 @@ def answer_of(reply: str, n: int, *, thinks: bool) -> int | None:
     Args:
         reply: As written.
         n: Passages.
-        thinks: Whether thinking that came to an end must stand before it.
+        thinks: Whether thinking that came to an end must be before it.
     """
     if thinks and "</think>" not in reply.lower():
         return None

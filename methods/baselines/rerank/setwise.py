@@ -61,7 +61,7 @@ class SetwiseConfig(ChoiceConfig):
 
     @property
     def scorer(self) -> ScorerConfig | None:
-        """Options of the endpoint that scores labels; None if weights of this machine do, or replies are read."""
+        """Return options of the endpoint that scores labels; None if weights of this machine do, or replies are read."""
         if self.endpoint is None or not isinstance(self.llm, LocalConfig):
             return None
         if extra := sorted(self.llm.model_fields_set - {"local", "revision", "max_tokens", "temperature"}):
@@ -161,7 +161,7 @@ class RankR1Config(ChoiceConfig):
 
     @property
     def template(self) -> str:
-        """Name of the prompt, which checkpoints of version 0.2 have of their own."""
+        """Return name of the prompt, which checkpoints of version 0.2 have of their own."""
         if not self.reasons:
             return f"{R1}_direct"
         checkpoint = getattr(self.llm, "adapter", None) or llm_name(self.llm)
@@ -180,7 +180,7 @@ class RankR1Config(ChoiceConfig):
     work=choices_work,
 )
 def rank_r1(config: RankR1Config, services: Services) -> ChoiceReranker:
-    """The reranker; documents are shown in another order in each comparison, as in the published code."""
+    """Return the reranker; documents are shown in another order in each comparison, as in the published code."""
     labels = [str(number) for number in range(1, config.children + 2)]
     limits: dict[str, Any] = {"query_tokens": config.query_tokens, "passage_tokens": config.passage_tokens, "plain_references": True}
     named = partial(answer_of, thinks=config.reasons)

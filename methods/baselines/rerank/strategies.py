@@ -41,16 +41,16 @@ async def windows(n: int, sort: Sort, size: int, step: int) -> list[int]:
 
 
 def window_calls(n: int, size: int, step: int) -> int:
-    """Windows that `windows` orders."""
+    """Return windows that `windows` orders."""
     return 0 if n < 2 else 1 + -(-max(0, n - size) // step)
 
 
 async def heapsort(n: int, choose: Choose, children: int, k: int) -> list[int]:
-    """The k best by a heap in which each passage has so many children.
+    """Return the k best by a heap in which each passage has so many children.
 
     Args:
         n: Passages.
-        choose: Picks the best of a parent and its children, who stand in this order.
+        choose: Picks the best of a parent and its children, who are in this order.
         children: c; a comparison has at most c + 1 passages.
         k: How many are put into order; the others follow as they stood.
     """
@@ -80,7 +80,7 @@ async def heapsort(n: int, choose: Choose, children: int, k: int) -> list[int]:
 
 
 def heapsort_calls(n: int, children: int, k: int) -> int:
-    """Comparisons that `heapsort` makes at most."""
+    """Return comparisons that `heapsort` makes at most."""
     if n < 2:
         return 0
     depth, reached, width = 0, 1, 1
@@ -94,7 +94,7 @@ def heapsort_calls(n: int, children: int, k: int) -> int:
 
 
 async def bubblesort(n: int, choose: Choose, children: int, k: int) -> list[int]:
-    """The k best by passes from the tail, each of which carries the best of what is left to its place.
+    """Return the k best by passes from the tail, each of which carries the best of what is left to its place.
 
     What the same passages in the same order were found before is not asked again: where nothing changed since, a pass
     begins where the last one first changed something. Arguments as of `heapsort`.
@@ -115,5 +115,5 @@ async def bubblesort(n: int, choose: Choose, children: int, k: int) -> list[int]
 
 
 def bubblesort_calls(n: int, children: int, k: int) -> int:
-    """Comparisons that `bubblesort` makes at most."""
+    """Return comparisons that `bubblesort` makes at most."""
     return sum(-(-(n - 1 - head) // children) for head in range(min(k, max(0, n - 1))))

@@ -25,7 +25,7 @@ from benchmarks.schema import Passage
 
 
 def pocket_path() -> Path:
-    """The folder with the model's weights, configuration, tokenizer and card."""
+    """Return the folder with the model's weights, configuration, tokenizer and card."""
     return Path(__file__).parent / "weights"
 
 
@@ -45,13 +45,13 @@ def marker(number: int) -> str:
 
 
 def entry(passage: Passage) -> str:
-    """A passage behind its number: title and text with white space collapsed."""
+    """Return a passage behind its number: title and text with white space collapsed."""
     title = f"{' '.join(passage.title.split())}: " if passage.title else ""
     return f" {title}{' '.join(passage.text.split())}"
 
 
 def document(text: str) -> str:
-    """A passage whose title is its first line, as `entry` gives it."""
+    """Return a passage whose title is its first line, as `entry` gives it."""
     title, _, body = text.partition("\n")
     return entry(Passage("", title, body) if body.strip() else Passage("", "", text))
 
@@ -62,25 +62,25 @@ def numbered(blocks: Sequence[str]) -> str:
 
 
 def context(passages: Sequence[Passage]) -> str:
-    """Numbered passages as they stand before a question; "" for none."""
+    """Return numbered passages as they stand before a question; "" for none."""
     return numbered([entry(item) for item in passages])
 
 
 def asking(question: str) -> str:
-    """The end of a prompt that asks for an answer."""
+    """Return the end of a prompt that asks for an answer."""
     return f"{QUESTION} {question}\n{ANSWER}"
 
 
 def answer_prompt(question: str, passages: Sequence[Passage] = ()) -> str:
-    """The prompt for an answer, from passages or from none; without the beginning-of-sequence token."""
+    """Return the prompt for an answer, from passages or from none; without the beginning-of-sequence token."""
     return context(passages) + asking(question)
 
 
 def question_prompt(answer: str, passages: Sequence[Passage]) -> str:
-    """The prompt for a question that this answer answers."""
+    """Return the prompt for a question that this answer answers."""
     return f"{context(passages)}{ANSWER} {answer}\n{QUESTION}"
 
 
 def paraphrase_prompt(question: str) -> str:
-    """The prompt for another wording of a question."""
+    """Return the prompt for another wording of a question."""
     return f"{QUESTION} {question}\n{PARAPHRASE}"

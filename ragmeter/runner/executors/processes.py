@@ -37,7 +37,7 @@ def processes(most: int, beside: int | None = None, environment: Mapping[str, st
 
     Args:
         most: Processes at once.
-        beside: Processes that share the cores; None: `most`.
+        next to: Processes that share the cores; None: `most`.
         environment: Environment variables of the processes.
         reports: A queue, handed to `reporting` in the processes.
     """

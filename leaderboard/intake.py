@@ -37,12 +37,12 @@ TOKEN_CHARS = 16
 UPLOAD_MIB = 64
 """Size of a file that is sent in; a bundle may hold more, up to `results.offered.LIMITS`."""
 TIME_S = 900.0
-"""How long the check of a submission may take."""
+"""Seconds that the check of a submission may take."""
 T = TypeVar("T")
 _PREDICTIONS, _CARD, _BUNDLE = "predictions.jsonl", "card.yaml", "bundle.zip"
 _ZIP = b"PK"
 _THEIR_MISTAKE = 2
-"""How `ragmeter` exits where what it was given is wrong; anything else is wrong here."""
+"""Exit code of `ragmeter` for wrong input; any other code is an error of ours."""
 _turn = threading.BoundedSemaphore(1)
 """One submission is checked at a time: visitors must not fill the machine."""
 
@@ -131,7 +131,7 @@ _ELSEWHERE = "hand it to who keeps this board: ragmeter submit takes larger file
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What `ragmeter submit add` or `check` said with --json.
+    """Output of `ragmeter submit add` or `check` with --json.
 
     Attributes:
         report: Of the validation: findings with lines, contamination, means.

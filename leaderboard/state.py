@@ -20,7 +20,7 @@ _VIEW = "view"
 _SHARED = ("experiment", "board", "metric", "reference", "runs")
 """Parameters that pages share."""
 _LINKED = ("board", "metric", "question", "failures")
-"""What an element that opens another page may set there, besides the parameter that names it."""
+"""Parameters that an element may set on the page that it opens, besides its own."""
 _LONGEST = 8000
 """Characters of a parameter that are looked at."""
 _MISSES, _REPORTED, _SEEN, _OPENED, _LED = "misses", "reported", "seen", "opened", "led"

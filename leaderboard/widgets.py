@@ -166,7 +166,7 @@ FILLING = (
     "ragmeter submit template",
     "ragmeter leaderboard --store FOLDER",
 )
-"""What an empty page tells to type; the last command shows another store."""
+"""Commands that an empty page shows; the last one opens another store."""
 
 
 def without_store(at: Source) -> bool:

@@ -22,7 +22,7 @@ _LLM = "llm"
 
 
 class EndpointSpec(FrozenModel):
-    """Where a model is served."""
+    """Address at which a model is served."""
 
     base_url: str = Field(description="e.g. http://localhost:8000/v1")
     key_variable: str | None = Field(None, description="environment variable that holds the key; null: the endpoint wants none")

@@ -8,7 +8,7 @@ from leaderboard.elements.nodes import Node, badge
 from results.store.queries import RunRow
 
 OUTCOMES = {"regressed": "failed", "inconclusive": "", "pass": "verified"}
-"""How an outcome looks; the worst first."""
+"""Style of an outcome; the worst first."""
 
 
 def outcome_badge(outcome: str, tip: str = "") -> Node:

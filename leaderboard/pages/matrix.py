@@ -25,7 +25,7 @@ from results.boards.systems import COSTS
 ACTS = ("view", "board", "metric", "sort", "order", "first", "pin", "hide", *widgets.FILTERS)
 METHODS_PAGE, QUESTIONS_PAGE = "method.py", "question.py"
 PAGES = {"method": METHODS_PAGE, "runs": QUESTIONS_PAGE}
-"""By the parameter that a click sets, the page that it opens."""
+"""Page that a click opens, by the parameter that it sets."""
 
 
 @dataclass(frozen=True)

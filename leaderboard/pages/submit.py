@@ -38,7 +38,7 @@ class _Checked:
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """Files that are not submission: which uploads, and why."""
+    """Files that are not submissions: which uploads, and why."""
 
     uploads: tuple[str, ...]
     error: UserError

@@ -1,4 +1,4 @@
-"""Which questions of a board are looked at: failures, differences, and by type, hops and length."""
+"""Select questions of a board: failures, differences, and by type, hops and length."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from results.store.queries import QuestionRow, RunRow
 ANY = "any"
 LENGTHS = {"short": (0, 10), "medium": (11, 20), "long": (21, 10**9)}
 LENGTH_NAMES = {ANY: "any length", "short": "up to 10 words", "medium": "11 to 20 words", "long": "over 20 words"}
-"""Of questions, by their words."""
+"""Kinds of questions, by their labels."""
 _AT = re.compile(r"@(\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What questions must meet; the defaults set no condition.
+    """Conditions for questions; the defaults set none.
 
     Attributes:
         words: Each is in the question or a gold answer.

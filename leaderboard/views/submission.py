@@ -186,7 +186,7 @@ def how(*, held: bool = False) -> Node:
 _MOST = 100
 """Submissions that the page lists."""
 _STATUS = {"accepted": "verified", "held": "running", "rejected": "failed", "withdrawn": ""}
-"""How a status looks."""
+"""Style of a status."""
 
 
 def sent(items: Sequence[Submitted]) -> Node:

@@ -18,7 +18,7 @@ from results.statistics.core import Estimate
 
 Definitions = Mapping[str, Mapping[str, Any]]
 Values = Mapping[str, Mapping[str, Estimate]]
-"""By run and metric."""
+"""Decisions by run and metric."""
 
 
 def table(points: Sequence[Point], values: Values, metric: str, definitions: Definitions) -> Node:

@@ -1,4 +1,4 @@
-"""What `ragmeter train ark` needs and takes, computed from its options before anything is loaded (`methods/work.py`)."""
+"""Plan the needs and cost of `ragmeter train ark`, computed from its options before anything is loaded (`methods/work.py`)."""
 
 from __future__ import annotations
 

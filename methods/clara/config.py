@@ -162,7 +162,7 @@ class StepOptions(TrainingOptions):
 
 
 class CompressionSteps(StepOptions):
-    """How compressor and generator are optimized."""
+    """Optimization options of compressor and generator."""
 
     schedule: ClassVar[Literal["cosine"]] = "cosine"
 

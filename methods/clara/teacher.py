@@ -36,7 +36,7 @@ from methods.training import Progress, Silent
 from methods.training.journal import Journal, each_once
 
 VERSION = 1
-"""Of how replies are read; bump it when equal replies may give other rows."""
+"""Version of parsing replies; increase it if equal replies may give other rows."""
 
 
 class TeacherConfig(AskingConfig):
@@ -54,7 +54,7 @@ class TeacherConfig(AskingConfig):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the teacher is asked.
+    """Request to the teacher.
 
     Attributes:
         id, text: Of the question.
@@ -70,7 +70,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Taught:
-    """What became of a question.
+    """Outcome of a question.
 
     Attributes:
         answer: The teacher's, without what models put around an answer; "" if it is left out.

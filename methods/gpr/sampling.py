@@ -90,7 +90,7 @@ Numbers = NDArray[np.int64]
 
 
 class SamplingConfig(RetiredOptions):
-    """How neighbors and negatives are drawn; the default is the paper's."""
+    """Options for sampling neighbors and negatives; the default is the paper's."""
 
     retired = MappingProxyType({"side_balanced": False, "neg_rel_disjoint": False})
 

@@ -24,7 +24,7 @@ FEWEST, MOST = 7, 8
 """Fields of a claim: the quoted source may be left out."""
 CONFIRMED, REFUTED, SUSPECTED = "TRUE", "FALSE", "SUSPECTED"
 QUALIFIED = {REFUTED: "found to be false", SUSPECTED: "not verified"}
-"""What is added to the text of a claim that is not confirmed."""
+"""Suffix of the text of an unconfirmed claim."""
 _START = re.compile(r"\(\s*(?=(?:[^()<]|\([^()<]*\))*<\|>)")
 _NOTHING = re.compile(r"\W*(none|null|unknown|n/?a|)\W*", re.IGNORECASE)
 _DATE = re.compile(r"(\d{4}(?:-\d{2}){0,2})(?:T[\d:.]*Z?)?")

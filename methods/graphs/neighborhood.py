@@ -22,7 +22,7 @@ from methods.models.chat import ChatModel
 from methods.models.llm import LLM, MayAskConfig, defaults
 
 FALLBACK = "jaccard5"
-"""How seeds are found whose names no node has: by the words they share with a name (Jaccard)."""
+"""Method of finding seeds whose names match no node: by shared words (Jaccard)."""
 NEAREST = 5
 """Nodes that take the place of names which no node has."""
 _WORD = re.compile(r"\w+(?:[.'’-]\w+)*")

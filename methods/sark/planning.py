@@ -1,4 +1,4 @@
-"""What `ragmeter train sark` needs and takes, computed from its options before anything is loaded (`methods/work.py`)."""
+"""Plan the needs and cost of `ragmeter train sark`, computed from its options before anything is loaded (`methods/work.py`)."""
 
 from __future__ import annotations
 

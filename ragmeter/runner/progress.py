@@ -53,7 +53,7 @@ def _described(width: int, pace: bool) -> Column:
 
 
 class _Pace(ProgressColumn):
-    """How fast a task answers, how many questions failed, and what its answers cost so far."""
+    """Speed, failures and cost of a task so far."""
 
     def render(self, task: BarTask) -> Text:
         return Text(_pace(task), style="dim", no_wrap=True)

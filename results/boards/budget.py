@@ -32,7 +32,7 @@ USED: dict[Axis, str] = {
     "seconds": "seconds",
     "cost": "cost_usd",
 }
-"""What is measured of each question; parameters are exact."""
+"""Costs that are measured per question; parameters are exact."""
 _KNOB = re.compile(r"[\s,:]*\(?(?:\d+(?:\.\d+)?\s*[x×]|(?:k|budget|rate|ratio|tokens)\s*=\s*[\d.]+)\)?$", re.IGNORECASE)
 
 

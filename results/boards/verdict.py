@@ -35,7 +35,7 @@ ALPHA = 1 - LEVEL
 Outcome = Literal["best", "tied", "insufficient_data", "single", "none"]
 """All others are behind; some are not significantly different; some could not be tested; one method; nothing is ranked."""
 COST_FIELDS = (("cost", "cost_usd"), ("tokens", "tokens"), ("time", "seconds"))
-"""What is compared as cost, by the field of `Cost`: the first that both methods have counts."""
+"""Fields of `Cost` in order; the first one that both methods have is compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class CostRatio:
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """What shows the observed difference with 80 % power, at the level at which it is tested.
+    """Sample that shows the observed difference with 80 % power, at the tested level.
 
     Attributes:
         clusters, questions: With the trainings of the present data; None if no number suffices.
@@ -119,7 +119,7 @@ class Against:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a verdict is about.
+    """Benchmark, metric and setting of a verdict.
 
     Attributes:
         benchmarks: Dataset and setting of each benchmark; several are a suite.
@@ -149,7 +149,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class BoardVerdict:
-    """Which method is best, and how certain that is.
+    """Verdict: the best method, and how certain that is.
 
     Attributes:
         place: Benchmarks and metric.

@@ -15,7 +15,7 @@ from results.store.store import Store, token_of
 
 
 class Line(NamedTuple):
-    """What a timeline is about: a method without its seed, on one benchmark in one setting.
+    """Subject of a timeline: a method without its seed, on one benchmark in one setting.
 
     The data's fingerprint is not part of it: changed questions are a point of the timeline, which names them.
     """

@@ -35,7 +35,7 @@ COLUMNS = ("item", "criterion", "source", "text", "label", "note")
 
 @dataclass(frozen=True, slots=True)
 class StyleItem:
-    """What one person labels by one criterion.
+    """Labels of one person by one criterion.
 
     Attributes:
         item: Hash of what is read.
@@ -65,7 +65,7 @@ class StyleLabel:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What people say of one style by one criterion.
+    """Labels of one style by one criterion.
 
     Attributes:
         style, criterion: Of what, by what; of style `formal` it is the sources.

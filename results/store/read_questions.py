@@ -15,7 +15,7 @@ from results.store import queries
 from results.store.store import Store
 
 Fold = tuple[int, int]
-"""Which fold of how many a question belongs to, by its text."""
+"""Fold of a question among a number of folds, by its text."""
 SHARE = 0.05
 """Share of questions from which a run counts as contaminated as a whole and is not compared."""
 

@@ -130,7 +130,7 @@ def _line(value: dict[str, Any]) -> str:
 MANIFEST = "manifest.json"
 MEMBERS = (MANIFEST, CARD, PREDICTIONS)
 _OPTIONAL = (MANIFEST, QUESTIONS)
-"""What a filled-in template that somebody packed by hand lacks, or has besides."""
+"""Files that a manually packed template may lack or have in addition."""
 SUFFIX = ".zip"
 _FIXED_DATE = (1980, 1, 1, 0, 0, 0)
 _SMALL = MIB

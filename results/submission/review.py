@@ -20,9 +20,9 @@ from results.store.store import Store, shortened
 SUBMITTED, VERIFIED = "submitted", "verified"
 HELD, REJECTED, WITHDRAWN = queries.HIDDEN
 ACTIONS = {"accept": SUBMITTED, "hold": HELD, "reject": REJECTED, "withdraw": WITHDRAWN}
-"""What an owner does with a submission, and the origin that its run then has."""
+"""Decisions of an owner, with the resulting origin of the run."""
 STATUS = {SUBMITTED: "accepted", VERIFIED: "accepted", HELD: HELD, REJECTED: REJECTED, WITHDRAWN: WITHDRAWN}
-"""What a visitor reads, by origin."""
+"""Text for visitors by origin."""
 WAITING = "waits for approval"
 """The reason of a submission that is held because the board asks for approval."""
 RECORD = "submission"

@@ -34,7 +34,7 @@ _CONTENT_ID = re.compile(rf"[pt][0-9a-f]{{{LENGTH}}}")
 LADDER = ("mrr@1", "precision@1", "hit@1", "recall@1", "recall@5", "recall@20", "mrr@10", "ndcg@10")
 """Ranking metrics between which invariants hold; computed to check them, whatever is shown."""
 RANKED = frozenset(("ranking", "texts", "graph"))
-"""What a metric reads of ranked evidence."""
+"""Fields of ranked evidence that a metric reads."""
 RANKING_NEEDS = RANKED | {"pages"}
 """Fields that a metric may need for scoring rankings without answers."""
 _HAS: Mapping[str, Callable[[Prediction], object]] = {
@@ -46,7 +46,7 @@ _HAS: Mapping[str, Callable[[Prediction], object]] = {
     "searches": lambda row: row.searches,
     "confidence": lambda row: row.confidence is not None,
 }
-"""What metrics read that a submission may lack altogether, by the word in `needs`."""
+"""Fields that a submission may lack entirely, by the word in `needs`."""
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install  ## what the four approaches gain, as they ship: at most three minutes
 	env -u OMP_NUM_THREADS $(BIN)/ragmeter demo --store $(STORE)
 
-<<<<<<< HEAD
-experiments-small: install  ## over training seeds, hours; the same command resumes; docs/results.md
-=======
-experiments-small: install  ## over training seeds, hours: docs/measured.md; then all tiny profiles; stopped, it resumes
->>>>>>> main
+experiments-small: install  ## over training seeds, hours (docs/results.md), then all tiny profiles; the same command resumes
 	$(BIN)/python -m tools.measure --store $(STORE)
 	$(BIN)/python -m tools.tiny_profiles $(STORE)/tiny
 

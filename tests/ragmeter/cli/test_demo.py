@@ -13,13 +13,10 @@ import pytest
 from rich.console import Console
 
 from benchmarks.core.errors import UserError
-<<<<<<< HEAD
-from docs._site import results as site
-=======
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
->>>>>>> main
+from docs._site import results as site
 from methods.registry import METHODS
 from ragmeter import experiment as experiments
 from ragmeter.cli import demo
@@ -29,13 +26,9 @@ from ragmeter.show.gains import AHEAD, APPROACHES, UNTESTED, Against, Gain, gain
 from results.boards.board import boards
 from results.store.store import Store
 from results.store.variants import without_options
-<<<<<<< HEAD
-from tools.measure import rows_of
-=======
 from tests.results.gate.test_decision import run_of
 from tests.support.toy import CARD
-from tools.measure import PAGE, page, rows_of, write_page
->>>>>>> main
+from tools.measure import rows_of
 
 
 def test_it_loads_what_ships_and_trains_the_same_rows_small_where_asked(tmp_path: Path) -> None:
@@ -175,7 +168,6 @@ def test_lines_and_table_fit_two_screens_and_say_where_a_gain_is_not_warranted(
     assert {row[4] for row in rows} == {"`ragmeter run small`"}
 
 
-<<<<<<< HEAD
 def test_the_page_of_results_has_every_claim_and_gain() -> None:
     text = site.results(f"# Results\n\n{site.MARK}\n")
     gains_shown = sum(
@@ -187,7 +179,8 @@ def test_the_page_of_results_has_every_claim_and_gain() -> None:
     simulated = sum(len(part["situations"]) for name in ("verdicts", "coverage") for part in site.read(name).values())
     sections = len(site.SECTIONS) + 1
     assert sum(line.startswith("| ") for line in text.splitlines()) == gains_shown + claimed + simulated + 2 * sections
-=======
+
+
 @pytest.mark.parametrize(("last", "verdict"), [(0.9, AHEAD), (0.3, f"not shown to be {AHEAD}")])
 def test_difference_is_claimed_only_if_each_set_of_worlds_shows_it(last: float, verdict: str, tmp_path: Path) -> None:
     store = Store(tmp_path)
@@ -211,12 +204,6 @@ def test_difference_is_claimed_only_if_each_set_of_worlds_shows_it(last: float, 
     assert "whole passages, whole (" in gain.sentence()
     assert gain.significant or "-12.0" in gain.why_not()
     assert in_sets(store, board, "base-fingerprint", "recall@5#v2") == ()
-
-
-def test_the_page_of_what_was_measured_is_written_from_the_stored_figures(tmp_path: Path) -> None:
-    write_page(tmp_path / "page.md")
-    assert (tmp_path / "page.md").read_text("utf-8") == PAGE.read_text("utf-8")
->>>>>>> main
 
 
 @pytest.mark.parametrize(

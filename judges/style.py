@@ -76,6 +76,20 @@ def polarities(texts: Sequence[str]) -> Scores:
     return np.array([polarity(text) for text in texts], dtype=np.float64)
 
 
+def textblob_polarities(texts: Sequence[str]) -> Scores:
+    """Return TextBlob's polarity of every text, which SARK reports (appendix C.2). Shape (texts,).
+
+    Raises:
+        UserError: TextBlob is not installed.
+    """
+    try:
+        from textblob import TextBlob
+    except ImportError as error:
+        what = "TextBlob's polarity needs the package 'textblob', which is not installed"
+        raise UserError(what, code="missing-package", where="--sentiment", try_this="pip install textblob, or lexicon") from error
+    return np.array([TextBlob(text).sentiment.polarity for text in texts], dtype=np.float64)
+
+
 def text_item(text: str, source: str = "") -> Item:
     """A text as judges take it: the answer to no question, read from its source."""
     return Item(Question("", "", ()), Prediction("", text), (Passage("", "", source),))

@@ -6,7 +6,7 @@ file. Names that begin with `_` only serve other entries.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,16 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-def read_presets(path: Path, **known: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Read a file of presets.
+def read_presets(path: Path | Sequence[Path], **known: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Read presets.
 
     Args:
-        path: The file.
+        path: The file, or several that may name each other's entries.
         known: Further options that entries may be laid over, by name.
     """
-    entries = yaml.load(path.read_text(encoding="utf-8"), LOADER)
+    entries: dict[str, Any] = {}
+    for file in [path] if isinstance(path, Path) else path:
+        entries |= yaml.load(file.read_text(encoding="utf-8"), LOADER)
 
     def resolved(value: Any) -> Any:
         if not isinstance(value, Mapping):

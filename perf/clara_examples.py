@@ -55,7 +55,7 @@ def steps(stage: Any, reduced: bool) -> list[Callable[[int], float]]:
     assert isinstance(config, ClaraTrainingConfig)
     with tempfile.TemporaryDirectory() as folder:
         rows, _ = training_rows(config, stage, Services(artifacts=Path(folder), device="cpu"))
-    taught = in_examples(examples(config, rows), config.data.out_of_vocabulary, SEED)
+    taught = in_examples(examples(config, rows), config.out_of_vocabulary, SEED)
     clara = begin(config, stage, None, "cpu")
     objective = Compression(clara, config.scp if stage == "scp" else config.instruction, Precision(reduced))
     shared = clara.generator.packed_cross_entropy

@@ -27,12 +27,7 @@ ENTITIES_SHARE, RELATIONS = 0.3, 5_000
 SAMPLE = {"even": 20_000, "hubs": 200}
 TARGETS = {"even": 20.0, "hubs": 1_000.0}
 MOST_BYTES = 2 << 30
-OPTIONS = {
-    "default": SamplingConfig(),
-    "same (h, r) excluded": SamplingConfig(nb_exclude_same_hr=True),
-    "side balanced": SamplingConfig(side_balanced=True),
-    "other relation": SamplingConfig(neg_rel_disjoint=True),
-}
+OPTIONS = {"default": SamplingConfig(), "same (h, r) excluded": SamplingConfig(nb_exclude_same_hr=True)}
 
 Columns = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
 

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 
 class FrozenModel(BaseModel):
     """Values that never change; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RetiredOptions(FrozenModel):
+    """Options of which some were removed: a file that still states one at the value that holds now is read.
+
+    Attributes:
+        retired: From the removed options to that value. With another value they are unknown keys.
+    """
+
+    retired: ClassVar[Mapping[str, Any]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, options: Any) -> Any:
+        if not cls.retired or not isinstance(options, Mapping):
+            return options
+        return {name: value for name, value in options.items() if name not in cls.retired or value != cls.retired[name]}
 
 
 class LaterOptions(FrozenModel):

@@ -48,21 +48,6 @@ class AlignmentRow:
     rank: int
 
 
-def formed(with_chunk: Scores, without: float, form: str) -> Scores:
-    """S_f from mean log-likelihoods.
-
-    Args:
-        with_chunk: Of the answer behind question and each chunk.
-        without: Of the answer behind the question alone.
-        form: As `ForwardConfig.form`.
-    """
-    if form == "logp":
-        return with_chunk
-    if form == "logp_diff":
-        return with_chunk - without
-    return np.exp(with_chunk) - np.exp(without)
-
-
 def normalized(scores: Scores, how: Literal["minmax", "zscore", "none"]) -> Scores:
     """Scores of one question on a common scale; scores that are all equal become 0.5 (minmax) or 0 (zscore)."""
     if how == "none":
@@ -167,13 +152,13 @@ class LikelihoodTerm:
     @property
     def fingerprint(self) -> str:
         """Of scorer and prompt."""
-        return fingerprint(self.name, self._model, self._template.text, self._template.chat)
+        return fingerprint(self.name, self._model, self._template.text)
 
     def scores(self, chunks: Sequence[str], questions: Sequence[Question]) -> list[list[float]]:
-        """Mean log-likelihoods; the last is without a chunk."""
+        """Mean log-likelihoods of each question's target, one per chunk."""
         queries = [self._request(question) for question in questions]
         flat = [" ".join(chunk.split()) for chunk in chunks]
-        grid = self._scorer().grid([*flat, ""], queries, self._template)
+        grid = self._scorer().grid(flat, queries, self._template)
         return [[row[column].mean for row in grid] for column in range(len(queries))]
 
     def _request(self, question: Question) -> ScoringRequest:
@@ -239,10 +224,10 @@ class Terms:
             ("b", score.b.weight, score.backward_prompt, own.question_prompt("$answer", CHUNK) if own else BACKWARD),
         ):
             if weight > 0:
-                template = ScoringTemplate(value or text, chat=score.chat_template)
+                template = ScoringTemplate(value or text)
                 self.terms.append(LikelihoodTerm(name, template, score.causal.identity, lambda: self.scorer))
         if score.v.weight > 0:
-            self.terms.append(VectorTerm(config.vector_encoder, score.v.use_instruction, device, cache))
+            self.terms.append(VectorTerm(config.vector_encoder, config.train.query_instruction, device, cache))
         self.computed = 0
 
     @cached_property
@@ -260,15 +245,8 @@ class Terms:
         results: list[dict[str, Scores]] = [{} for _ in questions]
         for term in self.terms:
             for position, values in enumerate(self._kept(term, document, questions)):
-                results[position][term.name] = self._shaped(term, values)
+                results[position][term.name] = np.array(values, dtype=np.float64)
         return list(results)
-
-    def _shaped(self, term: Term, values: list[float]) -> Scores:
-        scores = np.array(values, dtype=np.float64)
-        if term.name == "v":
-            return scores
-        form = self._config.score.f.form if term.name == "f" else "logp"
-        return formed(scores[:-1], scores[-1], form)
 
     def _kept(self, term: Term, document: Document, questions: Sequence[Question]) -> list[list[float]]:
         """Scores from the shelf, those that are missing computed together."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -12,6 +13,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.registry import resolve
 from methods.graphs.augmented_queries import QueriesConfig
 from methods.graphs.chunking import CHUNKS, ChunkConfig
+from methods.graphs.claims import PROMPT as CLAIMS
 from methods.graphs.extraction import GraphConfig
 from methods.graphs.neighborhood import PRESETS as NEIGHBORHOODS
 from methods.graphs.neighborhood import NeighborhoodConfig
@@ -27,18 +29,17 @@ from methods.training import TrainingConfig, TrainingOptions
 
 Stage = Literal["stage1", "stage2", "stage3"]
 STAGES: tuple[Stage, ...] = ("stage1", "stage2", "stage3")
+SIZES = {"stage2": "large", "stage3": "small"}
+"""The neighborhood whose queries mine the negatives of a stage."""
 Share = Literal["none", "positives", "all"]
 
 
 class ForwardConfig(TrainingOptions):
-    """The score of an answer given question and chunk."""
+    """The score of an answer given question and chunk: the mean log-likelihood of the answer behind both (paper and released)."""
+
+    retired = MappingProxyType({"form": "logp"})
 
     weight: float = Field(1.0, ge=0, description="0 leaves the score out (Table 3: w/o F.A.)")
-    form: Literal["logp", "logp_diff", "prob_diff"] = Field(
-        "logp",
-        description="mean log-likelihood of the answer with the chunk (paper and released); minus the one without; the "
-        "difference of the probabilities",
-    )
 
 
 class BackwardConfig(TrainingOptions):
@@ -50,13 +51,16 @@ class BackwardConfig(TrainingOptions):
 class VectorConfig(TrainingOptions):
     """The retriever's own score of question and chunk."""
 
+    retired = MappingProxyType({"use_instruction": True})
+
     weight: float = Field(1.0, ge=0, description="0 leaves the score out (w/o P.A.)")
     model: str | None = Field(None, description="the encoder: a preset, folder or hub id; null: base (paper); released: bge-m3")
-    use_instruction: bool = Field(True, description="put the encoder's query prompt before questions; released: no")
 
 
 class ScoreConfig(TrainingOptions):
     """How chunks are scored, and which are positives."""
+
+    retired = MappingProxyType({"short_penalty": None, "chat_template": False})
 
     scorer: str = Field("mistralai/Mistral-7B-Instruct-v0.2", description="language model that scores: pocket, a folder or hub id")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -75,10 +79,6 @@ class ScoreConfig(TrainingOptions):
     normalize: Literal["minmax", "zscore", "none"] = Field(
         "minmax", description="over a question's chunks, before weighting; paper: none; released: minmax"
     )
-    short_penalty: bool | None = Field(
-        None, description="a chunk of n < 10 tokens keeps n/10 of its total; null: where chunks are sentences (released)"
-    )
-    chat_template: bool = Field(False, description="put prompts into the scorer's chat template; released: no")
     forward_prompt: str | None = Field(
         None, description="template with $chunk and $question, ending before the answer; null: ours, or the pocket's own"
     )
@@ -93,8 +93,6 @@ class ScoreConfig(TrainingOptions):
     def _adds_up(self) -> Self:
         if not (self.f.weight or self.b.weight or self.v.weight):
             raise ValueError("all three scores have weight 0")
-        if self.short_penalty and self.normalize != "minmax":
-            raise ValueError("short_penalty scales totals, which must not be negative: normalize: minmax")
         if self.endpoint is not None and not (self.f.weight or self.b.weight):
             raise ValueError("endpoint has no effect if f.weight and b.weight are 0")
         _ = self.causal  # checks the options of the endpoint
@@ -108,6 +106,8 @@ class ScoreConfig(TrainingOptions):
 
 class MineConfig(TrainingOptions):
     """Where negatives come from."""
+
+    retired = MappingProxyType({"drop_overlap": False})
 
     source: Literal["graph", "question", "random"] = Field(
         "graph", description="what augmented queries retrieve (ARK); controls: what the question itself retrieves, any chunks"
@@ -123,7 +123,6 @@ class MineConfig(TrainingOptions):
         description="chunks with the highest total that are never negatives, however few of them `score.positives` trains on; "
         "paper and released: their ten positives. What the data name as evidence never is one either",
     )
-    drop_overlap: bool = Field(False, description="also drop chunks that share text with a positive")
     stage1_random: int = Field(0, ge=0, description="random chunks as negatives of stage 1; paper 0, released 20")
 
 
@@ -143,6 +142,8 @@ class LossConfig(TrainingOptions):
 class TrainConfig(TrainingOptions):
     """Optimization."""
 
+    retired = MappingProxyType({"beta2": 0.95, "max_grad_norm": 1.0, "order": "shuffled", "validate_k": 5})
+
     stages: tuple[Stage, ...] = Field(STAGES, min_length=1, description="stages that are trained, in order; fewer for ablations")
     curriculum: Literal["staged", "mixed"] = Field(
         "staged", description="one stage after the other; mixed (ablation): all rows at once, mined with base"
@@ -155,15 +156,8 @@ class TrainConfig(TrainingOptions):
         (0.05, 0.05, 0.05), description="by stage: share of the steps below 1, else a number of steps; released 50, 0, 0"
     )
     weight_decay: float = Field(0.1, ge=0, description="of matrices; released 0.1")
-    beta2: float = Field(0.95, gt=0, lt=1, description="of AdamW; released 0.95")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
     batch_size: int = Field(16, ge=1, description="rows that are contrasted with each other; paper: 2 on each of 8 GPUs")
     accumulation: int = Field(8, ge=1, description="such batches per step of the optimizer; paper: 8, so a step has 128 rows")
-    order: Literal["shuffled", "by_document"] = Field(
-        "shuffled",
-        description="how rows are put into batches; by_document: each batch of one document, whose chunks are then "
-        "encoded once for many questions",
-    )
     micro_batch: int = Field(16, ge=1, description="texts encoded at once; changes nothing but memory and time")
     held_tokens: int = Field(
         65_536, ge=1, description="tokens whose activations are held; a batch with more is encoded twice (gradient caching)"
@@ -176,9 +170,10 @@ class TrainConfig(TrainingOptions):
         None, ge=1, description="only so many of the encoder's last layers are trained, which is faster; null: all (paper)"
     )
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate")
-    query_instruction: bool = Field(True, description="the base's query prompt in mining and training, as in evaluation; released: no")
+    query_instruction: bool = Field(
+        True, description="the query prompt of encoders in scoring, mining and training, as in evaluation; released: no"
+    )
     save_every: int = Field(50, ge=1, description="steps between two points that an interrupted stage goes on from")
-    validate_k: int = Field(5, ge=1, description="depth of the recall on validation questions")
 
     @field_validator("stages")
     @classmethod
@@ -235,9 +230,7 @@ class ArkTrainingConfig(TrainingConfig):
 
     @property
     def penalizes_short(self) -> bool:
-        """Return whether short chunks lose part of their total."""
-        if self.score.short_penalty is not None:
-            return self.score.short_penalty
+        """Return whether a chunk of n < 10 tokens keeps n/10 of its total: if chunks are sentences (released)."""
         return isinstance(self.chunks, ChunkConfig) and self.chunks.unit == "sentence" and self.score.normalize == "minmax"
 
     @property
@@ -303,6 +296,8 @@ class ArkTrainingConfig(TrainingConfig):
             )
         for llm in self.llms:
             check_llm(llm)
+        if self.makes_graphs and self.kg.claims is not None:
+            CLAIMS.load(self.kg.claims)
         if self.makes_graphs and self.kg.similarity.enabled:
             check_models(self.kg.similarity.encoder)
         if not self.scores:
@@ -328,5 +323,7 @@ def encoder_config(model: str, options: Mapping[str, Any]) -> EncoderConfig:
 
 
 PRESETS = read_presets(
-    Path(__file__).with_name("presets.yaml"), **ENCODERS, **{f"neighborhood-{name}": cuts for name, cuts in NEIGHBORHOODS.items()}
+    (Path(__file__).with_name("presets.yaml"), Path(__file__).with_name("pocket.yaml")),
+    **ENCODERS,
+    **{f"neighborhood-{name}": cuts for name, cuts in NEIGHBORHOODS.items()},
 )

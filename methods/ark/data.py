@@ -88,7 +88,7 @@ def plan(rows: Sequence[TrainRow], config: TrainConfig, epochs: int, *key: str |
 
     Args:
         rows: The rows of a stage.
-        config: Size and order of batches, and how many make a step.
+        config: Size of batches, and how many make a step.
         epochs: Times that each row is used.
         key: What the draws are for: seed and stage.
     """
@@ -101,17 +101,9 @@ def plan(rows: Sequence[TrainRow], config: TrainConfig, epochs: int, *key: str |
 
 
 def _epoch(rows: Sequence[TrainRow], config: TrainConfig, draws: Draws) -> list[tuple[int, ...]]:
-    groups: dict[str, list[int]] = {}
-    for position, row in enumerate(rows):
-        groups.setdefault(row.document_id if config.order == "by_document" else "", []).append(position)
-    batches: list[tuple[int, ...]] = []
-    for positions in groups.values():
-        draws.shuffle(positions)
-        starts = range(0, len(positions), config.batch_size)
-        batches += [tuple(positions[start : start + config.batch_size]) for start in starts]
-    if config.order == "by_document":
-        draws.shuffle(batches)
-    return batches
+    positions = list(range(len(rows)))
+    draws.shuffle(positions)
+    return [tuple(positions[start : start + config.batch_size]) for start in range(0, len(positions), config.batch_size)]
 
 
 @dataclass(frozen=True, slots=True)

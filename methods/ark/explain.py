@@ -13,11 +13,10 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Question
 from methods.api import Services
 from methods.ark.alignment import AlignmentRow, Terms, aligned, kept_out, positives
-from methods.ark.config import ArkTrainingConfig, encoder_config
+from methods.ark.config import SIZES, ArkTrainingConfig, encoder_config
 from methods.ark.data import Document, Piece, pieces_of, pool
 from methods.ark.negatives import GraphQueries, mine, query_source
 from methods.ark.retriever import trained_by_ark
-from methods.ark.train import SIZES
 from methods.flow import run
 from methods.graphs.neighborhood import Neighborhood
 from methods.graphs.picture import svg

@@ -99,7 +99,7 @@ class GraphQueries:
 
     def around(self, graph: KnowledgeGraph) -> Neighborhoods:
         """The neighborhoods of questions about the document of a graph."""
-        return Neighborhoods(graph, self._config.neighborhood, self._work, self._namer, self._encoder)
+        return Neighborhoods(graph, self._config.neighborhood, self._work, self._namer)
 
     async def queries(self, document: Document, questions: Sequence[Question]) -> Mapping[str, Augmented]:
         """The queries of questions about a document, by question id."""
@@ -188,16 +188,13 @@ def union(scores: NDArray[np.float32], top_k: int) -> list[int]:
     return sorted(best, key=lambda position: (best[position], position))
 
 
-def eligible(positions: Sequence[int], pieces: Sequence[Piece], kept_out: Sequence[str], drop_overlap: bool) -> list[int]:
-    """Places without what is kept out and what has its text, each text once; on request without what overlaps it."""
-    gold = [piece for piece in pieces if piece.id in set(kept_out)]
-    taken = {piece.text for piece in gold}
+def eligible(positions: Sequence[int], pieces: Sequence[Piece], kept_out: Sequence[str]) -> list[int]:
+    """Places without what is kept out and what has its text, each text once."""
+    taken = {piece.text for piece in pieces if piece.id in set(kept_out)}
     results = []
     for position in positions:
         piece = pieces[position]
         if piece.text in taken:
-            continue
-        if drop_overlap and any(piece.start < item.end and item.start < piece.end for item in gold):
             continue
         taken.add(piece.text)
         results.append(position)
@@ -233,15 +230,15 @@ def mine(
         scores = vectors[start : start + len(own)] @ chunks.T
         start += len(own)
         positions = union(scores, config.top_k)
-        good = eligible(positions, document.pieces, kept_out[question.id], config.drop_overlap)
+        good = eligible(positions, document.pieces, kept_out[question.id])
         names = [tuple(document.pieces[position].id for position in some) for some in (positions, good)]
         result.append(Mined(question.id, stage, model, own, names[0], names[1]))
     return result
 
 
-def random_pool(document: Document, kept_out: Sequence[str], drop_overlap: bool) -> tuple[str, ...]:
+def random_pool(document: Document, kept_out: Sequence[str]) -> tuple[str, ...]:
     """All chunks of a document that may be negatives of a question."""
-    positions = eligible(range(len(document.pieces)), document.pieces, kept_out, drop_overlap)
+    positions = eligible(range(len(document.pieces)), document.pieces, kept_out)
     return tuple(document.pieces[position].id for position in positions)
 
 

@@ -14,40 +14,20 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import file_sha256, fingerprint
 from benchmarks.sources import data_path
 from methods.ark.alignment import AlignmentRow, Terms, aligned, kept_out, positives, row_of
-from methods.ark.config import PRESETS, STAGES, ArkTrainingConfig
+from methods.ark.config import PRESETS, SIZES, STAGES, ArkTrainingConfig
 from methods.ark.data import Document, Material, TrainRow, check_rows, documents_of, load_benchmarks, load_material, plan, write_rows
 from methods.ark.loss import batch_of
 from methods.ark.negatives import Augmented, Embedder, Mined, QuerySource, mine, query_source, random_pool, rows_of
+from methods.ark.planning import needs, work_of
 from methods.ark.tower import Prompts, Tower, load_tower, prompts_of
 from methods.flow import in_order
-from methods.graphs.chunking import ChunkConfig
-from methods.graphs.extraction import PROMPTS
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import weights_hash
-from methods.served import scoring_work
-from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, known_data, register_training
+from methods.training import Progress, TrainedStage, TrainingContext, register_training
 from methods.training.loop import Loop, LoopOptions, LoopPlace, Schedule, Validate
 from methods.training.model_card import RETRIEVER, write_model_card
 from methods.training.ranks import accelerator, first, own, wait
 from methods.training.stages import Manifest, PreparedRun, file_id, read_json, read_lines, train_stage, write_json, write_lines
-from methods.work import (
-    DATA,
-    WORDS_PER_TOKEN,
-    Lengths,
-    Needs,
-    Once,
-    StageWork,
-    Work,
-    ask,
-    encode,
-    learn,
-    needs_of,
-    resumable,
-    saved_weights,
-    steps,
-    tokens,
-    total,
-)
 
 
 def write_card(folder: Path, stage: str, config: ArkTrainingConfig, figures: Mapping[str, float], prompts: tuple[str, str]) -> None:
@@ -127,8 +107,8 @@ class StageTrainer:
         self.plan = plan(stage.rows, train, stage.epochs, config.seed, stage.name)
         steps = len(self.plan.steps)
         schedule = Schedule(stage.learning_rate, stage.warm_up, "cosine")
-        epoch, betas = max(1, steps // stage.epochs), (0.9, train.beta2)
-        options = LoopOptions(steps, epoch, schedule, train.weight_decay, "matrices", betas, train.max_grad_norm, train.save_every)
+        epoch, betas = max(1, steps // stage.epochs), (0.9, 0.95)
+        options = LoopOptions(steps, epoch, schedule, train.weight_decay, "matrices", betas, save_every=train.save_every)
         self.loop = Loop({"encoder": tower.model}, options, self._step, place, stage.name, tower.micro)
 
     def _step(self, step: int) -> dict[str, float]:
@@ -161,7 +141,6 @@ class StageTrainer:
         return [(part, len(part) / len(rows)) for part in parts]
 
 
-SIZES = {"stage2": "large", "stage3": "small"}
 DOCUMENTS = 16
 """Documents whose graphs and queries are made side by side."""
 
@@ -290,8 +269,7 @@ class Preparation:
 
     def _pools(self, document: Document, stage: str, encoder: Embedder | None, model: str | None) -> Mapping[str, Sequence[str]]:
         if not self.needs_mining(stage):
-            overlap = self.config.mine.drop_overlap
-            return {question.id: random_pool(document, self.kept_out[question.id], overlap) for question in document.questions}
+            return {question.id: random_pool(document, self.kept_out[question.id]) for question in document.questions}
         assert encoder is not None
         assert model is not None
         paths = {item.id: self.work / "mined" / stage / f"{file_id(item.id)}.json" for item in document.questions}
@@ -310,13 +288,17 @@ class Preparation:
         return {question.id: getattr(self.augmented[question.id], SIZES[stage]) for question in document.questions}
 
 
+VALIDATED_DEPTH = 5
+"""Depth of the recall on validation questions."""
+
+
 def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Validate:
     """Recall of evidence among the passages of its document, over the validation questions.
 
     Raises:
         UserError: No question of the validation data has evidence.
     """
-    k = config.train.validate_k
+    k = VALIDATED_DEPTH
     benchmarks = load_benchmarks(config.validation, config.validation_options)
     documents = [item for benchmark in benchmarks for item in documents_of(benchmark, "passages")]
     if not any(question.evidence for document in documents for question in document.questions):
@@ -347,117 +329,6 @@ def _recalls(document: Document, model: Any, prompts: Prompts, k: int) -> list[f
     return recalls
 
 
-PROMPT, SENTENCE = 40, 25
-"""Tokens of the prompts by which chunks are scored, beside chunk, question and answer; and of a sentence."""
-GIVEN = 60 * 15
-"""Tokens of the triples of a neighborhood that are shown for queries."""
-EVIDENCE = 2
-"""Passages of evidence of a question, where they are the positives: most data of several hops have two."""
-GRADIENT_CACHING = 4 / 3
-"""A batch that is not held is read once more without a gradient."""
-
-
-def _needs(config: ArkTrainingConfig) -> Needs:
-    similarity = config.kg.similarity
-    return needs_of(
-        config.encoder,
-        (config.score.causal.served or config.score.causal) if config.scores and (config.score.f.weight or config.score.b.weight) else None,
-        config.vector_encoder if config.scores and config.score.v.weight else None,
-        similarity.encoder if config.makes_graphs and similarity.enabled else None,
-        *config.llms,
-    )
-
-
-def _work(config: ArkTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Chunks are scored, graphs and queries written; then questions with their positives and negatives, stage by stage."""
-    data = known_data(config, of)
-    prepared = total(_scored(config, lengths) for lengths in data) if config.scores else Work()
-    if config.makes_graphs:
-        key = fingerprint(
-            "ark", config.data, *(part.model_dump(mode="json") for part in (config.kg, config.neighborhood.seeds, config.queries))
-        )
-        prepared += Work(once=(Once(total(_writing_work(config, lengths) for lengths in data), key),))
-    train, base = config.train, config.encoder
-    size = data[0].size(base.model, base.revision)
-    groups = [((stage,), train.epochs[STAGES.index(stage)]) for stage in train.stages]
-    if train.curriculum == "mixed":
-        groups = [(train.stages, sum(train.epochs))]  # type: ignore[list-item]
-    works = [StageWork(DATA, prepared)]
-    for stages, epochs in groups:
-        rows = len(stages) * _positives(config) * sum(lengths.questions for lengths in data)
-        work = total(_learned(config, lengths, stage, epochs) for lengths in data for stage in stages) + saved_weights(size, base.model)
-        works.append(StageWork(stages[-1], work, rows, steps(rows, train.batch_size * train.accumulation, epochs), resumable(size)))
-    return works
-
-
-def _cut(chunks: ChunkConfig, lengths: Lengths) -> tuple[float, float]:
-    """Chunks of a document, and tokens of one."""
-    unit = {"token": 1.0, "word": 1 / WORDS_PER_TOKEN, "sentence": SENTENCE}[chunks.unit]
-    step = (chunks.size - chunks.overlap) * unit
-    return max(1.0, -(-max(0.0, lengths.document - chunks.overlap * unit) // step)), min(chunks.size * unit, lengths.document)
-
-
-def _chunks(config: ArkTrainingConfig, lengths: Lengths) -> tuple[float, float]:
-    return _cut(config.chunks, lengths) if isinstance(config.chunks, ChunkConfig) else (lengths.candidates, lengths.passage)
-
-
-def _positives(config: ArkTrainingConfig) -> int:
-    return config.score.positives if config.scores else EVIDENCE
-
-
-def _documents(lengths: Lengths) -> float:
-    return lengths.corpus / lengths.candidates if lengths.candidates else 0.0
-
-
-def _scored(config: ArkTrainingConfig, lengths: Lengths) -> Work:
-    number, length = _chunks(config, lengths)
-    score, read = config.score, length + lengths.question + lengths.answer + PROMPT
-    passes = [bool(score.f.weight), bool(score.b.weight)].count(True)
-    work = scoring_work(score.causal, passes * lengths.questions * number, read)
-    if not score.v.weight:
-        return work
-    encoder = config.vector_encoder
-    return work + encode(encoder, _documents(lengths) * number, length) + encode(encoder, lengths.questions, lengths.question)
-
-
-def _writing_work(config: ArkTrainingConfig, lengths: Lengths) -> Work:
-    """One call a piece of a document for its graph, one a question for its names, two for its queries."""
-
-    def template(name: str, path: str | None) -> int:
-        return sum(map(tokens, PROMPTS[name].load(path).texts))
-
-    pieces, length = _cut(config.kg.chunk, lengths)
-    seeds, queries = config.neighborhood.seeds, config.queries
-    work = ask(config.kg.active_llm, _documents(lengths) * pieces, length + template("extraction", config.kg.prompt))
-    if config.kg.similarity.enabled:
-        # Names are compared by their vectors: together they are at most as long as the text.
-        work += encode(config.kg.similarity.encoder, _documents(lengths) * pieces, length)
-    work += ask(seeds.active_llm, lengths.questions, lengths.question + lengths.answer + template("names", seeds.prompt))
-    return work + ask(queries.active_llm, len(SIZES) * lengths.questions, GIVEN + template("queries", queries.prompt))
-
-
-def _learned(config: ArkTrainingConfig, lengths: Lengths, stage: str, epochs: int) -> Work:
-    """Question, positive, negatives of every row; texts that rows of a batch share are encoded once."""
-    train, (number, length) = config.train, _chunks(config, lengths)
-    negatives = max(0.0, min(config.mine.sample if stage in SIZES else config.mine.stage1_random, number - 1))
-    rows = epochs * lengths.questions * _positives(config)
-    longest = min(length, train.max_length or length)
-    batch = train.batch_size * ((1 + negatives) * longest + lengths.question)
-    shares = config.loss.in_batch[STAGES.index(stage)] != "none"
-    row, micro = batch / train.batch_size, train.micro_batch * longest
-    # Rows that share no candidates are parted until they are held; else, or if a row alone is too long, texts are encoded twice.
-    cached = (batch if shares else row) > train.held_tokens
-    held = micro if cached else min(batch, train.held_tokens)
-
-    def learned(texts: float, length: float) -> Work:
-        return learn(config.encoder, texts, length, train.precision, held=held, checkpointed=train.recompute)
-
-    work = learned(rows * (1 + negatives), longest) + learned(rows, lengths.question)
-    work = work * (GRADIENT_CACHING if cached else 1.0)
-    mined = stage in SIZES and config.mine.source != "random"
-    return work + encode(config.encoder, _documents(lengths) * number, length) if mined else work
-
-
 @register_training(
     "ark",
     summary="a retriever tuned on which chunks make the answer likely, against negatives from a knowledge graph",
@@ -465,8 +336,8 @@ def _learned(config: ArkTrainingConfig, lengths: Lengths, stage: str, epochs: in
     version=2,
     paper="ARK: answer-centric retriever tuning with a knowledge-graph curriculum (2025)",
     presets=PRESETS,
-    work=_work,
-    needs=_needs,
+    work=work_of,
+    needs=needs,
 )
 class ArkTraining:
     """The training.

@@ -30,7 +30,7 @@ from methods.training.contrast import load_data
 from methods.training.journal import Journal
 from methods.training.ranks import accelerator, first
 from methods.training.stages import PreparedRun, train_stage
-from methods.training.tuning import TUNED, Row, Tuned, TuneOptions, TuningConfig, tuning
+from methods.training.tuning import TUNED, Row, StepOptions, Tuned, TuningConfig, tuning
 from methods.training.verdicts import MATCH, MISMATCH, PARTIAL, Verifier
 from methods.work import Checkpoint, Lengths, Needs, StageWork, ask, learn, steps, total
 
@@ -214,7 +214,7 @@ class StageCost:
     """
 
     stage: str
-    train: TuneOptions
+    train: StepOptions
     passages: float
     rows: float = 1
     reads: float = 1
@@ -257,7 +257,7 @@ def made_of(config: TuningConfig, *more: Any) -> str:
 class ReaderTrainingConfig(TuningConfig):
     """Options of the training."""
 
-    train: TuneOptions = TuneOptions.model_validate({"batch_size": 64})
+    train: StepOptions = StepOptions.model_validate({"batch_size": 64})
 
 
 def answer_rows(tuned: SystemTuned, data: Sequence[Example]) -> list[Row]:

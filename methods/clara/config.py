@@ -131,10 +131,6 @@ class PoolConfig(TrainingOptions):
     retriever: str = Field(default="bm25", description="of source retriever: its name; paper: dense, BAAI/bge-large-en-v1.5")
     options: dict[str, Any] = Field(default_factory=dict, description="of that retriever")
     depth: int = Field(default=CANDIDATES, ge=1, description="documents of a question; paper: 20 for joint training, 5 before")
-    oracle: bool = Field(
-        default=True, description="put the positives first, then others until there are enough, and shuffle; off: as retrieved"
-    )
-    seed: int = Field(default=0, ge=0, description="random seed")
 
     @property
     def component(self) -> Component:
@@ -155,41 +151,57 @@ STAGES: tuple[Stage, ...] = ("scp", "instruction", "supervised", "joint")
 class StepOptions(TrainingOptions):
     """How a stage is optimized."""
 
+    warm_up: ClassVar[float] = 0.03
+    """Share of the steps in which the rate rises (released)."""
+
     epochs: int = Field(1, ge=1, description="times that each row is used; paper 1")
     steps: int | None = Field(None, ge=1, description="of the optimizer at most, whatever the epochs; null: all")
     learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
-    warm_up: float = Field(0.03, ge=0, description="share of the steps in which it rises, below 1; else their number; released 0.03")
-    schedule: Literal["cosine", "linear", "constant"] = Field("cosine", description="how the rate goes on")
-    floor: float = Field(0.1, ge=0, le=1, description="where it ends, as a share of the peak; released 0.1")
     batch_size: int = Field(128, ge=1, description="rows of a step")
     micro_batch: int = Field(8, ge=1, description="rows read at once; bounds memory, the gradient is the same")
-    save_every: int = Field(200, ge=1, description="steps between two points that an interrupted training goes on from")
+
+
+class CompressionSteps(StepOptions):
+    """How compressor and generator are optimized."""
+
+    schedule: ClassVar[Literal["cosine"]] = "cosine"
+
+    floor: float = Field(0.1, ge=0, le=1, description="where the rate ends, as a share of the peak; released 0.1")
 
 
 class SelectionSteps(StepOptions):
     """How the query reasoner is optimized: far more gently, in smaller steps."""
 
+    floor: ClassVar[float] = 0.1
+
     learning_rate: float = Field(5e-6, gt=0, description="of AdamW, at its peak; paper 5e-6")
-    schedule: Literal["cosine", "linear", "constant"] = Field(
-        "constant", description="how the rate goes on; paper cosine, released constant"
-    )
+    schedule: Literal["cosine", "constant"] = Field("constant", description="how the rate goes on; paper cosine, released constant")
     batch_size: int = Field(32, ge=1, description="rows of a step; paper 32")
 
 
 class CompressionOptions(TrainingOptions):
     """What the two stages share that train the compressor."""
 
+    train: CompressionSteps = CompressionSteps.model_validate({})
     mse: float = Field(0.1, ge=0, description="weight of the alignment loss (eq. 2.3's lambda), a mean over the hidden size; paper 0.1")
+
+
+class ScpStage(CompressionOptions):
+    """Salient compressor pretraining: memory and both adapters, from one document at a time."""
+
     naming: float = Field(
         0.0,
         ge=0,
         description="ours, not the paper's: weight of a loss that has each memory token name the tokens of its share "
-        "of the document through the base's output layer",
+        "of the document through the base's output layer; it falls to 0 within a third of the steps",
     )
     naming_only: int = Field(0, ge=0, description="ours: steps at the beginning in which the naming loss alone is learned from")
-
-    naming_fades: float | None = Field(
-        None, gt=0, le=1, description="ours: share of the steps in which that weight falls to 0; null: it stays"
+    rows: ScpDataConfig = ScpDataConfig.model_validate({})
+    questions: int | None = Field(
+        None,
+        ge=1,
+        description="ours: so many of a document's questions are asked one by one, as they will be in use, all of one "
+        "reading; null: questions and answers are written out together",
     )
 
     @model_validator(mode="after")
@@ -199,23 +211,9 @@ class CompressionOptions(TrainingOptions):
         return self
 
 
-class ScpStage(CompressionOptions):
-    """Salient compressor pretraining: memory and both adapters, from one document at a time."""
-
-    train: StepOptions = StepOptions.model_validate({})
-    rows: ScpDataConfig = ScpDataConfig.model_validate({})
-    questions: int | None = Field(
-        None,
-        ge=1,
-        description="ours: so many of a document's questions are asked one by one, as they will be in use, all of one "
-        "reading; null: questions and answers are written out together",
-    )
-
-
 class InstructionStage(CompressionOptions):
     """Instruction tuning: answers from several documents."""
 
-    train: StepOptions = StepOptions.model_validate({})
     documents: int = Field(5, ge=1, description="documents of a row; paper 5")
     together: int = Field(
         1,
@@ -229,57 +227,27 @@ class InstructionStage(CompressionOptions):
     reinit_generator: bool = Field(
         False, description="begin with a new generator, as the released code does; false: go on with pretraining's"
     )
-    freeze_memory: bool = Field(
-        True,
-        description="memory tokens stay as pretraining left them (paper; released code by accident of versions); "
-        "false: they train with the compressor, as they do where there was no pretraining",
-    )
 
 
-class RetrieverStage(TrainingOptions):
-    """What both stages share that train the query reasoner."""
+class SupervisedStage(TrainingOptions):
+    """The supervised retriever: the query reasoner alone learns from positives. It begins as a copy of the compressor."""
 
+    train: SelectionSteps = SelectionSteps.model_validate({})
+
+
+class JointStage(TrainingOptions):
+    """Joint training: query reasoner and generator learn from answers alone; the compressor is frozen."""
+
+    train: SelectionSteps = SelectionSteps.model_validate({})
     reasoner: Literal["compressor", "random", "kept"] = Field(
         "compressor",
         description="what the query reasoner begins as: a copy of the compressor, a new one (Table 15), or the checkpoint's own",
     )
-    tau: float | None = Field(None, gt=0, description="temperature; null: the model's, released 0.02")
-    documents: Literal["kept", "anew"] = Field(
-        "kept",
-        description="kept: candidates are encoded once, and their memory lies on disk while the stage trains; anew: "
-        "they are encoded whenever they are read, which needs no disk and more time (paper)",
-    )
-
-
-class SupervisedStage(RetrieverStage):
-    """The supervised retriever: the query reasoner alone learns from positives."""
-
-    train: SelectionSteps = SelectionSteps.model_validate({})
-
-
-class JointStage(RetrieverStage):
-    """Joint training: query reasoner and generator learn from answers alone; the compressor is frozen."""
-
-    train: SelectionSteps = SelectionSteps.model_validate({})
     init: Literal["instruction", "scp"] = Field(
         "instruction", description="where it begins: instruction tuning (released), or pretraining, and the stage between is left out"
     )
-    k: int | None = Field(None, ge=1, description="documents chosen; null: the model's, paper 5")
     selection: Literal["learned", "frozen"] = Field(
         "learned", description="frozen: the reasoner stays as it began and the generator alone learns, for comparison"
-    )
-    soft_steps: float = Field(
-        0.0, ge=0, lt=1, description="ours: share of the steps in which documents are mixed by their soft weights, less and less"
-    )
-    tau_start: float | None = Field(
-        None, gt=0, description="ours: temperature at the first step, falling geometrically to tau until tau_steps"
-    )
-    tau_steps: float = Field(0.5, gt=0, le=1, description="ours: share of the steps until it has fallen")
-    marginal: float = Field(
-        0.0,
-        ge=0,
-        description="ours: weight of minus the log of the answer's likelihood, summed over the chosen documents one by "
-        "one as the reasoner weighs them",
     )
 
 
@@ -294,14 +262,6 @@ class DataOptions(TrainingOptions):
     options: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="options of the loaders, by dataset id, or by id/subset, which goes over them"
     )
-    pool: PoolConfig = PoolConfig.model_validate({})
-    out_of_vocabulary: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        description="ours: this share of the names of train worlds is replaced by names that nobody has heard, as "
-        "worlds for validation and test have them; text of other data has no such names",
-    )
 
 
 class ValidateOptions(TrainingOptions):
@@ -309,8 +269,6 @@ class ValidateOptions(TrainingOptions):
 
     questions: int = Field(200, ge=1, description="held-out questions of each stage at most")
     every: int | None = Field(None, ge=1, description="steps between validations; null: each epoch")
-    max_new_tokens: int = Field(24, ge=1, description="longest answer")
-    batch_size: int = Field(16, ge=1, description="questions answered at once")
     held_out: int = Field(
         0,
         ge=0,
@@ -329,6 +287,14 @@ class ClaraTrainingConfig(TrainingConfig):
     )
     data: DataOptions
     validation: DataOptions = DataOptions.model_validate({})
+    pool: PoolConfig = PoolConfig.model_validate({})
+    out_of_vocabulary: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="ours: this share of the names of train worlds is replaced by names that nobody has heard, as "
+        "worlds for validation and test have them; text of other data has no such names",
+    )
     validate_on: ValidateOptions = ValidateOptions.model_validate({})
     reads: Literal["memory", "text"] = Field(
         "memory",
@@ -344,9 +310,7 @@ class ClaraTrainingConfig(TrainingConfig):
     instruction: InstructionStage = InstructionStage.model_validate({})
     supervised: SupervisedStage = SupervisedStage.model_validate({})
     joint: JointStage = JointStage.model_validate({})
-    betas: tuple[float, float] = Field((0.9, 0.95), description="of AdamW; released 0.9, 0.95")
-    weight_decay: float = Field(0.0, ge=0, description="of AdamW; released 0")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm; released 1.0")
+    save_every: int = Field(200, ge=1, description="steps between two points that an interrupted training goes on from")
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate; paper bf16")
     recompute: bool = Field(
         False, description="compute layers again at backward in place of keeping their activations: slower, less memory"
@@ -391,6 +355,11 @@ class ClaraTrainingConfig(TrainingConfig):
         results: tuple[str, ...] = getattr(self.data, _DATA[stage])
         return results
 
+    def steps_of(self, stage: Stage) -> StepOptions:
+        """Return how a stage is optimized."""
+        options: StepOptions = getattr(self, stage).train
+        return options
+
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
         """Return the stages that end in a checkpoint; the last one is the training's result."""
         return tuple(stage for stage in stages if stage in self.planned)
@@ -410,4 +379,4 @@ _DATA: Mapping[Stage, str] = {"scp": "scp", "instruction": "instruction", "super
 """Where the options of the data name what a stage reads."""
 
 
-PRESETS = read_presets(Path(__file__).with_name("presets.yaml"))
+PRESETS = read_presets((Path(__file__).with_name("presets.yaml"), Path(__file__).with_name("pocket.yaml")))

@@ -332,11 +332,11 @@ def joint_rows(
     *,
     limit: int | None = None,
 ) -> list[JointRow]:
-    """Rows of joint training or evaluation; otherwise as `instruction_rows`, of files `seed` counts too."""
+    """Rows of joint training or evaluation; otherwise as `instruction_rows`."""
     pool = pool or PoolConfig()
     result, config = _resolved(reference, options)
     if result.name in STREAMED:
-        return [joint_row(row, pool.depth, seed=pool.seed) for row in islice(_streamed(result, config), limit)]
+        return [joint_row(row, pool.depth) for row in islice(_streamed(result, config), limit)]
     return joint_rows_of(registry.load(result, config).limited(limit), pool, services)
 
 
@@ -349,17 +349,13 @@ def joint_rows_of(benchmark: Benchmark, pool: PoolConfig, services: Services | N
     questions = [question for question in benchmark.questions if question.answerable and question.golds]
     if not questions:
         raise UserError(f"{benchmark.reference} has no question with an answer", code="no-answered-question", where="data")
-    ranked = _ranked(benchmark, questions, pool, services or Services())
+    ranked = ranked_documents(benchmark, questions, pool, services or Services())
     rows = []
     for question in questions:
         others = [passage.full_text for passage in benchmark.corpus.get(ranked[question.id])]
         present = [fromkey for fromkey in dict.fromkeys(question.evidence) if fromkey in benchmark.corpus]
         positives = [passage.full_text for passage in benchmark.corpus.get(present)]
-        if pool.oracle:
-            documents, positions = pooled(question.id, positives, others, pool.depth, seed=pool.seed)
-        else:
-            documents = tuple(dict.fromkeys(others))[: pool.depth]
-            positions = tuple(position for position, text in enumerate(documents) if text in set(positives))
+        documents, positions = pooled(question.id, positives, others, pool.depth)
         taught = _answer(question, [documents[position] for position in positions])
         rows.append(JointRow(question.id, question.text, documents, taught, positions, question.golds))
     return rows
@@ -374,7 +370,7 @@ def _answer(question: Question, evidence: Sequence[str]) -> str:
     return first if any(first in text for text in evidence) else next(stated, first)
 
 
-def _ranked(benchmark: Benchmark, questions: list[Question], pool: PoolConfig, services: Services) -> dict[str, tuple[str, ...]]:
+def ranked_documents(benchmark: Benchmark, questions: list[Question], pool: PoolConfig, services: Services) -> dict[str, tuple[str, ...]]:
     """Ids of the documents that a question may have, best first."""
     options = {question.id: tuple(question.candidates or ()) for question in questions if pool.source != "retriever"}
     if pool.source == "record" and not any(options.values()):
@@ -455,11 +451,11 @@ def held_out(config: ClaraTrainingConfig, stage: Stage, services: Services, rows
     """
     data, most = config.validation, config.validate_on.questions
     alone = stage in ("scp", "instruction")
-    depth = config.instruction.documents if alone else data.pool.depth
+    depth = config.instruction.documents if alone else config.pool.depth
     results: list[JointRow] = []
     for reference in data.instruction if alone else data.joint:
         require_no_test(reference, "validation")
-        pool = data.pool.model_copy(update={"depth": depth})
+        pool = config.pool.model_copy(update={"depth": depth})
         results += joint_rows(reference, pool, _options(data, reference), services, limit=most)
     known = {(row.question, row.documents) for row in rows if not isinstance(row, ScpRow)}
     for row in results:
@@ -528,9 +524,9 @@ def _read_rows(config: ClaraTrainingConfig, data: DataOptions, stage: Stage, ref
     if stage == "scp":
         return scp_rows(reference, config.scp.rows, options)
     if stage == "instruction":
-        pool: PoolConfig = data.pool.model_copy(update={"depth": config.instruction.documents})
+        pool: PoolConfig = config.pool.model_copy(update={"depth": config.instruction.documents})
         return instruction_rows(reference, pool, options, services)
-    return joint_rows(reference, data.pool, options, services)
+    return joint_rows(reference, config.pool, options, services)
 
 
 def _options(data: DataOptions, reference: str) -> Mapping[str, Any]:

@@ -330,9 +330,7 @@ class Selection:
         return chosen.reshape(batch, -1, *shape)
 
 
-def select(
-    scores: Tensor, k: int, tau: float, mask: Tensor | None = None, variant: Variant = "minus_infinity", softness: float = 0.0
-) -> Selection:
+def select(scores: Tensor, k: int, tau: float, mask: Tensor | None = None, variant: Variant = "minus_infinity") -> Selection:
     """Choose the k best documents of each row; of equal scores the first.
 
     Args:
@@ -341,15 +339,13 @@ def select(
         tau: Temperature of the soft weights.
         mask: bool [B, D]; False: no candidate. It is never chosen, has no weight and no gradient.
         variant: How documents already taken are masked in the soft weights.
-        softness: 0: weights are the choice (the paper); 1: they are the soft weights; between, a mixture. The gradient
-            is that of the softmax in any case. Ours, for a warm-up.
 
     Raises:
         UserError: A row has too few candidates.
         ValueError: Scores are not numbers, an option is out of range, or shapes differ.
     """
     s = scores if scores.dtype == torch.float64 else scores.float()
-    _check(s, k, tau, mask, softness)
+    _check(s, k, tau, mask)
     if mask is not None:
         s = s.masked_fill(~mask, -torch.inf)
     _require_enough(s, k)
@@ -357,8 +353,7 @@ def select(
     hard = torch.nn.functional.one_hot(ids, s.shape[-1]).to(s.dtype)
     taken = hard.cumsum(1) - hard
     soft = torch.softmax(_logits(s, taken, max(tau, SMALLEST_TAU), variant), dim=-1)
-    forward = hard if softness == 0 else torch.lerp(hard, soft.detach(), softness)
-    return Selection(forward + (soft - soft.detach()), ids, soft)
+    return Selection(hard + (soft - soft.detach()), ids, soft)
 
 
 def _logits(s: Tensor, taken: Tensor, tau: float, variant: Variant) -> Tensor:
@@ -370,13 +365,13 @@ def _logits(s: Tensor, taken: Tensor, tau: float, variant: Variant) -> Tensor:
     return (rows + kept) / tau if variant == "equation" else rows / tau + kept
 
 
-def _check(s: Tensor, k: int, tau: float, mask: Tensor | None, softness: float) -> None:
+def _check(s: Tensor, k: int, tau: float, mask: Tensor | None) -> None:
     if s.dim() != 2:
         raise ValueError(f"scores have {s.dim()} dimensions, not (batch, documents)")
     if mask is not None and mask.shape != s.shape:
         raise ValueError(f"the candidate mask is {tuple(mask.shape)} and the scores {tuple(s.shape)}")
-    if k < 1 or tau <= 0 or not 0 <= softness <= 1:
-        raise ValueError(f"k={k}, tau={tau}, softness={softness}: at least 1, above 0, from 0 to 1")
+    if k < 1 or tau <= 0:
+        raise ValueError(f"k={k}, tau={tau}: at least 1, above 0")
     known = s if mask is None else s[mask]
     if not known.detach().isfinite().all():
         raise ValueError("scores of candidates must be finite numbers")

@@ -20,9 +20,9 @@ from torch import Tensor
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
-from methods.clara.config import ClaraTrainingConfig, CompressionOptions, JointStage, StepOptions
+from methods.clara.config import ClaraTrainingConfig, CompressionOptions, JointStage, ScpStage, StepOptions
 from methods.clara.data import TrainingExample
-from methods.clara.generator import Selection, select
+from methods.clara.generator import select
 from methods.clara.model import Clara, Encoded
 from methods.clara.prompts import answer
 from methods.clara.rows import JointRow
@@ -95,8 +95,8 @@ class StageTrainer:
         self._rows, self._process = list(rows), place.accelerator
         self._micro = MicroBatch(train.micro_batch, f"{name}.train.micro_batch")
         epoch = -(-len(rows) // train.batch_size)
-        more: dict[str, Any] = {"decayed": "all", "betas": config.betas, "trainable_only": True}
-        more |= {"weight_decay": config.weight_decay, "max_grad_norm": config.max_grad_norm}
+        more: dict[str, Any] = {"decayed": "all", "betas": (0.9, 0.95), "weight_decay": 0.0, "trainable_only": True}
+        more["save_every"] = config.save_every
         more["epoch"] = config.validate_on.every or min(epoch, train.steps or epoch)
         self.loop = loop_over_rows(
             f"clara {name}", {"clara": module}, train, self.rows_of, len(rows), self._step, place, micro=self._micro, **more
@@ -144,19 +144,8 @@ def supervised_terms(scores: Tensor, positive: Tensor, tau: float) -> Tensor:
     return (s.logsumexp(-1) - result).masked_fill(missing, torch.nan)
 
 
-def marginal_terms(weights: Tensor, likelihoods: Tensor) -> Tensor:
-    """Minus the log likelihood of answers, summed over documents as they are weighed (ours; cf. the paper's A.1).
-
-    Args:
-        weights: Log of each document's weight, [B, k].
-        likelihoods: Log likelihood of the answer given each document alone, [B, k].
-
-    Returns:
-        [B].
-    """
-    return -(weights.log_softmax(-1) + likelihoods).logsumexp(-1)
-
-
+NAMED = 0.35
+"""Share of the steps in which the weight of the naming loss falls to 0."""
 CPU_TOKENS = 1024
 """Tokens that a CPU reads at once: documents of like length, with little padding between them."""
 
@@ -180,6 +169,8 @@ class Compression:
 
     def __init__(self, clara: Clara, options: CompressionOptions, process: Any = None) -> None:
         self._clara, self._options, self._process = clara, options, process
+        named = options if isinstance(options, ScpStage) else ScpStage.model_validate({})
+        self._naming_weight, self._naming_only = named.naming, named.naming_only
         self._learns = any(item.requires_grad for item in clara.adapters.of("compressor").values())
 
     def size(self, row: TrainingExample) -> int:
@@ -203,11 +194,11 @@ class Compression:
             if documents:
                 mse = self._clara.alignment(encoded) * (len(documents) / whole.documents)
                 loss, sums = options.mse * mse, {"mse": float(mse.detach())}
-            weight = options.naming * _left(done, options.naming_fades) if documents else 0.0
+            weight = self._naming_weight * max(0.0, 1.0 - done / NAMED) if documents else 0.0
             if weight:
                 naming = self._naming(documents, encoded) / whole.documents
                 loss, sums["naming"] = loss + weight * naming, float(naming.detach())
-            if step >= options.naming_only or not documents:
+            if step >= self._naming_only or not documents:
                 entropy = self._entropy(rows, encoded) / whole.tokens
                 loss, sums["cross_entropy"] = loss + entropy, float(entropy.detach())
         return loss, {"loss": float(loss.detach()), **sums}
@@ -251,11 +242,6 @@ class Compression:
         # The mark that a document begins with is not a token of the base.
         known = mask & (ids < logits.shape[-1])
         return naming_terms(logits, ids.where(known, 0), mask, known).sum()
-
-
-def _left(done: float, fades: float | None) -> float:
-    """Return the rest of a weight that falls linearly to 0 within a share of the steps; None: all of it."""
-    return 1.0 if fades is None else max(0.0, 1.0 - done / fades)
 
 
 # Documents are encoded in blocks that follow from their order alone. So a training that goes on reads the very numbers
@@ -338,7 +324,7 @@ def _require_room(folder: Path, wanted: int) -> None:
             f"the memory of the candidates takes {wanted / 2**30:,.1f} GiB and {free / 2**30:,.1f} are free",
             code="candidate-memory-too-large",
             where=str(folder),
-            try_this="documents=anew of the stage, which keeps none, or a store on another disk",
+            try_this="a store on another disk",
         )
 
 
@@ -422,8 +408,7 @@ class Joint:
 
     def __init__(self, clara: Clara, options: JointStage, documents: Documents, process: Any = None) -> None:
         self._clara, self._options, self._documents, self._process = clara, options, documents, process
-        self._k = options.k or clara.config.k
-        self._tau = options.tau or clara.config.tau
+        self._k = clara.config.k
 
     def size(self, row: JointRow) -> int:
         """Characters of question and answer: all rows have as much memory."""
@@ -434,18 +419,6 @@ class Joint:
         tokens = sum(len(self._clara.generator.target_ids(row.answer)) for row in batch)
         return JointWhole(len(batch), sum(bool(row.positives) for row in batch), tokens)
 
-    def tau(self, done: float) -> float:
-        """The temperature at some share of the steps: the paper's is always the same."""
-        start, until = self._options.tau_start, self._options.tau_steps
-        if start is None or done >= until:
-            return self._tau
-        return float(start * (self._tau / start) ** (done / until))
-
-    def softness(self, done: float) -> float:
-        """Return the weight of the soft choice in the mixture at a share of the steps: 0 in the paper."""
-        soft = self._options.soft_steps
-        return 1 - done / soft if done < soft else 0.0
-
     def part(self, rows: Sequence[JointRow], whole: JointWhole, done: float, step: int) -> tuple[Tensor, Sums]:
         """The loss of some rows: see `trainer.Objective`.
 
@@ -454,38 +427,26 @@ class Joint:
         alike: dict[int, list[JointRow]] = {}
         for row in rows:
             alike.setdefault(min(self._k, len(row.documents)), []).append(row)
-        parts = [self._of(some, k, whole, done) for k, some in alike.items()]
+        parts = [self._of(some, k, whole) for k, some in alike.items()]
         sums: dict[str, float] = {}
         for _, figures in parts:
             for name, value in figures.items():
                 sums[name] = sums.get(name, 0.0) + value
         return torch.stack([loss for loss, _ in parts]).sum(), sums
 
-    def _of(self, rows: Sequence[JointRow], k: int, whole: JointWhole, done: float) -> tuple[Tensor, dict[str, float]]:
+    def _of(self, rows: Sequence[JointRow], k: int, whole: JointWhole) -> tuple[Tensor, dict[str, float]]:
         """Return the sums of rows that are all answered from k documents."""
         with nullcontext() if self._process is None else self._process.autocast():
             result = candidates_of(self._clara, rows, self._documents, self._options.selection == "learned")
-            chosen = select(result.scores, k, self.tau(done), result.mask, self._clara.config.mask, self.softness(done))
+            chosen = select(result.scores, k, self._clara.config.tau, result.mask, self._clara.config.mask)
             prompts = [answer(row.question, chosen.ids.shape[1]) for row in rows]
             memory = chosen.apply(result.memory)
             answers = [row.answer for row in rows]
             loss = self._clara.cross_entropy(prompts, memory, answers, "row_sums").sum() / whole.tokens
             sums = {"cross_entropy": float(loss.detach())}
-            if self._options.marginal:
-                marginal = self._marginal(rows, result, chosen, self.tau(done)) / whole.rows
-                loss, sums["marginal"] = loss + self._options.marginal * marginal, float(marginal.detach())
         if whole.judged:
             sums["recall"] = float(recalls(chosen.ids, result.positive).nansum()) / whole.judged
         return loss, {"loss": float(loss.detach()), **sums}
-
-    def _marginal(self, rows: Sequence[JointRow], result: Candidates, chosen: Selection, tau: float) -> Tensor:
-        """Summed over rows; each chosen document answers alone."""
-        ids = chosen.ids
-        each = result.memory.gather(1, ids[..., None, None].expand(-1, -1, *result.memory.shape[2:]))
-        prompts = [answer(row.question, 1) for row in rows for _ in range(ids.shape[1])]
-        answers = [row.answer for row in rows for _ in range(ids.shape[1])]
-        losses = self._clara.cross_entropy(prompts, each.flatten(0, 1), answers, "row_sums")
-        return marginal_terms(result.scores.gather(1, ids) / tau, -losses.view(ids.shape)).sum()
 
 
 class Supervised:
@@ -493,14 +454,12 @@ class Supervised:
 
     Args:
         clara: The model; what it trains is set already.
-        tau: Temperature.
         documents: Memory of candidates, made once by the frozen compressor.
-        k: Documents whose recall is reported.
         process: Of `accelerate`; None: no mixed precision.
     """
 
-    def __init__(self, clara: Clara, tau: float, documents: Documents, k: int, process: Any = None) -> None:
-        self._clara, self._tau, self._documents, self._k, self._process = clara, tau, documents, k, process
+    def __init__(self, clara: Clara, documents: Documents, process: Any = None) -> None:
+        self._clara, self._documents, self._process = clara, documents, process
 
     def size(self, row: JointRow) -> int:
         """Characters of the question."""
@@ -515,9 +474,9 @@ class Supervised:
         with nullcontext() if self._process is None else self._process.autocast():
             result = candidates_of(self._clara, rows, self._documents)
         scores = result.scores.masked_fill(~result.mask, -torch.inf)
-        loss = supervised_terms(scores, result.positive, self._tau).nansum() / whole
+        loss = supervised_terms(scores, result.positive, self._clara.config.tau).nansum() / whole
         # Places without a candidate come last and are never positive.
-        best = scores.detach().sort(dim=-1, descending=True, stable=True).indices[:, : self._k]
+        best = scores.detach().sort(dim=-1, descending=True, stable=True).indices[:, : self._clara.config.k]
         recall = float(recalls(best, result.positive).nansum()) / whole
         return loss, {"loss": float(loss.detach()), "recall": recall}
 

@@ -166,7 +166,8 @@ def layout_of(config: ClaraConfig, tokenizer: Any) -> Layout:
     return ChatLayout(tokenizer) if kind == "chat" else PlainLayout(tokenizer)
 
 
-def _background(query: Request, memory: str, between: str) -> str:
+def background_of(query: Request, memory: str = "", between: str = "") -> str:
+    """Return what stands in the documents' place: their texts, or memory for each of them."""
     return "\n\n".join(query.texts) if query.texts else f"{memory}{between}" * query.documents
 
 
@@ -191,7 +192,7 @@ class PlainLayout:
         return text
 
     def prompt(self, query: Request, memory: str, between: str) -> str:
-        system, user = messages(query, _background(query, memory, between))
+        system, user = messages(query, background_of(query, memory, between))
         return f"{system}\n\n{user}\n\nReply:"
 
     def reply(self, text: str) -> str:
@@ -260,7 +261,7 @@ class ChatLayout:
         return text
 
     def prompt(self, query: Request, memory: str, between: str) -> str:
-        system, user = messages(query, _background(query, memory, between))
+        system, user = messages(query, background_of(query, memory, between))
         turns = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         return chat_text(self._tokenizer, turns, QUIET, (query.prompt.options if query.prompt else BY_DEFAULT).joined)
 

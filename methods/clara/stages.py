@@ -98,7 +98,7 @@ def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device:
     if stage == "instruction" and config.instruction.reinit_generator:
         clara.adapters.reset("generator", _seed(config, stage))
     if stage in ("supervised", "joint"):
-        begins = config.joint.reasoner if stage == "joint" else config.supervised.reasoner
+        begins = config.joint.reasoner if stage == "joint" else "compressor"
         if begins == "compressor":
             clara.adapters.copy("compressor", "reasoner")
         elif begins == "random":
@@ -118,12 +118,11 @@ def trained(config: ClaraTrainingConfig, stage: Stage) -> set[Part]:
         return {"reasoner"}
     if stage == "joint":
         return {"generator"} if config.joint.selection == "frozen" else {"reasoner", "generator"}
-    options = config.instruction
-    if options.trains == "generator":
+    if config.instruction.trains == "generator":
         return {"generator"}
     # Behind pretraining memory rows are frozen; without it nothing else would ever train them.
     pretrained = config.start is not None or "scp" in config.planned
-    return {"compressor", "generator"} if options.freeze_memory and pretrained else {"compressor", "generator", "memory"}
+    return {"compressor", "generator"} if pretrained else {"compressor", "generator", "memory"}
 
 
 def prepare(
@@ -142,22 +141,21 @@ def prepare(
     """
     if stage in ("scp", "instruction"):
         options = config.scp if stage == "scp" else config.instruction
-        taught = in_examples(examples(config, rows), config.data.out_of_vocabulary, config.seed)
+        taught = in_examples(examples(config, rows), config.out_of_vocabulary, config.seed)
         if config.reads == "text":
             taught = as_text(taught)
         kept = fitting_examples(taught, clara.generator, config.skip_long)
         return Prepared(Compression(clara, options, process), kept, options.train, _turns(taught) - _turns(kept))
-    queries = in_rows([row for row in rows if isinstance(row, JointRow)], config.data.out_of_vocabulary, config.seed)
+    queries = in_rows([row for row in rows if isinstance(row, JointRow)], config.out_of_vocabulary, config.seed)
     stage_options = config.joint if stage == "joint" else config.supervised
     every = len(queries)
     if stage == "joint":
-        queries = fitting_rows(queries, clara.generator, config.joint.k or clara.config.k, config.skip_long)
+        queries = fitting_rows(queries, clara.generator, clara.config.k, config.skip_long)
     frozen = _frozen(clara, queries, stage_options, folder, progress, process)
     if stage == "joint":
         objective = Joint(clara, config.joint, frozen, process)
         return Prepared(objective, queries, config.joint.train, every - len(queries))
-    tau = config.supervised.tau or clara.config.tau
-    return Prepared(Supervised(clara, tau, frozen, clara.config.k, process), queries, config.supervised.train)
+    return Prepared(Supervised(clara, frozen, process), queries, config.supervised.train)
 
 
 def _turns(examples: Sequence[TrainingExample]) -> int:
@@ -167,14 +165,10 @@ def _turns(examples: Sequence[TrainingExample]) -> int:
 def finish(config: ClaraTrainingConfig, stage: Stage, clara: Clara) -> None:
     """Leave the model as its checkpoint is to be.
 
-    Until a stage trains the reasoner it is the compressor, so that every checkpoint can rank. What joint training chose
-    by is what its checkpoint says.
+    Until a stage trains the reasoner it is the compressor, so that every checkpoint can rank.
     """
     if stage in ("scp", "instruction") and config.reads == "memory":
         clara.adapters.copy("compressor", "reasoner")
-    if stage == "joint":
-        options = {"k": config.joint.k, "tau": config.joint.tau}
-        clara.config = clara.config.model_copy(update={name: item for name, item in options.items() if item is not None})
 
 
 def examples(config: ClaraTrainingConfig, rows: Sequence[Row]) -> list[TrainingExample]:
@@ -187,9 +181,7 @@ def examples(config: ClaraTrainingConfig, rows: Sequence[Row]) -> list[TrainingE
 def _frozen(
     clara: Clara, rows: Sequence[JointRow], options: SupervisedStage | JointStage, folder: Path, progress: Progress, process: Any
 ) -> Callable[[Sequence[str]], Tensor]:
-    """Return the source of the candidates' memory: a folder, or the compressor itself."""
-    if options.documents == "anew":
-        return lambda texts: _anew(clara, texts)
+    """Return the source of the candidates' memory."""
     clara.module.eval()
     texts = (text for row in rows for text in row.documents)
     shape = clara.memory_tokens, clara.hidden_size
@@ -200,16 +192,13 @@ def _frozen(
     return documents.of
 
 
-def _anew(clara: Clara, texts: Sequence[str]) -> Tensor:
-    with torch.no_grad(), clara.evaluating():
-        return clara.encode(texts).memory.detach().cpu()
-
-
 def _seed(config: ClaraTrainingConfig, stage: Stage) -> int:
     """Another one than the adapters' first factors were drawn from."""
     return int(fingerprint("clara", stage, config.seed), 16) % 2**32
 
 
+ANSWER_TOKENS, TOGETHER = 24, 16
+"""Longest answer to a held-out question, and how many questions are answered at once."""
 RECALLS = (1, 3, 5)
 """The values of k at which recall is reported."""
 
@@ -244,7 +233,7 @@ def validator(
         figures: dict[str, float] = {}
         with torch.inference_mode(), clara.evaluating():
             if examples:
-                figures |= losses(clara, examples, options.batch_size)
+                figures |= losses(clara, examples, TOGETHER)
             if questions:
                 figures |= answered(clara, questions, options, selects=selects, text=text)
         return {f"validation_{name}": value for name, value in figures.items()}
@@ -282,11 +271,11 @@ def answered(
     figures: dict[str, float] = {}
     chosen = [list(range(len(row.documents))) for row in questions]
     if selects:
-        chosen, figures = _selected(clara, questions, of, options.batch_size)
+        chosen, figures = _selected(clara, questions, of, TOGETHER)
     kept = [[row.documents[position] for position in best] for row, best in zip(questions, chosen, strict=True)]
     prompts = [query(row.question, texts, text=text) for row, texts in zip(questions, kept, strict=True)]
     own = None if text else list(map(of, kept))
-    entropy = {"answer_loss": _loss(clara, prompts, own, [row.answer for row in questions], options.batch_size)}
+    entropy = {"answer_loss": _loss(clara, prompts, own, [row.answer for row in questions], TOGETHER)}
     return figures | entropy | {"cover_em": covered(clara, questions, prompts, own, options)}
 
 
@@ -316,7 +305,7 @@ def covered(
     adapter: Adapter | None = "generator",
 ) -> float:
     """Share of questions whose reply covers a gold answer."""
-    replies = clara.generate(prompts, memory, options.max_new_tokens, options.batch_size, adapter)
+    replies = clara.generate(prompts, memory, ANSWER_TOKENS, TOGETHER, adapter)
     scores = [cover_em(reply.text, row.golds) for reply, row in zip(replies, questions, strict=True)]
     return math.fsum(scores) / len(scores)
 

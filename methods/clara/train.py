@@ -10,135 +10,16 @@ from typing import Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
-from benchmarks.registry import resolve
-from methods.clara.config import ADAPTERS, PRESETS, STAGES, TEXT, TYPES, ClaraConfig, ClaraTrainingConfig, Stage, StepOptions
-from methods.registry import Component
-from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
+from methods.clara.config import PRESETS, STAGES, ClaraConfig, ClaraTrainingConfig, Stage
+from methods.clara.planning import needs, work_of
+from methods.training import TrainedStage, TrainingContext, register_training
 from methods.training.loop import LoopPlace
 from methods.training.model_card import PATH, ModelKind, write_model_card
 from methods.training.ranks import accelerator, first, wait
 from methods.training.stages import PreparedRun, train_stage
-from methods.work import FLOAT, HALF, Checkpoint, Lengths, Needs, StageWork, Work, all_needs, encode, learn, steps, total, unknown
 
 CURVE = "curve.jsonl"
 """Of a checkpoint's steps, in its folder."""
-
-
-PROMPT = 60
-"""Tokens of a prompt, beside memory and question."""
-
-
-def _needs(config: ClaraTrainingConfig) -> Needs | None:
-    own = Checkpoint(config.model.base, config.model.revision, config.model.dtype)
-    if config.start is not None and "model" not in config.model_fields_set:
-        own = Checkpoint(config.start)
-    return all_needs((Needs((own,)), *(part.needs for part in _pool(config))))
-
-
-def _pool(config: ClaraTrainingConfig) -> list[Component]:
-    """Return the retriever for questions whose dataset has no candidates."""
-    return [] if config.data.pool.source == "record" else [config.data.pool.component]
-
-
-def _work(config: ClaraTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Each stage is passes of one base with adapters: documents to memory, replies from memory."""
-    from methods.clara.checkpoint import trained_model
-
-    held = config.validation
-    for item in (*held.scp, *held.instruction, *held.joint):
-        of(item, held.options)
-    stages = []
-    for stage in config.planned:
-        data = [(resolve(item)[0].name, of(item, config.data.options)) for item in config.references(stage)]
-        stages.append(_stage_work(config, stage, trained_model(config, data[0][1]), data))
-    return stages
-
-
-def _stage_work(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, data: list[tuple[str, Lengths]]) -> StageWork:
-    train, size = _steps(config, stage), data[0][1].size(clara.base, clara.revision)
-    rows = sum(_count_rows(config, stage, *item) for item in data)
-    every = steps(rows, train.batch_size, train.epochs)
-    wanted = every if train.steps is None else min(every, train.steps)
-    work = total(_pass(config, stage, clara, lengths, _count_rows(config, stage, name, lengths)) for name, lengths in data)
-    work = work * (train.epochs * wanted / every if every else 0.0)
-    if stage != "scp":
-        work += total(part.work(lengths) for part in _pool(config) for _, lengths in data)
-    scratch = 0.0
-    if stage in ("supervised", "joint"):
-        frozen, scratch = _frozen(config, stage, clara, [lengths for _, lengths in data])
-        work += frozen
-    each = size.adapters(clara.lora.r)
-    adapters = TEXT if config.reads == "text" else ADAPTERS
-    kept = unknown(f"disk of the adapters: the shape of {clara.base} is unknown")
-    if each is not None:
-        kept = Work(bytes=len(adapters) * FLOAT * each)
-    return StageWork(stage, work + kept, rows, wanted, scratch)
-
-
-def _count_rows(config: ClaraTrainingConfig, stage: Stage, name: str, lengths: Lengths) -> float:
-    """Training examples; of pretraining those of the wanted types and documents."""
-    number = lengths.questions
-    if stage == "instruction":
-        return number / config.instruction.together
-    if stage != "scp":
-        return number
-    data = config.scp.rows
-    if name == "worlds":
-        # Rows are made of documents, not of questions: one of each type.
-        number = lengths.corpus * len(TYPES)
-    most = number if data.documents is None else float(data.documents)
-    if config.scp.questions is not None:
-        # A training example is then all questions about a document.
-        return min(number / len(TYPES), most)
-    return min(number * len(data.types) / len(TYPES), most if data.documents is None else len(data.types) * most)
-
-
-def _pass(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, lengths: Lengths, rows: float) -> Work:
-    """All rows once: what is read with a gradient."""
-    base, micro = Checkpoint(clara.base, clara.revision), getattr(config, stage).train.micro_batch
-
-    def read(texts: float, length: float) -> Work:
-        held = micro * length * texts / rows if rows else 0.0
-        computes = _computes(config, clara)
-        return learn(base, texts, length, computes, causal=True, adapted=True, held=held, checkpointed=config.recompute)
-
-    question = read(rows, lengths.question + clara.memory_tokens)
-    if stage == "supervised":
-        return question
-    documents = 1 if stage == "scp" else config.instruction.documents if stage == "instruction" else config.joint.k or clara.k
-    prompt = PROMPT + documents * clara.memory_tokens + lengths.question + lengths.answer
-    if stage == "joint":
-        return read(rows, prompt) + question
-    if config.reads == "text":
-        prompt += documents * (min(lengths.passage, clara.max_length) - clara.memory_tokens)
-    # Questions about one set of documents share its reading.
-    together = config.instruction.together if stage == "instruction" else config.scp.questions or 1
-    replies = read(rows * together, prompt)
-    if config.reads == "text":
-        return replies
-    return replies + read(rows * documents, min(lengths.passage, clara.max_length) + clara.memory_tokens)
-
-
-def _frozen(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, data: list[Lengths]) -> tuple[Work, float]:
-    """Candidates that the frozen compressor encodes, and the bytes of what is kept of them until the stage ends."""
-    options = config.joint if stage == "joint" else config.supervised
-    base, work, scratch = Checkpoint(clara.base, clara.revision, _computes(config, clara)), Work(), 0.0
-    for lengths in data:
-        pool = min(config.data.pool.depth, lengths.candidates or config.data.pool.depth)
-        documents = min(lengths.questions * pool, lengths.corpus or lengths.questions * pool)
-        read = lengths.questions * pool * options.train.epochs
-        if options.train.steps:
-            read = min(read, pool * options.train.steps * options.train.batch_size)
-        kept = options.documents == "kept"
-        length = min(lengths.passage, clara.max_length) + clara.memory_tokens
-        work += encode(base, documents if kept else read, length, causal=True)
-        width = FLOAT if clara.dtype == "float32" else HALF
-        scratch += kept * documents * clara.memory_tokens * (lengths.size(clara.base, clara.revision).width or 0) * width
-    return work, scratch
-
-
-def _computes(config: ClaraTrainingConfig, clara: ClaraConfig) -> str:
-    return config.precision if config.precision != "no" else clara.dtype or "auto"
 
 
 @register_training(
@@ -147,8 +28,8 @@ def _computes(config: ClaraTrainingConfig, clara: ClaraConfig) -> str:
     stages=STAGES,
     paper="He et al. 2025, CLaRa: Bridging Retrieval and Generation with Continuous Latent Reasoning",
     presets=PRESETS,
-    work=_work,
-    needs=_needs,
+    work=work_of,
+    needs=needs,
 )
 class ClaraTraining:
     """The training.
@@ -218,7 +99,7 @@ def _prepared(
     from methods.clara.data import as_text, held_out, held_out_pretraining, held_out_that_fit, set_aside
     from methods.clara.objective import StageTrainer
     from methods.clara.rows import JointRow
-    from methods.clara.stages import begin, examples, finish, prepare, validator
+    from methods.clara.stages import ANSWER_TOKENS, begin, examples, finish, prepare, validator
 
     work, progress = context.work, context.progress
     clara = begin(config, stage, parent, str(process.device))
@@ -229,7 +110,7 @@ def _prepared(
     selects, text = stage in ("supervised", "joint"), config.reads == "text"
     if text:
         taught = as_text(taught)
-    k, longest = clara.config.k if selects else None, config.validate_on.max_new_tokens
+    k, longest = clara.config.k if selects else None, ANSWER_TOKENS
     fitting = held_out_that_fit(taught, questions, clara.generator, k, longest, text=text)
     left_out = len(taught) + len(questions) - len(fitting[0]) - len(fitting[1])
     validate = validator(clara, *fitting, config.validate_on, selects=selects, text=text)
@@ -297,13 +178,8 @@ def write_card(folder: Path, config: ClaraTrainingConfig, stage: Stage, figures:
             "compression": f"{model.rate} tokens of a full document to one vector",
             "adapters": f"rank {model.lora.r}, alpha {model.lora.alpha:g}, dropout {model.lora.dropout:g}",
             "temperature of the selector": model.tau,
-            "learning rate": _steps(config, stage).learning_rate,
-            "rows per step": _steps(config, stage).batch_size,
+            "learning rate": config.steps_of(stage).learning_rate,
+            "rows per step": config.steps_of(stage).batch_size,
             **figures,
         },
     )
-
-
-def _steps(config: ClaraTrainingConfig, stage: Stage) -> StepOptions:
-    options: StepOptions = getattr(config, stage).train
-    return options

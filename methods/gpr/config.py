@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,22 +22,22 @@ from methods.models.weights import check_models
 from methods.presets import read_presets
 from methods.training import TrainingConfig, TrainingOptions
 
+STAGE = "towers"
+"""The training's only stage, and the name of its folder."""
 Pooling = Literal["first", "mean"]
 
 
 class TrainConfig(TrainingOptions):
     """Optimization."""
 
+    retired = MappingProxyType({"schedule": "constant", "warm_up": 0.0, "max_grad_norm": 1.0, "rows_per_question": 1, "redraw": True})
+    schedule: ClassVar[Literal["constant"]] = "constant"
+
     epochs: int = Field(5, ge=1, description="times that each question is used; paper 5")
     learning_rate: float = Field(2e-5, gt=0, description="of AdamW; paper 2e-5")
-    schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="how the rate goes on")
-    warm_up: float = Field(0.0, ge=0, description="share of the steps in which the rate rises, else a number of steps")
     weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
     batch_size: int = Field(512, ge=1, description="rows of a step; paper 512")
     micro_batch: int = Field(64, ge=1, description="rows encoded at once; bounds memory, the mean is the same")
-    rows_per_question: int = Field(1, ge=1, description="neighbors and negatives drawn for a question in each epoch")
-    redraw: bool = Field(True, description="redraw neighbors and negatives in each epoch")
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate")
     save_every: int = Field(50, ge=1, description="steps between two points that an interrupted training goes on from")
 
@@ -44,14 +45,16 @@ class TrainConfig(TrainingOptions):
 class ValidateConfig(TrainingOptions):
     """What the curve says after each epoch."""
 
+    retired = MappingProxyType({"most": 1000, "questions": 200})
+
     share: float = Field(0.01, ge=0, lt=1, description="of the triples asked about: their questions are not trained on, but watched")
-    most: int = Field(1000, ge=1, description="of those questions at most")
-    questions: int = Field(200, ge=1, description="of the benchmarks in `validation` at most, each")
     k: int = Field(20, ge=1, description="triples among which their answers are looked for")
 
 
 class GprTrainingConfig(TrainingConfig):
     """Options of GPR's pretraining."""
+
+    retired = MappingProxyType({"triple_base": None, "triple_revision": None})
 
     graph: tuple[str, ...] = Field(
         min_length=1,
@@ -64,8 +67,6 @@ class GprTrainingConfig(TrainingConfig):
     validation_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="as graph_options")
     base: str = Field("distilbert-base-uncased", description="what both towers begin as: a preset, folder or hub id; offline: minilm")
     revision: str | None = Field(None, description="revision of a hub id")
-    triple_base: str | None = Field(None, description="what the tower of triples begins as, if not as base")
-    triple_revision: str | None = Field(None, description="its revision")
     pooling: Pooling = Field("first", description="which token's vector is a text's: the first, or the mean of all")
     max_length: int = Field(64, ge=8, description="tokens of a question or triple")
     linearize: LinearizeConfig = LinearizeConfig.model_validate({})
@@ -76,21 +77,11 @@ class GprTrainingConfig(TrainingConfig):
     validate_on: ValidateConfig = ValidateConfig.model_validate({})
 
     @property
-    def question_encoder(self) -> EncoderConfig:
-        """Return the options of the encoder from which the question tower starts."""
-        return self._encoder(self.base, self.revision)
-
-    @property
-    def triple_encoder(self) -> EncoderConfig:
-        """Return the options of the encoder from which the triple tower starts."""
-        if self.triple_base is None:
-            return self.question_encoder
-        return self._encoder(self.triple_base, self.triple_revision)
-
-    def _encoder(self, base: str, revision: str | None) -> EncoderConfig:
+    def encoder(self) -> EncoderConfig:
+        """Return the options of the encoder from which both towers start."""
         options = {
-            "model": ENCODERS.get(base, {}).get("model", base),
-            "revision": revision,
+            "model": ENCODERS.get(self.base, {}).get("model", self.base),
+            "revision": self.revision,
             "max_length": self.max_length,
             "pooling": "cls" if self.pooling == "first" else "mean",
             "query_prompt": "",
@@ -102,8 +93,7 @@ class GprTrainingConfig(TrainingConfig):
         """Check references, encoders and what the generator of questions needs."""
         for reference in (*self.graph, *self.validation):
             resolve(reference, where="graph")
-        for encoder in (self.question_encoder, self.triple_encoder):
-            check_models(encoder)
+        check_models(self.encoder)
         questions = self.questions
         if questions.active_llm is not None:
             check_llm(questions.active_llm)
@@ -130,4 +120,4 @@ class GprTrainingConfig(TrainingConfig):
             reach_llm(self.questions.active_llm, cache)
 
 
-PRESETS = read_presets(Path(__file__).with_name("presets.yaml"))
+PRESETS = read_presets((Path(__file__).with_name("presets.yaml"), Path(__file__).with_name("pocket.yaml")))

@@ -58,6 +58,10 @@ class Texts(NamedTuple):
     negative: Numbers
 
 
+MOST_WATCHED = 1000
+"""Questions that are watched and not trained on, at most."""
+
+
 class Material:
     """Questions about a graph, divided into those that are trained on and those that are only watched.
 
@@ -79,8 +83,8 @@ class Material:
         self.dropped = len(questions) - len(usable)
         """Questions whose triple has no neighbor."""
         watched = _watched(questions.triples[usable], config.validate_on, config.seed)
-        self._trained = np.repeat(usable[~watched], config.train.rows_per_question)
-        self._held_out = usable[watched][: config.validate_on.most]
+        self._trained = usable[~watched]
+        self._held_out = usable[watched][:MOST_WATCHED]
         # Says what is wrong with the graph before anything is loaded.
         self.rows = lru_cache(1)(self._draw_rows)
         self.rows(0)
@@ -92,7 +96,7 @@ class Material:
     def _draw_rows(self, epoch: int) -> Rows:
         """The rows of an epoch in their order."""
         seed = self._config.seed
-        rows = self._drawn(self._trained, epoch if self._config.train.redraw else 0, seed)
+        rows = self._drawn(self._trained, epoch, seed)
         rng = np.random.default_rng(int(fingerprint("gpr-order", seed, epoch), 16))
         return rows.take(rng.permutation(len(rows)))
 
@@ -126,6 +130,6 @@ def _once(texts: list[str]) -> tuple[list[str], Numbers]:
 def _watched(triples: Numbers, config: ValidateConfig, seed: int) -> NDArray[np.bool_]:
     """Which questions are not trained on: all that are asked about some triples, drawn by the seed."""
     distinct = np.unique(triples)
-    count = min(int(config.share * len(distinct)), config.most)
+    count = min(int(config.share * len(distinct)), MOST_WATCHED)
     rng = np.random.default_rng(int(fingerprint("gpr-held-out", seed), 16))
     return np.isin(triples, rng.choice(distinct, count, replace=False) if count else distinct[:0])

@@ -17,7 +17,7 @@ from methods.gpr.config import GprTrainingConfig
 from methods.gpr.retriever import Gpr, GprConfig
 from methods.graphs.picture import LABEL, MOST, SIZE, escaped, layout
 from methods.graphs.triples import LinearizeConfig, linearize, relation_text
-from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.encoder import Encoder
 from methods.registry import Explanation, MethodConfig, Table, numbers, register_explainer, shortened
 from methods.retrieval.triples import SearchScope, TripleRetriever, require_checkpoint, triple_corpus
 from methods.training.stages import card_of
@@ -236,11 +236,7 @@ def _trained(config: GprExplainConfig, services: Services) -> TripleRetriever:
 def _untrained(config: GprExplainConfig, services: Services) -> TripleRetriever:
     """The towers as the training began with them."""
     training = config.training
-    query, triple = training.question_encoder, training.triple_encoder
-    encoder: EncoderConfig = triple
-    if (query.model, query.revision) != (triple.model, triple.revision):
-        encoder = triple.model_copy(update={"query_model": query.model, "query_revision": query.revision})
-    loaded = Encoder(encoder, services.device, services.folder("embeddings"))
+    loaded = Encoder(training.encoder, services.device, services.folder("embeddings"))
     return TripleRetriever(loaded, training.linearize, config.scope)
 
 

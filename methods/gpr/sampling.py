@@ -8,6 +8,7 @@ until they fit; where hardly any triple fits, the pool is narrowed first, so tha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from benchmarks.core.errors import UserError
-from benchmarks.core.models import FrozenModel
+from benchmarks.core.models import RetiredOptions
 from benchmarks.schema import Triple
 
 TRIES = 16
@@ -25,30 +26,30 @@ Ints = NDArray[np.int32]
 Places = NDArray[np.int64]
 
 
-def negatives(heads: Ints, tails: Ints, relations: Ints | None, anchors: Places, rng: np.random.Generator) -> tuple[Places, int | None]:
+def negatives(heads: Ints, tails: Ints, anchors: Places, rng: np.random.Generator) -> tuple[Places, int | None]:
     """Draw one for each anchor.
 
     Candidates are drawn from a pool and kept where they fit, which leaves them uniform over all that fit. Rows that
-    found none are taken together by what excludes most of the pool for them (head, tail or relation), and draw from
-    the rest of it; after three times at most the rest is what fits. Something must exclude a large part of the pool for
+    found none are taken together by the entity that excludes most of the pool for them (head or tail), and draw from
+    the rest of it; after two times at most the rest is what fits. Something must exclude a large part of the pool for
     a row to get there, so there are few such groups however many rows there are.
 
     Args:
-        heads, tails, relations: Of all triples; `relations` only where a negative must have another one.
+        heads, tails: Of all triples.
         anchors: Places of triples.
         rng: The source of chance.
 
     Returns:
         Places of triples, and where among the anchors one stands that no triple fits, if there is one.
     """
-    search = _Search(heads, tails, relations, anchors, rng)
+    search = _Search(heads, tails, anchors, rng)
     lost = search.fill(np.arange(len(anchors)), np.arange(len(heads), dtype=np.int32))
     return search.result, lost
 
 
 class _Search:
-    def __init__(self, heads: Ints, tails: Ints, relations: Ints | None, anchors: Places, rng: np.random.Generator) -> None:
-        self._heads, self._tails, self._relations = heads, tails, relations
+    def __init__(self, heads: Ints, tails: Ints, anchors: Places, rng: np.random.Generator) -> None:
+        self._heads, self._tails = heads, tails
         self._anchors = anchors
         self._rng = rng
         self._entities = int(max(heads.max(), tails.max())) + 1
@@ -70,45 +71,32 @@ class _Search:
         result = np.zeros(len(these), bool)
         for mine in (self._heads[these], self._tails[these]):
             result |= (mine == self._heads[those]) | (mine == self._tails[those])
-        if self._relations is not None:
-            result |= self._relations[these] == self._relations[those]
         return result
 
     def _narrowed(self, rows: Places, pool: Ints) -> Iterator[tuple[Places, Ints]]:
-        """Rows by what excludes most of the pool for them, each group with what it leaves."""
+        """Rows by the entity that excludes most of the pool for them, each group with what it leaves."""
         if not len(rows):
             return
         heads, tails = self._heads[pool], self._tails[pool]
         touched = np.bincount(heads, minlength=self._entities) + np.bincount(tails, minlength=self._entities)
         of_rows = self._anchors[rows]
-        keys, weights = [self._heads[of_rows], self._tails[of_rows]], touched
-        if self._relations is not None:
-            # Relations are counted behind the entities.
-            keys.append(self._relations[of_rows] + self._entities)
-            weights = np.append(touched, np.bincount(self._relations[pool], minlength=self._relations.max() + 1))
-        columns = np.stack(keys)
-        worst = columns[weights[columns].argmax(axis=0), np.arange(len(rows))]
+        columns = np.stack([self._heads[of_rows], self._tails[of_rows]])
+        worst = columns[touched[columns].argmax(axis=0), np.arange(len(rows))]
         for key in np.unique(worst):
-            if key < self._entities:
-                rest = (heads != key) & (tails != key)
-            else:
-                rest = self._relations[pool] != key - self._entities  # type: ignore[index]
-            yield rows[worst == key], pool[rest]
+            yield rows[worst == key], pool[(heads != key) & (tails != key)]
 
 
 Numbers = NDArray[np.int64]
 
 
-class SamplingConfig(FrozenModel):
-    """How neighbors and negatives are drawn; the defaults are the paper's."""
+class SamplingConfig(RetiredOptions):
+    """How neighbors and negatives are drawn; the default is the paper's."""
+
+    retired = MappingProxyType({"side_balanced": False, "neg_rel_disjoint": False})
 
     nb_exclude_same_hr: bool = Field(
         default=False, description="no neighbor has the triple's head and relation, as it may be as right; paper: it may have"
     )
-    side_balanced: bool = Field(
-        default=False, description="a coin decides whether head or tail is shared; paper: uniform over all neighbors"
-    )
-    neg_rel_disjoint: bool = Field(default=False, description="a negative has another relation too; paper: other entities")
 
 
 class Drawn(NamedTuple):
@@ -198,11 +186,10 @@ class TripleIndex:
                 try_this="a larger or denser graph, or sampling.nb_exclude_same_hr: false",
             )
         kept = self._which[queries[rows]]
-        neighbor = _either(head.of(rows), tail.of(rows), options.side_balanced, rng)
-        columns = (self.heads, self.tails, self.relations if options.neg_rel_disjoint else None)
-        negative, without = negatives(*columns, kept, rng)
+        neighbor = _either(head.of(rows), tail.of(rows), rng)
+        negative, without = negatives(self.heads, self.tails, kept, rng)
         if without is not None:
-            raise self._without_negative(int(kept[without]), options)
+            raise self._without_negative(int(kept[without]))
         positions = (queries[rows], self._first[neighbor], self._first[negative])
         return Drawn(*positions, rows, len(queries) - len(rows))
 
@@ -210,20 +197,18 @@ class TripleIndex:
         """Return the candidates for the head and for the tail of triples.
 
         What touches the head is a stretch without the triple itself (or all of its head and relation). What touches the
-        tail is a stretch without what touches both entities, which was counted at the head; with a coin between the
-        sides, only without the triple itself.
+        tail is a stretch without what touches both entities, which was counted at the head.
         """
         head = self._by_role.without(anchors, run=options.nb_exclude_same_hr)
-        tail = self._by_other.without(self._tail_entry[anchors], run=not options.side_balanced)
+        tail = self._by_other.without(self._tail_entry[anchors], run=True)
         loops = self.heads[anchors] == self.tails[anchors]
         return head, tail.emptied(loops)
 
-    def _without_negative(self, anchor: int, options: SamplingConfig) -> UserError:
+    def _without_negative(self, anchor: int) -> UserError:
         position = int(self._first[anchor])
         named = " ".join(self._triples[position]) if self._triples is not None else f"number {position}"
-        shared = "an entity or the relation" if options.neg_rel_disjoint else "an entity"
         return UserError(
-            f"the triple {named} has no possible negative: all {len(self.heads):,} triples share {shared} with it",
+            f"the triple {named} has no possible negative: all {len(self.heads):,} triples share an entity with it",
             code="no-negative-triple",
             where="graph",
             try_this="a larger graph of several topics",
@@ -284,16 +269,11 @@ class _Order(NamedTuple):
         return _Gapped(self.triples, self.start[entries], self.length[entries] - widths, gaps, widths)
 
 
-def _either(head: _Gapped, tail: _Gapped, balanced: bool, rng: np.random.Generator) -> NDArray[np.int32]:
+def _either(head: _Gapped, tail: _Gapped, rng: np.random.Generator) -> NDArray[np.int32]:
     """One triple per anchor from its two stretches, of which one at least is not empty."""
-    if balanced:
-        coin = rng.integers(0, 2, len(head.sizes)).astype(bool)
-        at_head = np.where(tail.sizes == 0, True, coin & (head.sizes > 0))
-        positions = rng.integers(0, np.where(at_head, head.sizes, tail.sizes))
-    else:
-        positions = rng.integers(0, head.sizes + tail.sizes)
-        at_head = positions < head.sizes
-        positions -= np.where(at_head, 0, head.sizes)
+    positions = rng.integers(0, head.sizes + tail.sizes)
+    at_head = positions < head.sizes
+    positions -= np.where(at_head, 0, head.sizes)
     result = np.empty(len(positions), np.int32)
     result[at_head], result[~at_head] = head.at(positions, at_head), tail.at(positions, ~at_head)
     return result

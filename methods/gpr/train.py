@@ -18,22 +18,22 @@ from benchmarks.read_questions import note
 from benchmarks.registry import Benchmark, load, resolve
 from benchmarks.schema import Question
 from benchmarks.sources import data_path
-from methods.gpr.config import PRESETS, GprTrainingConfig
+from methods.gpr.config import PRESETS, STAGE, GprTrainingConfig
 from methods.gpr.data import Material, Rows, Texts
 from methods.gpr.loss import Cosines, cosines, row_losses
-from methods.gpr.questions import FROM_FILE, PROMPT, TRIES, QuestionGenerator, QuestionSet, generator_of, questions_of
-from methods.graphs.triples import PretrainingGraph, linearize, linearized, load_graph, without_questions
-from methods.models.encoder import EncoderConfig, Vectors, sentence_transformer
+from methods.gpr.planning import needs, work_of
+from methods.gpr.questions import FROM_FILE, QuestionGenerator, QuestionSet, generator_of, questions_of
+from methods.graphs.triples import PretrainingGraph, linearize, linearized, load_graph
+from methods.models.encoder import Vectors, sentence_transformer
 from methods.models.weights import device_of
 from methods.retrieval.ranking import Rows as Numbers
 from methods.retrieval.ranking import best_rows
-from methods.training import LengthsOf, TrainingContext, register_training
+from methods.training import TrainingContext, register_training
 from methods.training.loop import Loop, LoopPlace, Validate, loop_options
 from methods.training.model_card import PATH, ModelKind, seen_test_graphs, write_model_card
 from methods.training.parts import MicroBatch, over_parts
 from methods.training.ranks import backward, first
 from methods.training.stages import OneStageTraining, PreparedRun, read_json, write_json
-from methods.work import DATA, Needs, Once, StageWork, Work, ask, learn, needs_of, resumable, saved_weights, steps, tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,7 +69,7 @@ def write_card(folder: Path, config: GprTrainingConfig, generator: str, test: tu
         "the triple is nearer to its question than triples that share an entity with it, and those nearer than triples that share none. "
         f"`{generator}` wrote the questions; no question of a dataset was read.{seen_test_graphs(test)}\n\nTriples are written as in the "
         f"example. Questions and triples are cut after {config.max_length} tokens. Similarity is the cosine.",
-        base=[config.base, config.triple_base or config.base],
+        base=[config.base],
         data=config.graph,
         seed=config.seed,
         facts={
@@ -87,6 +87,8 @@ QUESTION, TRIPLE = "question", "triple"
 
 
 Side = Literal["question", "triple"]
+VALIDATED = 200
+"""Questions of each benchmark in `validation` at most."""
 ENCODED = 256
 """Texts encoded at once where no gradient is wanted."""
 
@@ -105,14 +107,14 @@ class Towers:
 
     @classmethod
     def load(cls, config: GprTrainingConfig, device: str | None, accelerator: Any = None) -> Towers:
-        """The towers as training begins; of one base each gets its own copy.
+        """The towers as training begins; each gets its own copy of the base.
 
         Raises:
             UserError: One cannot be loaded.
         """
         chosen = device_of(device)
-        encoders = (config.question_encoder, config.triple_encoder)
-        question, triple = (sentence_transformer(encoder, encoder.model, encoder.revision, chosen) for encoder in encoders)
+        encoder = config.encoder
+        question, triple = (sentence_transformer(encoder, encoder.model, encoder.revision, chosen) for _ in range(2))
         return cls(question, triple, accelerator)
 
     def vectors(self, side: Side, texts: Sequence[str], seed: Sequence[str | int]) -> Tensor:
@@ -255,7 +257,7 @@ class _Graphs:
             )
         self._corpus, self._k, self._linearize = corpus, config.validate_on.k, config.linearize
         self._names = [name.casefold() for name in corpus.triples.entities.to_pylist()]
-        questions = benchmark.questions[: config.validate_on.questions]
+        questions = benchmark.questions[:VALIDATED]
         results = [(question.text, rows := self._rows_of(question), self._answers(question, rows)) for question in questions]
         self.questions = [item for item in results if item[2]]
 
@@ -291,50 +293,14 @@ def _products(triples: NDArray[np.float32], queries: NDArray[np.float32], rows: 
     return triples[rows] @ queries
 
 
-STAGE = "towers"
-
-
-TEXTS = 3
-"""Triples of a row: the one asked about, a neighbor, a negative."""
-
-
-def _needs(config: GprTrainingConfig) -> Needs:
-    third = config.triple_encoder
-    triple = EncoderConfig.model_validate({"model": third.model, "revision": config.triple_revision or config.revision})
-    return needs_of(config.question_encoder, triple, config.questions.active_llm)
-
-
-def _work(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Questions about triples, then two towers: a question with three triples a row."""
-    options = without_questions(config.graph, config.graph_options)
-    graphs = [of(item, options) for item in config.graph]
-    for item in config.validation:
-        of(item, config.validation_options)
-    triples = sum(graph.corpus for graph in graphs)
-    length = sum(graph.corpus * graph.passage for graph in graphs) / triples if triples else 0.0
-    masked = min(triples, config.questions.triples or triples) * len(config.questions.sides)
-    prompt, train = PROMPT.load(config.questions.prompt), config.train
-    written = ask(config.questions.active_llm, TRIES * masked, sum(map(tokens, prompt.texts)) + length)
-    shared = Once(written, fingerprint("gpr", config.graph, config.questions.model_dump(mode="json")))
-    rows, size = masked * train.rows_per_question, graphs[0].size(config.question_encoder.model, config.revision)
-    held = train.micro_batch * length
-    work = learn(config.question_encoder, train.epochs * rows, length, train.precision, held=held)
-    work += learn(config.triple_encoder, train.epochs * rows * TEXTS, length, train.precision, held=TEXTS * held)
-    kept = saved_weights(size, config.base, towers=2)
-    return [
-        StageWork(DATA, Work(once=(shared,)), masked),
-        StageWork(STAGE, work + kept, rows, steps(rows, train.batch_size, train.epochs), resumable(size, towers=2)),
-    ]
-
-
 @register_training(
     "gpr",
     summary="two towers pretrained on a graph: triples near the questions about them, neighbors next, others far",
     stages=(STAGE,),
     paper="Wang et al. 2025, GPR: Empowering Generation with Graph-Pretrained Retriever",
     presets=PRESETS,
-    work=_work,
-    needs=_needs,
+    work=work_of,
+    needs=needs,
     version=2,
 )
 class GprTraining(OneStageTraining):
@@ -356,9 +322,7 @@ class GprTraining(OneStageTraining):
         return graph, graph.fingerprints
 
     def bases(self) -> Sequence[tuple[str, str | None]]:
-        config = self.config
-        encoders = [config.question_encoder, *([config.triple_encoder] if config.triple_base is not None else [])]
-        return [(item.model, item.revision) for item in encoders]
+        return [(self.config.encoder.model, self.config.revision)]
 
     def inputs(self, data: PretrainingGraph) -> Sequence[str]:
         questions = self.config.questions

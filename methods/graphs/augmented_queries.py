@@ -196,8 +196,11 @@ def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:
 
 
 def given(request: QueryRequest) -> str:
-    """Return a question as JSON for the model: its text, answer and entities, without relations."""
-    entities = [{"name": node.name, "type": node.type, "descriptions": list(node.descriptions)} for node in request.entities]
+    """Return a question as JSON for the model: its text, answer and entities with what is claimed of them, without relations."""
+    entities: list[dict[str, Any]] = []
+    for node in request.entities:
+        claims = {"claims": list(node.claims)} if node.claims else {}
+        entities.append({"name": node.name, "type": node.type, "descriptions": list(node.descriptions), **claims})
     value = {"question": request.question.text, "answer": request.answer, "entities": entities}
     return json.dumps(value, ensure_ascii=False, indent=1)
 
@@ -220,10 +223,10 @@ def distinct(texts: Iterable[str], most: int) -> tuple[str, ...]:
 
 
 def _facts(request: QueryRequest) -> list[tuple[str, str]]:
-    """Return the descriptions of entities, in their order: the first of each, then the second …"""
+    """Return the descriptions and claims of entities, in their order: the first of each, then the second …"""
     answer, question = clean_name(request.answer), clean_name(request.question.text)
     avoided = {*request.seeds, answer}
-    columns = [[(node.name, text) for text in node.descriptions] for node in request.entities]
+    columns = [[(node.name, text) for text in (*node.descriptions, *node.claims)] for node in request.entities]
     facts = [pair for turn in zip_longest(*columns) for pair in turn if pair is not None]
     free = [
         (name, text) for name, text in facts if name not in avoided and name not in question and not (answer and answer in clean_name(text))
@@ -286,7 +289,7 @@ async def graph_of(
         graph: KnowledgeGraph = await extractor.extract_one(document_id, chunks)
     else:
         graph = await in_worker(partial(extractor.extract, document_id, chunks))
-    if chunks and graph.counts.get(FAILED, 0) == len(chunks):
+    if chunks and not graph.nodes and graph.counts.get(FAILED, 0) == len(chunks):
         raise Broke(
             f"no graph for document {document_id!r}: all {len(chunks)} calls failed",
             code="graph-calls-failed",
@@ -313,18 +316,10 @@ class Neighborhoods:
         config: Options.
         folder: The folder of work.
         namer: Finds names; None looks for the graph's nodes.
-        encoder: For the fallback `embedding`.
     """
 
-    def __init__(
-        self,
-        graph: KnowledgeGraph,
-        config: NeighborhoodConfig,
-        folder: Path,
-        namer: Namer | None = None,
-        encoder: TextEncoder | None = None,
-    ) -> None:
-        self._graph, self._config, self._folder, self._encoder = graph, config, folder, encoder
+    def __init__(self, graph: KnowledgeGraph, config: NeighborhoodConfig, folder: Path, namer: Namer | None = None) -> None:
+        self._graph, self._config, self._folder = graph, config, folder
         namer = namer or GraphNamer()
         self._names = one(namer, "names")
         self._made_of = fingerprint(graph.made_of or _graph_hash(graph), config.model_dump(mode="json"), namer.fingerprint)
@@ -336,7 +331,7 @@ class Neighborhoods:
         path = file_of(self._folder, "subgraphs", question.id)
         around: Neighborhood | None = _kept(path, key, Neighborhood)
         if around is None:
-            texts = texts_of(question, self._config.seeds.source)
+            texts = texts_of(question)
             around = await self._score((question, await together(*(self._names(text, self._graph) for text in texts))))
             if around.seeds.failed is None:
                 _keep(path, key, around)
@@ -344,7 +339,7 @@ class Neighborhoods:
 
     def _scored(self, waiting: Sequence[tuple[Question, Named]]) -> list[Neighborhood]:
         questions, named = zip(*waiting, strict=True)
-        return neighborhoods(self._graph, questions, self._config, named, self._encoder)
+        return neighborhoods(self._graph, questions, self._config, named)
 
 
 async def queries_of(

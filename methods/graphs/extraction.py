@@ -20,9 +20,12 @@ from benchmarks.sources import data_path
 from methods.api import Services, Usage
 from methods.flow import together
 from methods.graphs.chunking import Chunk, ChunkConfig
+from methods.graphs.claims import PROMPT as CLAIMS
+from methods.graphs.claims import ask_claims
 from methods.graphs.knowledge_graph import (
     DEFAULT_STRENGTH,
     END,
+    ClaimRecord,
     EntityRecord,
     GraphBuilder,
     KnowledgeGraph,
@@ -66,6 +69,12 @@ class GraphConfig(MayAskConfig):
     )
     llm: Annotated[LLM, defaults(max_tokens=4096)] | None = Field(None, description="the model of extractor llm; paper: Gemini-2.5-Flash")
     prompt: str | None = Field(None, description="your own template file; null: the shipped one")
+    claims: str | None = Field(
+        None,
+        description="of extractor llm: ask about each chunk's entities for claims (covariates), too, by this prompt: ours, "
+        "published (GraphRAG's) or a template file; null: no; paper: yes",
+        exclude_if=lambda value: value is None,
+    )
     chunk: ChunkConfig = Field(ChunkConfig.model_validate({}), description="chunks for extraction")
     similarity: SimilarityConfig = SimilarityConfig.model_validate({})
 
@@ -73,6 +82,8 @@ class GraphConfig(MayAskConfig):
     def _has_a_file(self) -> Self:
         if self.extractor == "file" and self.file is None:
             raise ValueError("extractor file needs file: passages with their triples")
+        if self.claims is not None and self.extractor != "llm":
+            raise ValueError(f"claims are asked of a language model (extractor: llm), and the extractor is {self.extractor}")
         return self
 
 
@@ -93,6 +104,7 @@ class ChunkRead:
         entities, relations: The records.
         counts: Malformed and repaired records by reason, and calls that failed.
         model_calls, prompt_tokens, completion_tokens, cost_usd: Of the model that was asked.
+        claims: Claims about entities.
     """
 
     entities: tuple[EntityRecord, ...] = ()
@@ -102,6 +114,7 @@ class ChunkRead:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost_usd: float = 0.0
+    claims: tuple[ClaimRecord, ...] = ()
 
     @classmethod
     def of(cls, records: Sequence[Records], replies: Sequence[Reply]) -> ChunkRead:
@@ -119,6 +132,7 @@ class ChunkRead:
             usage.prompt_tokens,
             usage.completion_tokens,
             usage.cost_usd,
+            tuple(dict.fromkeys(claim for item in records for claim in item.claims)),
         )
 
     @property
@@ -141,7 +155,7 @@ def merged(document_id: str, reads: Mapping[int, ChunkRead]) -> KnowledgeGraph:
     """The graph of what was read, by the chunk's index."""
     builder = GraphBuilder()
     for index, read in reads.items():
-        builder.add(index, Records(read.entities, read.relations))
+        builder.add(index, Records(read.entities, read.relations, claims=read.claims))
         for what, number in read.counts.items():
             builder.count(what, number)
     return builder.build(document_id)
@@ -157,6 +171,7 @@ class LLMExtractor:
         gleanings: How often the model is asked for what it left out.
         prompts: `extraction` and `gleaning` in place of the templates; with `loop`, the model is asked before each further
             gleaning whether something is still left out, and texts in records lose the quotes around them.
+        claims: The prompt for claims about the entities of a chunk; None: none are asked for.
     """
 
     def __init__(
@@ -167,9 +182,10 @@ class LLMExtractor:
         keywords: bool = False,
         gleanings: int = 0,
         prompts: Mapping[str, Prompt] | None = None,
+        claims: Prompt | None = None,
     ) -> None:
         own = prompts or {}
-        self._model = model
+        self._model, self._claims = model, claims
         self._prompt = own.get("extraction") or PROMPTS["extraction_keywords" if keywords else "extraction"].load(prompt)
         self._again = own.get("gleaning") or PROMPTS["gleaning"].load()
         self._loop = own.get("loop")
@@ -179,6 +195,7 @@ class LLMExtractor:
     def fingerprint(self) -> str:
         gleaned: tuple[Any, ...] = (self._gleanings, self._again.hash) if self._gleanings else ()
         gleaned += (self._loop.hash,) if self._loop is not None else ()
+        gleaned += ("claims", self._claims.hash) if self._claims is not None else ()
         return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash, *gleaned)
 
     @property
@@ -209,7 +226,13 @@ class LLMExtractor:
         answered = [reply for reply in replies if reply.failed is None]
         # Nothing more to add is not a reply without a record.
         texts = [reply.text for number, reply in enumerate(answered) if not number or reply.text.replace(END, "").strip()]
-        return ChunkRead.of([parse(text, quoted=self._loop is not None) for text in texts], [*replies, *checks])
+        records = [parse(text, quoted=self._loop is not None) for text in texts]
+        names = tuple(dict.fromkeys(entity.name for item in records for entity in item.entities))
+        if self._claims is not None and names:
+            claimed, reply = await ask_claims(self._model, self._claims, text, names)
+            records.append(claimed)
+            replies.append(reply)
+        return ChunkRead.of(records, [*replies, *checks])
 
 
 _YES = re.compile(r"\W*y(es)?\b", re.IGNORECASE)
@@ -279,7 +302,7 @@ def extractor_of(config: GraphConfig, services: Services) -> WorldsExtractor | N
     if (llm := config.active_llm) is None:
         return NounPhrases() if config.extractor == "noun_phrases" else WorldsExtractor()
     model = open_llm(llm, services, role="knowledge graph")
-    return LLMExtractor(model, config.prompt)
+    return LLMExtractor(model, config.prompt, claims=None if config.claims is None else CLAIMS.load(config.claims))
 
 
 _FENCE = re.compile(r"```(?:\w+)?\s*(.*?)(?:```|\Z)", re.DOTALL)

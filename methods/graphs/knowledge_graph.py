@@ -67,6 +67,13 @@ class RelationRecord(NamedTuple):
     """Subject, predicate and object as a model wrote them; None for relations from other extractors."""
 
 
+class ClaimRecord(NamedTuple):
+    """A claim as one chunk makes it: its subject in capitals, and a text with status and dates (`methods/graphs/claims.py`)."""
+
+    subject: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Records:
     """Records parsed from a reply.
@@ -75,12 +82,42 @@ class Records:
         entities, relations: In the reply's order.
         malformed: What was lost or may be, by reason.
         repaired: What was read although it was not as it should be, by reason.
+        claims: Claims about entities, in the reply's order.
     """
 
     entities: tuple[EntityRecord, ...] = ()
     relations: tuple[RelationRecord, ...] = ()
     malformed: Counter[str] = field(default_factory=Counter)
     repaired: Counter[str] = field(default_factory=Counter)
+    claims: tuple[ClaimRecord, ...] = ()
+
+
+def inside_records(reply: str, start: re.Pattern[str], malformed: Counter[str]) -> Iterator[tuple[re.Match[str], str]]:
+    """Yield the records of a reply, each as its opening mark and what stands before its last bracket.
+
+    Args:
+        reply: A model's.
+        start: The opening mark.
+        malformed: Gets what was lost or may be, by reason.
+    """
+    body, end, _ = reply.partition(END)
+    starts = list(start.finditer(body))
+    if not body.strip() and not end:
+        malformed["empty reply"] += 1
+    elif not starts and _LEFTOVER.fullmatch(body) is None:
+        malformed["no record in the reply"] += 1
+    if not end and starts:
+        malformed["no end marker"] += 1
+    for number, mark in enumerate(starts):
+        stop = starts[number + 1].start() if number + 1 < len(starts) else len(body)
+        inside, bracket, rest = body[mark.end() : stop].rpartition(")")
+        if not bracket:
+            malformed["record not closed"] += 1
+            continue
+        # Behind the last record a model may say good-bye; between two, there is nothing to say.
+        if number + 1 < len(starts) and _LEFTOVER.fullmatch(rest) is None:
+            malformed["text between records"] += 1
+        yield mark, inside
 
 
 def parse(reply: str, quoted: bool = False) -> Records:
@@ -94,23 +131,7 @@ def parse(reply: str, quoted: bool = False) -> Records:
     relations: list[RelationRecord] = []
     malformed: Counter[str] = Counter()
     repaired: Counter[str] = Counter()
-    body, end, _ = reply.partition(END)
-    starts = list(_START.finditer(body))
-    if not body.strip() and not end:
-        malformed["empty reply"] += 1
-    elif not starts and _LEFTOVER.fullmatch(body) is None:
-        malformed["no record in the reply"] += 1
-    if not end and starts:
-        malformed["no end marker"] += 1
-    for number, start in enumerate(starts):
-        stop = starts[number + 1].start() if number + 1 < len(starts) else len(body)
-        inside, bracket, rest = body[start.end() : stop].rpartition(")")
-        if not bracket:
-            malformed["record not closed"] += 1
-            continue
-        # Behind the last record a model may say good-bye; between two, there is nothing to say.
-        if number + 1 < len(starts) and _LEFTOVER.fullmatch(rest) is None:
-            malformed["text between records"] += 1
+    for start, inside in inside_records(reply, _START, malformed):
         if start[1].lower() == CONTENT:
             continue
         fields = inside.split(FIELD)
@@ -199,12 +220,14 @@ class Node:
         type: What most chunks take it for; `UNKNOWN` where it is only named as an end of relations.
         descriptions: What is said of it, distinct and sorted.
         chunks: Indices of the chunks that mention it, ascending.
+        claims: What is claimed of it, distinct and sorted.
     """
 
     name: str
     type: str
     descriptions: tuple[str, ...] = ()
     chunks: tuple[int, ...] = ()
+    claims: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -320,7 +343,7 @@ class KnowledgeGraph:
         read = read_json(path, _GraphFile, "a knowledge graph")
         graph = cls(
             read.document_id,
-            tuple(Node(n.name, n.type, tuple(n.descriptions), tuple(n.chunks)) for n in read.nodes),
+            tuple(Node(n.name, n.type, tuple(n.descriptions), tuple(n.chunks), tuple(n.claims)) for n in read.nodes),
             tuple(
                 Edge(*_ends(e.source, e.target), e.strength, tuple(e.descriptions), tuple(e.chunks), e.similarity, tuple(e.keywords))
                 for e in read.edges
@@ -364,6 +387,7 @@ class GraphBuilder:
         self._descriptions: dict[str, set[str]] = defaultdict(set)
         self._chunks: dict[str, set[int]] = defaultdict(set)
         self._relations: dict[tuple[str, str], list[tuple[float, str, int, str]]] = defaultdict(list)
+        self._claims: dict[str, set[str]] = defaultdict(set)
         self._counts: Counter[str] = Counter()
 
     def add(self, chunk: int, records: Records) -> None:
@@ -374,6 +398,8 @@ class GraphBuilder:
             self._chunks[name].add(chunk)
         for source, target, description, strength, keywords, _ in records.relations:
             self._relations[_ends(source, target)].append((strength, description, chunk, keywords))
+        for subject, text in records.claims:
+            self._claims[subject].add(text)
         self._counts.update({f"malformed: {reason}": number for reason, number in records.malformed.items()})
         self._counts.update({f"repaired: {reason}": number for reason, number in records.repaired.items()})
 
@@ -400,10 +426,12 @@ class GraphBuilder:
                 descriptions[name] = descriptions[name] | set(edge.descriptions)
                 chunks[name] = chunks[name] | set(edge.chunks)
         nodes = tuple(
-            Node(name, self._type(name), _distinct(descriptions[name]), tuple(sorted(chunks[name])))
+            Node(name, self._type(name), _distinct(descriptions[name]), tuple(sorted(chunks[name])), _distinct(self._claims.get(name, ())))
             for name in sorted({*self._types, *unknown})
         )
-        return KnowledgeGraph(document_id, nodes, tuple(edges), dict(sorted(self._counts.items())))
+        lost = sum(len(texts) for name, texts in self._claims.items() if name not in self._types and name not in unknown)
+        counts = self._counts + Counter({"claim about no entity of the graph": lost})
+        return KnowledgeGraph(document_id, nodes, tuple(edges), dict(sorted(counts.items())))
 
     def _type(self, name: str) -> str:
         """The type most often given, the first in order among equals."""
@@ -420,6 +448,7 @@ class _NodeRow(_Strict):
     type: str
     descriptions: list[str] = []
     chunks: list[int] = []
+    claims: list[str] = []
 
 
 class _EdgeRow(_Strict):

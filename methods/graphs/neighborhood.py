@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
@@ -12,30 +13,28 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from benchmarks.core.fingerprint import fingerprint
-from benchmarks.core.models import FrozenModel
+from benchmarks.core.models import RetiredOptions
 from benchmarks.schema import Question
 from methods.graphs.extraction import PROMPTS, strings_in
-from methods.graphs.knowledge_graph import KnowledgeGraph, Node, TextEncoder, clean_name
+from methods.graphs.knowledge_graph import KnowledgeGraph, Node, clean_name
 from methods.graphs.pagerank import Floats, PageRankConfig, scores_from_seeds
 from methods.models.chat import ChatModel
 from methods.models.llm import LLM, MayAskConfig, defaults
 
+FALLBACK = "jaccard5"
+"""How seeds are found whose names no node has: by the words they share with a name (Jaccard)."""
 NEAREST = 5
 """Nodes that take the place of names which no node has."""
 _WORD = re.compile(r"\w+(?:[.'’-]\w+)*")
 
 
-class SeedConfig(MayAskConfig):
-    """Options that select the entities where a question starts."""
+class SeedConfig(RetiredOptions, MayAskConfig):
+    """Options for finding start entities in a question's answer; if no node has a name, the nodes that share most words are used."""
+
+    retired = MappingProxyType({"source": "answer", "fallback": "jaccard5"})
 
     choice: ClassVar[str] = "namer"
 
-    source: Literal["answer", "question", "both"] = Field("answer", description="text in which the names are found")
-    fallback: Literal["jaccard5", "embedding", "none"] = Field(
-        "jaccard5",
-        description=f"where no name is a node's: the {NEAREST} nodes that share most words with one, the {NEAREST} "
-        "nearest by an encoder, or none, which leaves the question out",
-    )
     namer: Literal["graph", "llm"] = Field(
         "graph", description="how names are found in a text: llm: by a language model; graph: by matching nodes"
     )
@@ -49,7 +48,7 @@ class Seeds:
 
     Attributes:
         names: Nodes, by name; empty where the question is left out.
-        found: How: `name`, `jaccard5`, `embedding`, or "" where it is left out.
+        found: How: `name`, `jaccard5`, or "" where it is left out.
         wanted: The names that were looked for.
         failed: Why the names could not be had, where a call failed.
     """
@@ -129,33 +128,23 @@ Named = Sequence[tuple[str, ...] | str]
 """Entities found in each of a question's texts."""
 
 
-def seeds_of(graph: KnowledgeGraph, config: SeedConfig, named: Sequence[Named], encoder: TextEncoder | None = None) -> list[Seeds]:
+def seeds_of(graph: KnowledgeGraph, named: Sequence[Named]) -> list[Seeds]:
     """The seeds of questions about one document.
 
     Args:
         graph: The document's graph.
-        config: Options.
         named: For each question what was found in its `texts_of`.
-        encoder: Needed where the fallback is `embedding`.
-
-    Raises:
-        ValueError: The fallback is `embedding`, and there is no encoder.
     """
-    if config.fallback == "embedding" and encoder is None:
-        raise ValueError("the fallback 'embedding' needs an encoder")
-    finder = _Finder(graph, config.fallback, encoder)
+    finder = _Finder(graph)
     return [finder.seeds(names) for names in named]
 
 
 class _Finder:
     """Finds nodes for names."""
 
-    def __init__(self, graph: KnowledgeGraph, fallback: str, encoder: TextEncoder | None) -> None:
+    def __init__(self, graph: KnowledgeGraph) -> None:
         self._graph = graph
-        self._fallback = fallback
-        self._encoder = encoder
-        self._split_words = [frozenset(_split_words(node.name)) for node in graph.nodes] if fallback == "jaccard5" else []
-        self._vectors: np.ndarray | None = None
+        self._split_words = [frozenset(_split_words(node.name)) for node in graph.nodes]
 
     def seeds(self, named: Sequence[tuple[str, ...] | str]) -> Seeds:
         failed = next((why for why in named if isinstance(why, str)), None)
@@ -164,31 +153,19 @@ class _Finder:
         if exact or not queries or not self._graph.nodes:
             return Seeds(exact, "name" if exact else "", queries, failed)
         near = self._nearest(queries)
-        return Seeds(near, self._fallback if near else "", queries, failed)
+        return Seeds(near, FALLBACK if near else "", queries, failed)
 
     def _nearest(self, queries: Sequence[str]) -> tuple[str, ...]:
-        if self._fallback == "none":
-            return ()
-        scores = self._jaccard(queries) if self._fallback == "jaccard5" else self._cosines(queries)
+        wanted = [frozenset(_split_words(name)) for name in queries]
+        scores = np.array([max(_overlap(words, item) for item in wanted) for words in self._split_words])
         # Nodes are in the order of their names, so that a stable sort breaks ties by name.
         best = np.argsort(-scores, kind="stable")[:NEAREST]
         return tuple(self._graph.nodes[position].name for position in best if scores[position] > 0)
 
-    def _jaccard(self, queries: Sequence[str]) -> np.ndarray:
-        wanted = [frozenset(_split_words(name)) for name in queries]
-        return np.array([max(_overlap(words, item) for item in wanted) for words in self._split_words])
 
-    def _cosines(self, queries: Sequence[str]) -> np.ndarray:
-        assert self._encoder is not None
-        if self._vectors is None:
-            self._vectors = _unit(self._encoder.passages([node.text for node in self._graph.nodes]))
-        return (self._vectors @ _unit(self._encoder.passages(list(queries))).T).max(axis=1)
-
-
-def texts_of(question: Question, source: str) -> list[str]:
-    """The texts that name where a question starts."""
-    answer = [question.answers[0]] if question.answers else []
-    return {"answer": answer, "question": [question.text], "both": [*answer, question.text]}[source]
+def texts_of(question: Question) -> list[str]:
+    """Return the texts that name where a question starts: its first answer."""
+    return list(question.answers[:1])
 
 
 def _split_words(text: str) -> list[str]:
@@ -199,22 +176,22 @@ def _overlap(item: frozenset[str], other: frozenset[str]) -> float:
     return len(item & other) / len(item | other) if item or other else 0.0
 
 
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1)
-
-
 SIGNIFICANT = 12
 """Digits of a score that count: nodes in equal positions differ in the last ones by rounding, not by rank."""
 
 
-class CutConfig(FrozenModel):
+class CutConfig(RetiredOptions):
     """Range for the largest drop of the scores: between positions `min_k` and `max_k` of the ranking."""
+
+    retired = MappingProxyType({"inclusive_k": False, "apply_eps": True})
 
     min_k: int = Field(ge=1, description="minimum number of entities, if available")
     max_k: int = Field(ge=1, description="most entities (k)")
-    inclusive_k: bool = Field(False, description="also consider the drop right after position max_k; released: yes")
-    apply_eps: bool = Field(True, description="drop scores below eps first; released: no, only zeros")
+    released: bool = Field(
+        False,
+        description="as the released code: also consider the drop right after position max_k, and drop only zeros, "
+        "not all scores below eps",
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -265,19 +242,19 @@ def cut(scores: NDArray[np.float64], config: CutConfig, eps: float) -> Cut:
     """Cut a ranking just before its largest relative drop.
 
     With s_i = −log score_i and d_i = s_i − s_{i−1}, the first i that makes d_i largest among min_k ≤ i < min(max_k,
-    |V'|) is how many are kept; `inclusive_k` admits i = max_k. With fewer than min_k nodes all are kept, and where no
+    |V'|) is how many are kept; `released` admits i = max_k. With fewer than min_k nodes all are kept, and where no
     i lies in between the first max_k. Where all scores are equal the first admissible i is taken.
 
     Args:
         scores: Positive, not increasing.
         config: Where to look.
-        eps: Scores below it are left out if `apply_eps` is set.
+        eps: Scores below it are left out, unless `released`.
 
     Source:
         Algorithm 1 of ARK; min_k is the released code's.
     """
-    considered = int(np.count_nonzero(scores >= eps)) if config.apply_eps else len(scores)
-    last = min(config.max_k, considered - 1) if config.inclusive_k else min(config.max_k, considered) - 1
+    considered = len(scores) if config.released else int(np.count_nonzero(scores >= eps))
+    last = min(config.max_k, considered - 1) if config.released else min(config.max_k, considered) - 1
     if last < config.min_k:
         return Cut(min(config.max_k, considered), considered, None)
     # The quotient has its maximum where the difference of the logarithms has, and scaling by 2 leaves it untouched.
@@ -291,22 +268,23 @@ SHOWN = 60
 """Entities that a neighborhood lists at least, those behind the cuts included, where there are as many."""
 
 
-class NeighborhoodConfig(FrozenModel):
+class NeighborhoodConfig(RetiredOptions):
     """Options from seeds to cuts."""
+
+    retired = MappingProxyType({"force_seeds": False})
 
     seeds: SeedConfig = SeedConfig.model_validate({})
     ppr: PageRankConfig = PageRankConfig.model_validate({})
     large: CutConfig = LARGE
     small: CutConfig = SMALL
-    force_seeds: bool = Field(False, description="prepend seeds that a cut removed")
 
 
 PRESETS = {
     "paper": {"ppr": {"teleport": 0.85, "dangling": "drop"}, "large": {"min_k": 1, "max_k": 200}, "small": {"min_k": 1, "max_k": 10}},
     "released": {
         "ppr": {"teleport": 0.15, "released_exact": True},
-        "large": {"min_k": 20, "max_k": 50, "inclusive_k": True, "apply_eps": False},
-        "small": {"min_k": 3, "max_k": 10, "inclusive_k": True, "apply_eps": False},
+        "large": {"min_k": 20, "max_k": 50, "released": True},
+        "small": {"min_k": 3, "max_k": 10, "released": True},
     },
 }
 """Settings of paper and released code that differ from the defaults; the paper leaves the sizes of the small cut open."""
@@ -317,7 +295,7 @@ class Subgraph:
     """A neighborhood cut to one size.
 
     Attributes:
-        entities: Names, best first (seeds that were forced in come before all others).
+        entities: Names, best first.
         cut: How many of the ranking were kept.
         considered: Entities that entered the cut (|V'|).
         fall: The relative drop at the cut, as a difference of logarithms; None where there was no place to cut.
@@ -363,11 +341,7 @@ class Neighborhood:
 
 
 def neighborhoods(
-    graph: KnowledgeGraph,
-    questions: Sequence[Question],
-    config: NeighborhoodConfig,
-    named: Sequence[Named] | None = None,
-    encoder: TextEncoder | None = None,
+    graph: KnowledgeGraph, questions: Sequence[Question], config: NeighborhoodConfig, named: Sequence[Named] | None = None
 ) -> list[Neighborhood]:
     """The neighborhoods of questions about one document, all scored together.
 
@@ -376,14 +350,13 @@ def neighborhoods(
         questions: With their gold.
         config: Options.
         named: As in `seeds_of`; None looks for the graph's nodes.
-        encoder: For the fallback `embedding`.
 
     Returns:
         One per question, in order; those without a seed are `skipped`.
     """
     if named is None:
-        named = [GraphNamer().names(texts_of(question, config.seeds.source), graph) for question in questions]
-    seeds = seeds_of(graph, config.seeds, named, encoder)
+        named = [GraphNamer().names(texts_of(question), graph) for question in questions]
+    seeds = seeds_of(graph, named)
     started = [number for number, item in enumerate(seeds) if item.names]
     results = [Neighborhood(question.id, item) for question, item in zip(questions, seeds, strict=True)]
     if started:
@@ -396,16 +369,14 @@ def neighborhoods(
 def _neighborhood(question_id: str, graph: KnowledgeGraph, seeds: Seeds, scores: Floats, config: NeighborhoodConfig) -> Neighborhood:
     order, values = ranked(scores, [node.name for node in graph.nodes])
     names = tuple(graph.nodes[position].name for position in order)
-    large, small = (_subgraph(names, cut(values, rule, config.ppr.eps), seeds, config.force_seeds) for rule in (config.large, config.small))
+    large, small = (_subgraph(names, cut(values, rule, config.ppr.eps)) for rule in (config.large, config.small))
     # Both are beginnings of one ranking; only a small cut that falls behind the large one's could break this.
     if large.cut < small.cut:
-        small = _subgraph(names, Cut(large.cut, small.considered, large.fall), seeds, config.force_seeds)
+        small = _subgraph(names, Cut(large.cut, small.considered, large.fall))
     assert set(small.entities) <= set(large.entities)
     shown = max(SHOWN, config.large.max_k + 1, len(large.entities))
     return Neighborhood(question_id, seeds, names[:shown], tuple(values[:shown].tolist()), large, small)
 
 
-def _subgraph(names: Sequence[str], result: Cut, seeds: Seeds, force: bool) -> Subgraph:
-    kept = tuple(names[: result.size])
-    missing = tuple(name for name in seeds.names if name not in kept) if force else ()
-    return Subgraph(missing + kept, result.size, result.considered, result.fall)
+def _subgraph(names: Sequence[str], result: Cut) -> Subgraph:
+    return Subgraph(tuple(names[: result.size]), result.size, result.considered, result.fall)

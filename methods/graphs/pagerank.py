@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from benchmarks.core.errors import Broke, MissingPackage
-from benchmarks.core.models import FrozenModel
+from benchmarks.core.models import RetiredOptions
 from methods.graphs.knowledge_graph import KnowledgeGraph
 
 Floats = NDArray[np.floating[Any]]
@@ -79,38 +80,29 @@ def _near_each_other(adjacency: Any) -> NDArray[np.intp]:
 
 Dangling = Literal["restart", "drop"]
 
-TELEPORT = {"released": 0.15, "paper_literal": 0.85}
-"""The two readings of the paper's 0.85: the share that follows edges (networkx's alpha), or that restarts."""
+RELEASED_TELEPORT = 0.15
+"""The released reading of the paper's 0.85: the share that follows edges (networkx's alpha), not the one that restarts."""
 COLUMNS = 24
 """Questions iterated together: so many that an edge reads whole cache lines, and so few that all scores stay cached."""
 
 
-class PageRankConfig(FrozenModel):
+class PageRankConfig(RetiredOptions):
     """Options of personalized PageRank."""
 
-    preset: Literal["released", "paper_literal"] | None = Field(
-        None, description="sets teleport if it is not given: released 0.15, paper_literal 0.85"
-    )
-    teleport: float = Field(0.15, gt=0, le=1, description="share of the mass that restarts in every step")
+    retired = MappingProxyType({"preset": None, "weighted": False})
+
+    teleport: float = Field(RELEASED_TELEPORT, gt=0, le=1, description="share of the mass that restarts in every step")
     eps: float = Field(1e-4, gt=0, description="stop when no score changes by this much")
     dangling: Dangling = Field("restart", description="mass on entities without a relation: restarts (released), or is lost (paper)")
-    weighted: bool = Field(False, description="follow edges by their weight; released: all alike")
     released_exact: bool = Field(
         False,
         description="reproduction only: call networkx as the released code does (tol 1e-4, uniform start), which stops "
         "after a few steps on large graphs; teleport, eps and dangling are then the released ones",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _preset(cls, value: Any) -> Any:
-        if isinstance(value, Mapping) and value.get("preset") in TELEPORT and "teleport" not in value:
-            return {**value, "teleport": TELEPORT[value["preset"]]}
-        return value
-
     @model_validator(mode="after")
     def _is_the_released(self) -> Self:
-        if self.released_exact and self.teleport != TELEPORT["released"]:
+        if self.released_exact and self.teleport != RELEASED_TELEPORT:
             raise ValueError("released_exact fixes teleport at 0.15")
         return self
 
@@ -254,14 +246,7 @@ def scores_from_seeds(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]], con
     chi = np.zeros((len(graph.nodes), len(seeds)))
     for column, names in enumerate(seeds):
         chi[[graph.positions[name] for name in names], column] = 1.0
-    return personalized_pagerank(
-        graph.adjacency(weighted=config.weighted),
-        chi,
-        teleport=config.teleport,
-        tolerance=config.eps,
-        dangling=config.dangling,
-        weighted=config.weighted,
-    )
+    return personalized_pagerank(graph.adjacency(), chi, teleport=config.teleport, tolerance=config.eps, dangling=config.dangling)
 
 
 def _released(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]]) -> Floats:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from benchmarks.core.errors import UserError, described, unknown_name
+from benchmarks.core.models import RetiredOptions
 from benchmarks.registry import resolve
 from benchmarks.styles.rules import STYLES
 from methods.models.llm import LLM, LLMConfig, MayAskConfig, check_llm, defaults, reach_llm
@@ -22,6 +24,8 @@ from methods.sark.prompts import ANSWER, ORDER
 from methods.training import TrainingConfig, TrainingOptions
 from methods.training.adapters import LoraOptions
 
+STAGE = "reranker"
+"""The training's only stage, and the name of its folder."""
 DEPTH = 50
 """Candidates of a question."""
 QWEN = {"model": "Qwen/Qwen2.5-14B-Instruct"}
@@ -50,7 +54,6 @@ class ExtraConfig(TrainingOptions):
     retriever: str = Field("bm25", description="what finds them in the whole corpus; paper: BM25")
     options: dict[str, Any] = Field(default_factory=dict, description="of that retriever")
     n: int = Field(100, ge=1, description="passages looked at per question; paper 100")
-    most: int | None = Field(None, ge=1, description="negatives kept per question, the best ranked; null: all")
 
     @property
     def component(self) -> Component:
@@ -58,8 +61,10 @@ class ExtraConfig(TrainingOptions):
         return _component(self.retriever, self.options, "labels.extra.retriever")
 
 
-class LabelsConfig(MayAskConfig):
+class LabelsConfig(RetiredOptions, MayAskConfig):
     """Passage-level labels: the answer without context against the answer with one passage."""
+
+    retired = MappingProxyType({"partial": "mismatch"})
 
     by: Literal["llm", "reader"] = Field("reader", description="who answers: llm: a language model; reader: `reader`, for worlds")
     llm: Annotated[LLM, defaults(max_tokens=64)] | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
@@ -84,9 +89,6 @@ class LabelsConfig(MayAskConfig):
         "harness provides it; null: they are a Mismatch",
     )
     judge_options: dict[str, Any] = Field(default_factory=dict, description="of that judge")
-    partial: Literal["mismatch", "drop"] = Field(
-        "mismatch", description="what Partial counts as; drop: the answer is left out; paper: two verdicts alone"
-    )
     passages: Literal["all", "list", "none"] = Field(
         "all", description="which candidates are labeled: all of them (paper), those of the list, or none, for lists alone"
     )
@@ -143,15 +145,15 @@ class StylesConfig(MayAskConfig):
 class SarkDataConfig(TrainingOptions):
     """What SARK's rows are made by: part of the options of its training."""
 
+    retired = MappingProxyType({"questions": None, "rows_seed": 0})
+
     seed: int = Field(0, ge=0, lt=2**32, description="of every draw")
-    questions: int | None = Field(None, ge=1, description="questions of each dataset that are used, drawn by the seed; null: all")
     rows: int | None = Field(
         None,
         ge=1,
         description="rows of each dataset at most: questions are taken in a drawn order, and no more of "
         "them than it takes; null: of all questions. Paper 16,094 (the repository's readme: 19,238)",
     )
-    rows_seed: int = Field(0, ge=0, lt=2**32, description="of that order; not `seed`, so that trainings of several seeds share their rows")
     candidates: CandidatesConfig = CandidatesConfig.model_validate({})
     labels: LabelsConfig = LabelsConfig.model_validate({})
     lists: ListsConfig = ListsConfig.model_validate({})
@@ -232,6 +234,8 @@ Keep = Literal["f1", "order", "last"]
 class ModelConfig(TrainingOptions):
     """The head on the encoder, and how pairs are read."""
 
+    retired = MappingProxyType({"hidden": 256, "query_share": 0.75})
+
     match: bool = Field(
         False,
         description="add to the score how well each token of the query is met by its nearest of the passage, with a weight that "
@@ -255,17 +259,17 @@ class ModelConfig(TrainingOptions):
         False,
         description="begin with the base's own head, where the base is a checkpoint of SARK; paper and released: a new head on the encoder",
     )
-    hidden: int = Field(256, ge=1, description="width of the head's hidden layer; released 256")
     dropout: float = Field(0.3, ge=0, lt=1, description="in the head; released 0.3")
     backbone_dropout: float | None = Field(
         0.3, ge=0, lt=1, description="in the encoder, of states and attention; released 0.3; null: the encoder's own"
     )
     max_length: int = Field(512, ge=32, description="longest pair in tokens; the passage is cut, not the query")
-    query_share: float = Field(0.75, gt=0, le=1, description="largest part of it that a query may take")
 
 
 class LossConfig(TrainingOptions):
     """The losses, how they are weighed against each other, and what is left out for ablations."""
+
+    retired = MappingProxyType({"lambda_mode": "mgda", "lambda_value": 0.5})
 
     styles: bool = Field(True, description="both styles of every passage (eq. 8-9); false (w/o SAT): the formal one alone")
     passage: bool = Field(True, description="learn from labels of passages; false: w/o passage")
@@ -278,10 +282,9 @@ class LossConfig(TrainingOptions):
         description="same: a list is read in one style, then in the other (paper); mixed: twice with each passage once "
         "in either style, drawn by seed, epoch and question, so that style says nothing of the order",
     )
-    lambda_mode: Literal["mgda", "fixed"] = Field(
-        "mgda", description="λ of each batch from both gradients (released), or always lambda_value"
+    lambda_fixed: float | None = Field(
+        None, ge=0, le=1, description="weight λ of the passage loss in every batch; null: of each batch from both gradients (released)"
     )
-    lambda_value: float = Field(0.5, ge=0, le=1, description="weight of the passage loss where λ is fixed")
     lambda_most: float = Field(
         1.0, ge=0, le=1, description="λ at most: at 1 (paper) a batch whose labels are solved leaves nothing of the list's gradient"
     )
@@ -303,17 +306,18 @@ class LossConfig(TrainingOptions):
 class TrainConfig(TrainingOptions):
     """Optimization."""
 
+    retired = MappingProxyType({"schedule": "linear", "max_grad_norm": 1.0, "patience": None})
+    schedule: ClassVar[Literal["linear"]] = "linear"
+
     epochs: int = Field(30, ge=1, description="times that each row is used; paper 30, released 100")
     learning_rate: float = Field(1e-6, gt=0, description="of AdamW, at its peak; paper 1e-6, released 1e-5")
     warm_up: float = Field(
         0.0, ge=0, description="steps in which the learning rate rises: a share of all steps if below 1, else their number"
     )
-    schedule: Literal["linear", "constant", "cosine"] = Field("linear", description="how the rate goes on")
     schedule_over: Literal["steps", "batches"] = Field(
         "steps", description="batches (released): the rate falls as if each batch of an accumulated step were a step, so that it ends high"
     )
     weight_decay: float = Field(0.01, ge=0, description="of matrices; released 0.01")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm; released 1.0")
     batch_size: int = Field(8, ge=1, description="rows of a batch: of 8, 112 sequences are read; paper and released 8")
     accumulation: int = Field(1, ge=1, description="batches per step of the optimizer, each with a λ of its own; released 4")
     token_budget: int = Field(
@@ -329,7 +333,6 @@ class TrainConfig(TrainingOptions):
         "styles (released), of the best order of its lists, or the last; null: f1, order where labels are not learned, "
         "last where there is no validation data",
     )
-    patience: int | None = Field(None, ge=1, description="epochs without a better one after which training stops; null: it goes to its end")
     save_every: int = Field(50, ge=1, description="steps between two points that an interrupted training goes on from")
 
 
@@ -353,8 +356,6 @@ class SarkTrainingConfig(SarkDataConfig, TrainingConfig):
     def _can_choose(self) -> Self:
         if self.train.keep in ("f1", "order") and not self.validation:
             raise ValueError(f"keep: {self.train.keep} needs validation data")
-        if self.train.patience is not None and self.keep == "last":
-            raise ValueError("patience needs validation data, and keep: f1 or order")
         return self
 
     @property
@@ -382,4 +383,4 @@ class SarkTrainingConfig(SarkDataConfig, TrainingConfig):
         self.reach_data(cache)
 
 
-PRESETS = read_presets(Path(__file__).with_name("presets.yaml"))
+PRESETS = read_presets((Path(__file__).with_name("presets.yaml"), Path(__file__).with_name("pocket.yaml")))

@@ -261,7 +261,7 @@ class _Preparation:
         How many are taken follows from what is missing and from the rows that questions gave so far.
         """
         order = list(questions)
-        Draws("sark order of questions", self._config.rows_seed, str(self._benchmark.reference)).shuffle(order)
+        Draws("sark order of questions", 0, str(self._benchmark.reference)).shuffle(order)
         rows: list[SarkRow] = []
         done = 0
         while done < len(order) and len(rows) < most:
@@ -276,10 +276,6 @@ class _Preparation:
     def _questions(self) -> tuple[list[Question], list[Question]]:
         """Questions that bring labels or an order, and those that are to be mined."""
         questions = list(self._benchmark.questions)
-        most = self._config.questions
-        if most is not None and len(questions) > most:
-            chosen = set(Draws("sark questions", self._config.seed).sample(range(len(questions)), most))
-            questions = [item for position, item in enumerate(questions) if position in chosen]
         options = [question for question in questions if "labels" in question.metadata and "order" in question.metadata]
         ids = {item.id for item in options}
         queries = [question for question in questions if question.id not in ids and question.answers and question.answerable]

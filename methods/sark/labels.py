@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
@@ -28,7 +28,7 @@ from benchmarks.schema import Passage, Question
 from methods.api import Services
 from methods.flow import in_flight, one, together
 from methods.sark.answers import Answerer, AnswerRequest, answerer_of, verifier_of
-from methods.sark.config import CandidatesConfig, ExtraConfig, LabelsConfig, SarkDataConfig
+from methods.sark.config import CandidatesConfig, LabelsConfig, SarkDataConfig
 from methods.training import Progress, Silent
 from methods.training.candidates import Search
 from methods.training.journal import Journal, each_once
@@ -69,9 +69,6 @@ def further(search: Candidates, questions: Sequence[Question], seen: Mapping[str
     """Passages further down that were not tried yet, by question id, the best ranked first."""
     result = search(questions)
     return {item: tuple(p for p in ids if p not in set(seen.get(item, ()))) for item, ids in result.items()}
-
-
-Policy = Literal["mismatch", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,24 +122,22 @@ class Tried:
         return all(item.verdict is not None for item in (self.direct, *self.attempts))
 
 
-def label_of(direct: str | None, augmented: str | None, partial: Policy = "mismatch") -> int | None:
+def label_of(direct: str | None, augmented: str | None) -> int | None:
     """The label that two verdicts give, None for none.
 
     Args:
         direct: Of the answer without context.
         augmented: Of the answer with the passage.
-        partial: What Partial counts as; drop: no label comes of it.
     """
-    before, after = _two(direct, partial), _two(augmented, partial)
+    before, after = _two(direct), _two(augmented)
     if before is None or after is None or before == after:
         return None
     return int(after == MATCH)
 
 
-def _two(verdict: str | None, partial: Policy) -> str | None:
-    if verdict == PARTIAL:
-        return MISMATCH if partial == "mismatch" else None
-    return verdict
+def _two(verdict: str | None) -> str | None:
+    """Return one of the paper's two verdicts: an answer that is right in part counts as wrong."""
+    return MISMATCH if verdict == PARTIAL else verdict
 
 
 class Labeler:
@@ -151,7 +146,7 @@ class Labeler:
     Args:
         answerer: Answers.
         verifier: Says whether answers are right.
-        config: The policy of Partial, and how many negatives are kept.
+        config: How many negatives are kept.
         seed: Of the draw of negatives.
         path: File of answers and verdicts; None keeps nothing.
 
@@ -161,7 +156,7 @@ class Labeler:
 
     def __init__(self, answerer: Answerer, verifier: Verifier, config: LabelsConfig, seed: int = 0, path: Path | None = None) -> None:
         self._answer, self._in_flight = one(answerer, "answers"), in_flight([(answerer, "answers")])
-        self._verifier, self._identity = verifier, (answerer.fingerprint, verifier.fingerprint, config.partial)
+        self._verifier, self._identity = verifier, (answerer.fingerprint, verifier.fingerprint)
         self._config, self._seed = config, seed
         self._journal = Journal(path) if path is not None else None
         self.counts: Counter[str] = Counter()
@@ -199,11 +194,10 @@ class Labeler:
             evidence: Passages that never mislead: a model that is assumed to know the answer keeps it after reading one.
             direct: Whether its answer without context is counted, too.
         """
-        partial = self._config.partial
         self._count(tried, direct)
         results: dict[str, int] = {}
         for attempt in tried.attempts:
-            label = label_of(tried.direct.verdict, attempt.verdict, partial)
+            label = label_of(tried.direct.verdict, attempt.verdict)
             if label == 0 and attempt.passage_id in evidence:
                 self.counts["evidence_that_would_mislead"] += 1
             elif label is not None:
@@ -212,7 +206,7 @@ class Labeler:
 
     def answers_right(self, tried: Tried) -> bool:
         """Return whether a question is answered right without context: then passages may mislead."""
-        return _two(tried.direct.verdict, self._config.partial) == MATCH
+        return _two(tried.direct.verdict) == MATCH
 
     def few_negatives(self, question: str, labels: dict[str, int]) -> dict[str, int]:
         """All labels of a question, with no more negatives than `most_negatives`; counted.
@@ -250,18 +244,18 @@ class Labeler:
 
         direct = known or await attempt(None)
         # Where the first answer has no verdict that counts, no passage can have a label: nothing more is asked.
-        if _two(direct.verdict, self._config.partial) is None:
+        if _two(direct.verdict) is None:
             return Tried(request.question.id, direct, ())
         return Tried(request.question.id, direct, tuple(await together(*map(attempt, request.passages))))
 
     def _count(self, tried: Tried, direct: bool) -> None:
-        counts, partial = self.counts, self._config.partial
+        counts = self.counts
         counts["questions_tried"] += 1
-        before = _two(tried.direct.verdict, partial)
+        before = _two(tried.direct.verdict)
         if direct:
             counts[f"direct: {tried.direct.verdict or _why(tried.direct)}"] += 1
         for item in tried.attempts:
-            after = _two(item.verdict, partial)
+            after = _two(item.verdict)
             counts[f"{before}, then {after if after else (item.verdict or _why(item))}"] += 1
         for item in (tried.direct, *tried.attempts) if direct else tried.attempts:
             if item.by:
@@ -338,7 +332,7 @@ class Labeling:
             right = {item.question_id: item.direct for item in tried if first.answers_right(item)}
             queries = [question for question in questions if question.id in right]
             below = further(self._search, queries, candidates)
-            for identifier, result in self._further(queries, below, right, self._options.extra, progress).items():
+            for identifier, result in self._further(queries, below, right, progress).items():
                 labels[identifier] |= result
         bounded = {identifier: first.few_negatives(identifier, result) for identifier, result in labels.items()}
         self._counts.update(first.taken_counts())
@@ -346,26 +340,21 @@ class Labeling:
         return bounded
 
     def _further(
-        self,
-        questions: Sequence[Question],
-        below: Mapping[str, Sequence[str]],
-        right: Mapping[str, Attempt],
-        extra: ExtraConfig,
-        progress: Progress,
+        self, questions: Sequence[Question], below: Mapping[str, Sequence[str]], right: Mapping[str, Attempt], progress: Progress
     ) -> dict[str, dict[str, int]]:
         """The negatives from further down, by question id."""
         requests = [self._request(question, below[question.id]) for question in questions]
         labels = {}
         for item in self._second.tried(requests, progress, right):
-            labels[item.question_id] = self._misleading(item, extra.most)
+            labels[item.question_id] = self._misleading(item)
             self._counts["further_passages"] += len(item.attempts)
             self._counts["further_negatives"] += len(labels[item.question_id])
         return labels
 
-    def _misleading(self, tried: Tried, most: int | None) -> dict[str, int]:
+    def _misleading(self, tried: Tried) -> dict[str, int]:
         # The answer without context was counted with the candidates.
         labels = self._second.labels(tried, direct=False)
-        return dict([(passage, label) for passage, label in labels.items() if label == 0][:most])
+        return {passage: label for passage, label in labels.items() if label == 0}
 
     def _request(self, question: Question, passages: Sequence[str]) -> Request:
         corpus = self._benchmark.corpus

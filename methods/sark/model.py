@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 METHOD = "sark"
+HIDDEN = 256
+"""Width of the head's hidden layer (released)."""
 
 
 def require_checkpoint(model: str, *, where: str) -> None:
@@ -93,9 +95,9 @@ def new_reranker(config: SarkTrainingConfig, device: str | None) -> Any:
         modules = [
             encoder,
             Pooling(width, "cls"),
-            Dense(width, options.hidden, activation_function=torch.nn.ReLU()),
+            Dense(width, HIDDEN, activation_function=torch.nn.ReLU()),
             Dropout(options.dropout),
-            _last(options.hidden, LABELS[options.head]),
+            _last(HIDDEN, LABELS[options.head]),
         ]
         if options.match:
             modules.append(_match(encoder, config.base))

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Task = Literal["passage", "list"]
 TASKS: tuple[Task, ...] = ("passage", "list")
+QUERY_SHARE = 0.75
+"""Largest part of a pair that a query may take."""
 BLOCK = 6
 """Pairs that a CPU reads at once."""
 FORMAL, INFORMAL = 0, 1
@@ -120,7 +122,7 @@ class Objective:
         self.model, self.config, self.accelerator = model, config, accelerator
         self.micro = MicroBatch(config.train.token_budget, "train.token_budget")
         options = config.model
-        self._pairs = PairTokens(model.tokenizer, options.max_length, options.query_share)
+        self._pairs = PairTokens(model.tokenizer, options.max_length, QUERY_SHARE)
 
     def backward(self, groups: Sequence[Group], seed: Sequence[str | int]) -> float:
         """Add the gradient of a loss to the parameters: the mean over all terms of its groups.

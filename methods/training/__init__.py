@@ -20,7 +20,7 @@ from pydantic import Field
 
 from benchmarks.core.code import Code, Identity, registered
 from benchmarks.core.errors import unknown_name
-from benchmarks.core.models import FrozenModel
+from benchmarks.core.models import RetiredOptions
 from benchmarks.core.plugins import Registry, config_class
 from methods.api import Services
 from methods.models.weights import require_weights
@@ -28,7 +28,7 @@ from methods.presets import laid_over
 from methods.work import Lengths, Needs, StageWork
 
 
-class TrainingConfig(FrozenModel):
+class TrainingConfig(RetiredOptions):
     """Base of every training's options: frozen, and unknown keys are errors.
 
     A field's default is the spec's; its description also gives the paper's and the released value where they differ.
@@ -60,7 +60,7 @@ class TrainingConfig(FrozenModel):
         return stages
 
 
-class TrainingOptions(FrozenModel):
+class TrainingOptions(RetiredOptions):
     """Base of a group of a training's options: frozen, and unknown keys are errors."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -33,7 +33,7 @@ halves the `MicroBatch` and calls it again.
 """
 Validate = Callable[[], Figures]
 """Figures of the modules as they are now."""
-LAYOUT = 1
+LAYOUT = 2
 """Of the points to go on from; bump it when what they hold changes."""
 
 
@@ -67,17 +67,15 @@ class Schedule:
 
 @dataclass(frozen=True)
 class KeepBest:
-    """End with the weights of the best validation, and perhaps stop when none better comes.
+    """End with the weights of the best validation.
 
     Attributes:
         figure: The validation figure that decides; of equal ones the first.
         lowest: Whether less is better.
-        patience: Validations without a better one after which training stops; None: it goes to its end.
     """
 
     figure: str
     lowest: bool = False
-    patience: int | None = None
 
 
 @dataclass(frozen=True)
@@ -139,11 +137,10 @@ class LoopPlace:
 
 @dataclass
 class _Best:
-    """The best validation so far: after which step, its figure, and how many came since."""
+    """The best validation so far: after which step, and its figure."""
 
     step: int
     figure: float
-    since: int = 0
 
 
 class Loop:
@@ -208,12 +205,12 @@ class Loop:
             what |= {"finished steps": first, "weights": self._checksum()}
             require_equal(what, self.accelerator, str(self.place.folder))
         self.place.progress.begin(f"training {self.name}".strip(), self.options.steps, first)
-        for step in self._steps(first):
+        for step in range(first, self.options.steps):
             self._curve.append(self._stepped(step))
             self.place.progress.log({name: self._curve[-1][name] for name in ("loss", "learning_rate")})
             self.place.progress.advance()
             better = self._ends_epoch(step) and self._validated(step)
-            last = step + 1 == self.options.steps or self._patience_is_over
+            last = step + 1 == self.options.steps
             if better or last or (step + 1) % self.options.save_every == 0:
                 self._save(step + 1)
         if self.accelerator is not None:
@@ -227,12 +224,6 @@ class Loop:
         if self._main:
             for path in self.place.folder.glob("*.pt"):
                 path.unlink()
-
-    def _steps(self, first: int) -> Iterator[int]:
-        for step in range(first, self.options.steps):
-            if self._patience_is_over:
-                return
-            yield step
 
     def _stepped(self, step: int) -> dict[str, float]:
         rate = self.options.schedule.rate(step, self.options.steps)
@@ -301,7 +292,6 @@ class Loop:
             return False
         for module in self.modules.values():
             module.eval()
-        # All processes must agree on when to stop.
         figures = gathered(dict(self.validate()), self.accelerator)[0]
         self._curve.append({"step": step, **figures})
         return self._improved(step, figures)
@@ -315,15 +305,7 @@ class Loop:
             self._best = _Best(step, figure)
             self._write(self._best_point(step), {"modules": self._weights()})
             return True
-        best.since += 1
         return False
-
-    @property
-    def _patience_is_over(self) -> bool:
-        keep = self.options.keep_best
-        if keep is None or keep.patience is None or self._best is None:
-            return False
-        return self._best.since >= keep.patience
 
     def _take_best(self) -> None:
         if self._best is None:

@@ -60,6 +60,7 @@ class StepOptions(FrozenModel):
     """How a stage is optimized."""
 
     epochs: int = Field(1, ge=1, description="times that each row is used")
+    steps: int | None = Field(None, ge=1, description="of the optimizer at most, whatever the epochs; null: all")
     learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
     warm_up: float = Field(
         0.05, ge=0, description="steps in which the learning rate rises: a share of all steps if below 1, else their number"
@@ -67,12 +68,6 @@ class StepOptions(FrozenModel):
     batch_size: int = Field(128, ge=1, description="rows of a step")
     micro_batch: int = Field(2, ge=1, description="rows read at once; bounds memory, the gradient is the same")
     save_every: int = Field(200, ge=1, description="steps between two saved states from which an interrupted training resumes")
-
-
-class TuneOptions(StepOptions):
-    """How a stage of tuning is optimized."""
-
-    steps: int | None = Field(None, ge=1, description="of the optimizer at most, whatever the epochs; null: all")
 
 
 class TuningConfig(DataConfig):
@@ -306,7 +301,7 @@ Loss = Callable[[Tuned, Sequence[Any], Sequence[Any]], "Tensor"]
 def tuning(
     tuned: Tuned,
     stage: str,
-    train: TuneOptions,
+    train: StepOptions,
     rows: Sequence[Any] | Callable[[int], Sequence[Any]],
     count: int,
     context: TrainingContext,

@@ -356,6 +356,73 @@ def pretraining_rows(
         return _report(output, value, of_synthesis(synthesis, documents, types), dict(synthesis.put_aside), common)
 
 
+@app.command("instruction-rows", offline=True)
+def instruction_rows(
+    data: Annotated[str, argument("Data reference: questions with candidates, or with a corpus.", completion.references)],
+    output: Annotated[Path, option("The file of rows, OUT.jsonl; OUT.states.jsonl beside it resumes.", "--output", "-o")],
+    common: Common,
+    limit: options.LimitOption = None,
+    seed: options.SeedOption = 0,
+    config: options.ConfigOption = None,
+    settings: Annotated[
+        list[str] | None, options.set_option("llm.model=…, llm.base_url=…, pool.source=retriever; of the dataset: data.KEY=VALUE")
+    ] = None,
+    device: options.DeviceOption = None,
+    dry_run: Annotated[bool, option("Estimate the calls and their price, and call no model.", "--dry-run")] = False,
+) -> int:
+    """Write rows for CLaRa's instruction tuning: a language model answers questions from the documents found for them."""
+    from methods.clara.data import require_no_test
+    from methods.clara.rows import write_rows
+    from methods.clara.teacher import Teacher, TeacherConfig, questions_of, rows_of, statistics_of
+    from methods.training.journal import Journal
+    from methods.training.stages import write_json
+    from ragmeter.runner.loop import stoppable
+    from ragmeter.runner.progress import TrainingProgress
+    from ragmeter.runner.rewriting import options_of
+
+    if output.is_dir():
+        raise UserError("this is a folder", code="output-is-folder", where=str(output), try_this="name a file")
+    if not dry_run:
+        require_writable(output)
+    of_model, of_data = data_apart(given_options(config, settings))
+    with options_of("the teacher", TeacherConfig):
+        teaching = TeacherConfig.model_validate(of_model)
+    require_no_test(data, "DATA")
+    services = common.services(device, seed)
+    questions = questions_of(common.load(data, of_data, limit=limit, services=services), teaching.pool, services)
+    with Journal(output.with_suffix(".states.jsonl")) as states:
+        teacher = Teacher(teaching, services, states)
+        wanted = teacher.estimate(questions)
+        if dry_run:
+            common.emit(
+                {"file": str(output), "questions": len(questions), "estimate": asdict(wanted)}, lambda: out.print(Text(str(wanted)))
+            )
+            return 0
+        if common.talk:
+            err.print(Text(str(wanted)))
+        if wanted.calls:
+            teaching.reach(services.cache)
+        with TrainingProgress(quiet=not common.talk) as progress, stoppable(_AGAIN):
+            taught = teacher.answers(questions, progress)
+    counts = statistics_of(taught)
+    write_rows(output, rows_of(questions, taught))
+    value = {"file": str(output), "data": data, "questions": len(questions), **counts}
+    write_json(output.with_suffix(".statistics.json"), value)
+
+    def show() -> None:
+        out.print(Text(f"{output}: {counts.get('answered', 0):,} rows of {len(questions):,} questions"), soft_wrap=True)
+        left_out = [(name, f"{counts[name]:,}") for name in ("refused", "abstained", "empty", "failed") if name in counts]
+        if left_out:
+            listing(("left out", "questions"), left_out, empty="")
+        spent = f"{counts['prompt_tokens']:,} prompt tokens, {counts['completion_tokens']:,} completion tokens, ${counts['cost_usd']:,.4f}"
+        out.print(Text(f"by {', '.join(counts['by'])}: {spent}"))
+        if counts["failures"]:
+            err.print(Text(f"{sum(counts['failures'].values()):,} questions without a reply; {_AGAIN}"))
+
+    common.emit(value, show)
+    return 1 if counts["failures"] or not counts.get("answered") else 0
+
+
 def _report(output: Path, value: Mapping[str, Any], made: Mapping[Any, Any], put_aside: Mapping[str, int], common: Common) -> int:
     """Say what came of a synthesis, and keep it beside the rows; returns 1 where there is none, or something is unfinished."""
     from methods.training.stages import write_json

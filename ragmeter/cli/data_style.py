@@ -27,6 +27,7 @@ app = App()
 Pairs = Annotated[Path, argument("File of style pairs.", metavar="PAIRS")]
 Overwrite = Annotated[bool, option("Overwrite an existing file.", "--overwrite")]
 _AGAIN = "the same command goes on"
+_SENTIMENTS = ("lexicon", "textblob")
 
 
 def _free(path: Path, overwrite: bool) -> None:
@@ -309,15 +310,23 @@ def style_quality(
     bertscore: Annotated[str | None, option("Encoder for BERTScore.", metavar="MODEL")] = None,
     layer: Annotated[int, option("Layer of the encoder.", min=1)] = 12,
     perplexity: Annotated[str | None, option("Causal language model for fluency.", metavar="MODEL")] = None,
+    sentiment: Annotated[
+        str,
+        option(
+            "Sentiment by fixed word lists (lexicon) or TextBlob (textblob, as in the paper).",
+            completes=completion.offer_words(*_SENTIMENTS),
+        ),
+    ] = "lexicon",
     device: options.DeviceOption = None,
 ) -> None:
     """Measure rewritten texts: style strength, content, fluency, sentiment, with 95 % intervals."""
     from benchmarks.styles.pairs import ANY, load_pairs
+    from judges.style import polarities, textblob_polarities, texts_of
     from judges.style import style_quality as measure
-    from judges.style import texts_of
     from ragmeter.runner.loop import stoppable
     from ragmeter.runner.rewriting import judge_measuring
 
+    tone = polarities if one_of(sentiment, _SENTIMENTS, "sentiment", "--sentiment") == "lexicon" else textblob_polarities
     services = common.services(device)
     of_judge, of_data = data_apart(given_options(config, settings))
     judge = None
@@ -341,7 +350,7 @@ def style_quality(
     models: dict[str, Any] = {"bertscore": bertscore, "layer": layer, "perplexity": perplexity, "device": device}
     with common.status("measuring"), stoppable(_AGAIN):
         strong = judge.build(services) if judge else None
-        report = measure(texts_of(restyled, query), strength=strong, failed=restyled.failed, **models)
+        report = measure(texts_of(restyled, query), strength=strong, failed=restyled.failed, sentiment=tone, **models)
     rows = [row for item in report for row in _estimated(item, restyled)]
 
     def number(value: float | None) -> str:
@@ -353,8 +362,8 @@ def style_quality(
         lines = []
         for row in rows:
             mean, interval = number(row["value"]), f"{number(row['low'])} … {number(row['high'])}"
-            lines.append((row["style"], row["measure"], mean, interval, row["n"], row["missing"]))
-        listing(("style", "measure", "mean", "95 % interval", "n", "without"), lines, empty="there is no pair to measure")
+            lines.append((row["style"], row["measure"], mean, interval, number(row["sd"]), row["n"], row["missing"]))
+        listing(("style", "measure", "mean", "95 % interval", "sd", "n", "without"), lines, empty="there is no pair to measure")
         if any(row["insufficient_data"] for row in rows):
             out.print(Text("no interval where there are too few values, or too skewed ones; --json says why", style="dim"))
 

@@ -369,11 +369,20 @@ def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | No
     return queries.runs(store, row.name), row.reference
 
 
+StylePairsOption = Annotated[
+    Path | None, option("Label the pairs of this file (of `ragmeter data restyle`) in place of answers.", "--style-pairs", metavar="PAIRS")
+]
+
+
 @labels_app.command()
-def show(common: Common) -> None:
+def show(common: Common, style_pairs: StylePairsOption = None) -> None:
     """Show how many items each person labeled, and the agreement between people."""
     from results.boards.tables import plain
     from results.judging import labels as labeling
+
+    if style_pairs is not None:
+        _show_style_labels(style_pairs, {}, common)
+        return
 
     known = labeling.labels(common.store)
     numbers = Counter((label.criterion, label.annotator) for label in known)
@@ -402,6 +411,7 @@ def export(
     count: Annotated[int, option("Number of items, drawn at random.", min=1)] = 100,
     pairs: Annotated[bool, option("Show two answers per item, in random order.", "--pairs")] = False,
     pairs_of_runs: Annotated[bool, option("Show both runs' answers in one row, each with its own label.", "--pairs-of-runs")] = False,
+    style_pairs: StylePairsOption = None,
     seed: options.SeedOption = 0,
 ) -> None:
     """Write items for a person to label, without the names of the methods."""
@@ -414,12 +424,26 @@ def export(
             where="--pairs-of-runs",
             try_this="leave one of them out",
         )
-    chosen, _ = _chosen_runs(common.store, runs, experiment)
+    if style_pairs is not None and (runs or experiment is not None or pairs or pairs_of_runs):
+        raise UserError(
+            "--style-pairs exports texts of a file, not answers of runs",
+            code="style-pairs-and-runs",
+            where="--style-pairs",
+            try_this="leave out the runs and the other options of pairs",
+        )
+    chosen = [] if style_pairs is not None else _chosen_runs(common.store, runs, experiment)[0]
     if not runs:
         chosen = [run for run in chosen if run.kind != "control"]  # people's time is scarce
     if output.exists():
         raise UserError("output file already exists", code="output-exists", where=str(output), try_this="name another: labels may be in it")
-    if pairs_of_runs:
+    words = labeling.PAIR_LABELS if pairs else (*labeling.VALUES, "a number from 0 to 1")
+    if style_pairs is not None:
+        from benchmarks.styles.pairs import load_pairs
+        from results.judging.style_labels import export_style_items
+
+        text = export_style_items(load_pairs(style_pairs), criterion, count, seed)
+        words = ("the name of a style",) if criterion == "style" else ("yes", "no", "a number from 0 to 1")
+    elif pairs_of_runs:
         text = labeling.export_both(common.store, chosen, criterion, count, seed=seed)
     else:
         text = labeling.export_items(common.store, chosen, criterion, count, pairs=pairs, seed=seed)
@@ -427,7 +451,6 @@ def export(
         output.write_text(text, "utf-8")
     except OSError as error:
         raise unwritable(error, output) from None
-    words = labeling.PAIR_LABELS if pairs else (*labeling.VALUES, "a number from 0 to 1")
     value = {"file": str(output), "criterion": criterion, "labels": list(words)}
     filled = "the columns `label_1` and `label_2`" if pairs_of_runs else "the column `label`"
     common.emit(value, lambda: out.print(Text(f"{output}: fill {filled} with {', '.join(words)}")))
@@ -438,11 +461,19 @@ def import_labels(
     file: Annotated[Path, argument("CSV of `ragmeter judge labels export` with its column `label` filled.")],
     annotator: Annotated[str, option("Name of the labeler.")],
     common: Common,
+    style_pairs: StylePairsOption = None,
 ) -> None:
     """Import a person's labels, and show the agreement between people."""
     from results.boards.tables import plain
     from results.judging import labels as labeling
 
+    if style_pairs is not None:
+        from benchmarks.styles.pairs import load_pairs
+        from results.judging.style_labels import import_style_labels
+
+        imported = import_style_labels(load_pairs(style_pairs), style_pairs, file, annotator)
+        _show_style_labels(style_pairs, asdict(imported), common)
+        return
     done = labeling.import_labels(common.store, file, annotator)
     agreement = labeling.between_annotators(labeling.labels(common.store))
 
@@ -455,6 +486,29 @@ def import_labels(
         _show_agreement(agreement)
 
     common.emit(plain(asdict(done) | {"agreement": {by: asdict(item) for by, item in agreement.items()}}), show)
+
+
+def _show_style_labels(pairs: Path, imported: Mapping[str, int], common: Common) -> None:
+    """Show what people say of style pairs; after an import also how many labels came in."""
+    from benchmarks.styles.pairs import load_pairs
+    from ragmeter.show.board_text import shown_share
+    from results.boards.tables import plain
+    from results.judging.style_labels import checked, read_style_labels
+
+    rows = checked(load_pairs(pairs), read_style_labels(pairs))
+
+    def show() -> None:
+        if imported:
+            again = f", {imported['replaced']} of them in place of earlier ones" if imported["replaced"] else ""
+            out.print(Text(f"{counted(imported['labels'], 'label')}{again}; {counted(imported['blank'], 'row')} without one"))
+        lines = []
+        for row in rows:
+            agreement = ("–" if item is None else shown_share(item.corrected) for item in (row.alpha, row.kappa))
+            lines.append((row.style, row.criterion, shown_share(row.share), *agreement, str(row.annotators), str(row.share.n)))
+        empty = f"nobody has labeled these pairs: ragmeter judge labels export --style-pairs {pairs} -o FILE --criterion style"
+        listing(("texts", "criterion", "holds", "alpha", "kappa", "annotators", "items"), lines, empty=empty)
+
+    common.emit(plain({**imported, "file": str(pairs), "checks": [asdict(row) for row in rows]}), show)
 
 
 def _show_agreement(agreement: Mapping[str, Any]) -> None:

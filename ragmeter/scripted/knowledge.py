@@ -16,8 +16,10 @@ from benchmarks.schema import Question
 from benchmarks.worlds.text import NO_FACT, Rendering, Text, articles, document, statements
 from benchmarks.worlds.world import Fact, World
 from methods.graphs.augmented_queries import QueryRequest, TemplateQueries
+from methods.graphs.claims import CONFIRMED
+from methods.graphs.claims import PROMPT as CLAIMS
 from methods.graphs.extraction import PROMPTS
-from methods.graphs.knowledge_graph import EntityRecord, Node, RelationRecord, render
+from methods.graphs.knowledge_graph import END, FIELD, RECORD, EntityRecord, Node, RelationRecord, clean_name, render
 from ragmeter.scripted.prompt_patterns import Shown, Truth, answers
 
 STRENGTH = 8.0
@@ -75,6 +77,15 @@ def records(truth: Truth, shown: Shown, keywords: bool) -> str:
 
 answers(PROMPTS["extraction"])(partial(records, keywords=False))
 answers(PROMPTS["extraction_keywords"])(partial(records, keywords=True))
+
+
+@answers(CLAIMS)
+def claims(truth: Truth, shown: Shown) -> str:
+    """The prompt for claims: every fact of a chunk about an entity of the list, confirmed and without a date."""
+    named = set(shown["entities"].split(", "))
+    about = [fact for fact in truth.shelf.facts(shown["text"]) if clean_name(fact.head.name) in named]
+    rows = [(fact.head.name, fact.text, fact.relation.id, CONFIRMED, "NONE", "NONE", statements(fact)[0]) for fact in about]
+    return f"{RECORD}\n".join([*(f"({FIELD.join(row)})" for row in rows), END])
 
 
 @answers(PROMPTS["names"])

@@ -1,4 +1,4 @@
-"""Answer the prompts of CLaRa's synthesis as the scripted LLM, from the facts of the document's sentences.
+"""Answer the prompts of CLaRa's synthesis and its teacher as the scripted LLM, from the document's facts.
 
 At first it leaves out a third of what could be asked, so that the coverage loop has something to find.
 """
@@ -14,9 +14,9 @@ from benchmarks.text import em
 from benchmarks.worlds.questions import answer_of, paraphrases
 from benchmarks.worlds.text import statements
 from benchmarks.worlds.world import Fact
-from methods.clara.prompts import ABSENT, SYNTHESIS, read_pairs
+from methods.clara.prompts import ABSENT, READING, SYNTHESIS, read_pairs
 from methods.clara.rows import Pair, complex_pairs, simple_pairs
-from ragmeter.scripted.prompt_patterns import Shown, Truth, answers
+from ragmeter.scripted.prompt_patterns import UNKNOWN, Shown, Truth, answers, flat, names_any
 
 _MAKERS = {"simple": simple_pairs, "complex": complex_pairs}
 
@@ -50,6 +50,13 @@ def check_answer(truth: Truth, shown: Shown) -> str:
     """The prompt that checks a pair."""
     known = _known(truth, shown["document"], shown["question"])
     return _json(judgment="Correct" if known is not None and em(shown["answer"], [known]) else "Incorrect")
+
+
+@answers(READING["answer"])
+def teach(truth: Truth, shown: Shown) -> str:
+    """The prompt of a teacher: the answer, if it stands in the documents."""
+    reply = truth.answer_to(shown["question"])
+    return reply if reply and names_any(flat(shown["background"]).casefold(), [reply]) else UNKNOWN
 
 
 @answers(SYNTHESIS["paraphrase"])

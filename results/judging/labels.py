@@ -204,7 +204,7 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
     }
     results: dict[_Key, tuple[RunRow, str, str]] = {}
     blank = 0
-    for position, row in _rows(path):
+    for position, row in label_rows(path):
         if not row["label"].strip():
             blank += 1
             continue
@@ -241,7 +241,12 @@ _Key = tuple[str, str, str | None, str, str | None]
 """Question, runs, criterion, and the hash of what was read, where the item has it."""
 
 
-def _rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
+def label_rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
+    """Yield the rows of a filled CSV, each with its place.
+
+    Raises:
+        UserError: It cannot be read, or lacks a column.
+    """
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

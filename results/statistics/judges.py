@@ -1,4 +1,4 @@
-"""Do two judges, or a judge and a person, say the same? Raw agreement, Cohen's kappa, Krippendorff's alpha.
+"""Do two judges, or a judge and a person, say the same? Raw agreement, Cohen's and Fleiss' kappa, Krippendorff's alpha.
 
 Ratings are numbers (code categories as 0, 1, 2, …); NaN is a missing rating. Chance-corrected agreement is 1 where
 all agree, 0 where they agree as often as raters who know nothing of the item would, below 0 where less often. It has
@@ -148,6 +148,38 @@ def krippendorff_alpha(
     result = _with_interval(alpha, sums, kept, clusters, how)
     raw = raw_agreement(table, clusters=clusters, level=how.level)
     return Agreement(raw, result, int((~np.isnan(paired)).sum()), tuple(value.tolist()))
+
+
+def fleiss_kappa(
+    ratings: ArrayLike,
+    *,
+    clusters: Clusters = None,
+    how: Resampling = Resampling(),  # noqa: B008 (frozen)
+) -> Agreement:
+    """Compute Fleiss' kappa of any number of raters over the items that all of them rated.
+
+    Args:
+        ratings: Shape (raters, items); NaN is missing.
+        clusters: As in `estimates`, over items.
+        how: The resampling behind the interval.
+
+    Source: Fleiss (1971), "Measuring nominal scale agreement among many raters".
+    """
+    table = _table(ratings)
+    raters, kept = len(table), np.asarray(np.isfinite(table).all(axis=0))
+    value = _categories(table[:, kept])
+    counts = _counts(table[:, kept], value)
+    equal = (counts * (counts - 1)).sum(axis=1) / max(1, raters * (raters - 1))
+
+    def kappa(sums: Floats) -> Floats:
+        items = sums[:, 1:].sum(axis=1) / raters
+        with np.errstate(invalid="ignore", divide="ignore"):
+            observed, chance = sums[:, 0] / items, ((sums[:, 1:] / (items * raters)[:, None]) ** 2).sum(axis=1)
+            return np.where(chance < 1, (observed - chance) / (1 - chance), np.nan)
+
+    result = _with_interval(kappa, np.column_stack([equal, counts]), kept, clusters, how)
+    raw = raw_agreement(table, clusters=clusters, level=how.level)
+    return Agreement(raw, result, int(counts.sum()), tuple(value.tolist()))
 
 
 def _with_interval(

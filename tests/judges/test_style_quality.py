@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,10 @@ from benchmarks.styles.rules import RuleRewriter
 from benchmarks.text import has_answer
 from judges.judge import Judge
 from judges.metrics.generation import perplexity_of_texts
-from judges.style import StyleText, StyleValidator, polarities, polarity, rows, style_quality, texts_of
+from judges.style import StyleText, StyleValidator, polarities, polarity, rows, style_quality, textblob_polarities, texts_of
 from methods.api import Services
 from methods.flow import each
+from tests.support.errors import raises
 
 STYLES = ("informal", "humor", "romance")
 
@@ -178,3 +180,17 @@ def test_bertscore_holds_each_rewriting_against_its_source_once(monkeypatch: pyt
     assert queries == [("bb", "a"), ("ccc", "a")]
     assert report["humor"]["bertscore"].values.tolist() == [0.2, 0.2]
     assert report["romance"]["bertscore"].values.tolist() == [0.3]
+
+
+def test_textblob_gives_the_polarity_that_the_paper_reports() -> None:
+    pytest.importorskip("textblob")
+    texts = [StyleText("humor", "The bridge was awful.", "A great and lovely bridge.")]
+    (report,) = style_quality(texts, sentiment=textblob_polarities)
+    means = [report.measures[name].mean for name in ("sentiment_source", "sentiment", "sentiment_shift")]
+    assert means == pytest.approx([-1.0, 0.65, 1.65])
+
+
+def test_without_textblob_its_polarity_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "textblob", None)
+    with raises("missing-package"):
+        textblob_polarities(["text"])

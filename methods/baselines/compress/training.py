@@ -52,7 +52,6 @@ LOSS = "validation_loss"
 class SoftStepOptions(StepOptions):
     """Optimization options of one stage of a compressor into vectors."""
 
-    steps: int | None = Field(None, ge=1, description="of the optimizer at most, whatever the epochs; null: all")
     naming: float = Field(0.0, ge=0, description="ours: weight of a loss that has each vector name the tokens of its share of a passage")
     naming_only: int = Field(0, ge=0, description="ours: steps at the beginning in which nothing else is learned from")
     naming_fades: float = Field(1.0, gt=0, le=1, description="ours: share of the steps in which that weight falls to 0")

@@ -28,7 +28,7 @@ from methods.models.weights import weights_hash
 from methods.prompts import OURS
 from methods.training import TrainingContext, register_training
 from methods.training.stages import PreparedRun
-from methods.training.tuning import TUNED, Pair, TuneOptions, TuningConfig, by_preference, tuning
+from methods.training.tuning import TUNED, Pair, StepOptions, TuningConfig, by_preference, tuning
 
 READER, REFINER = "reader", "refiner"
 YES, NO = "YES", "NO"
@@ -47,7 +47,7 @@ class DdrTrainingConfig(TuningConfig):
     )
     passage_tokens: int = Field(1024, ge=1, description="tokens of a passage that the refiner is shown")
     prompt: str = Field(OURS, description="the refiner's prompt: `ours`, `published` or a template file")
-    train: TuneOptions = TuneOptions.model_validate({"learning_rate": 5e-5, "batch_size": 8})
+    train: StepOptions = StepOptions.model_validate({"learning_rate": 5e-5, "batch_size": 8})
 
 
 @dataclass(frozen=True, slots=True)

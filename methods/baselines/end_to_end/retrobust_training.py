@@ -23,7 +23,7 @@ from methods.baselines.tuned import PRESETS, Example, StageCost, SystemTuned, Tu
 from methods.prompts import shipped
 from methods.training import register_training
 from methods.training.stages import PreparedRun
-from methods.training.tuning import TUNED, Row, TuneOptions, TuningConfig, tuning
+from methods.training.tuning import TUNED, Row, StepOptions, TuningConfig, tuning
 
 READER = "reader"
 KINDS = ("first", "low", "random")
@@ -33,7 +33,7 @@ class RetRobustTrainingConfig(TuningConfig):
     """Options of the training."""
 
     k: int = Field(1, ge=1, description="contexts of a question; paper: 1")
-    train: TuneOptions = TuneOptions.model_validate({"epochs": 5, "batch_size": 4, "learning_rate": 2e-4, "warm_up": 0.03})
+    train: StepOptions = StepOptions.model_validate({"epochs": 5, "batch_size": 4, "learning_rate": 2e-4, "warm_up": 0.03})
 
 
 def contexts(example: Example, others: Sequence[Passage], k: int, seed: int) -> tuple[str, tuple[Passage, ...]]:

@@ -36,7 +36,7 @@ from methods.training import TrainingContext, register_training
 from methods.training.balance import minimum_norm_weights
 from methods.training.loop import Figures, LoopPlace, loop_over_rows
 from methods.training.stages import PreparedRun
-from methods.training.tuning import TUNED, Row, TuneOptions, TuningConfig, tuning
+from methods.training.tuning import TUNED, Row, StepOptions, TuningConfig, tuning
 from methods.work import Checkpoint
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ TEMPERATURE = 0.07
 """τ of the supervised contrast, that of the published code."""
 
 
-class RerankerOptions(TuneOptions):
+class RerankerOptions(StepOptions):
     """Optimization options of the reranker."""
 
     learning_rate: float = Field(1e-5, gt=0, description="of AdamW; released 1e-5")
@@ -66,8 +66,8 @@ class DpaRagTrainingConfig(TuningConfig):
     k: int = Field(3, ge=1, description="passages that the reader is handed; paper: 3")
     max_length: int = Field(512, ge=32, description="tokens of a question with a passage")
     reranking: RerankerOptions = RerankerOptions.model_validate({})
-    prealigning: TuneOptions = TuneOptions.model_validate({"epochs": 3, "batch_size": 16, "learning_rate": 7e-6})
-    answering: TuneOptions = TuneOptions.model_validate({"epochs": 3, "batch_size": 16, "learning_rate": 7e-6})
+    prealigning: StepOptions = StepOptions.model_validate({"epochs": 3, "batch_size": 16, "learning_rate": 7e-6})
+    answering: StepOptions = StepOptions.model_validate({"epochs": 3, "batch_size": 16, "learning_rate": 7e-6})
 
     def preflight(self) -> None:
         """Check references, base, retriever and encoder."""

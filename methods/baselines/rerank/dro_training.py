@@ -34,7 +34,7 @@ from methods.models.likelihood import softmax
 from methods.prompts import OURS
 from methods.training import register_training
 from methods.training.stages import PreparedRun
-from methods.training.tuning import Row, Tuned, TuneOptions, TuningConfig, by_weight, tuning, write_card
+from methods.training.tuning import Row, StepOptions, Tuned, TuningConfig, by_weight, tuning, write_card
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,11 +54,11 @@ class DroTrainingConfig(TuningConfig):
     named: int = Field(5, ge=1, description="passages that an order names")
     passage_words: int | None = Field(300, ge=1, description="words of a passage that the selector is shown; null: all")
     prompt: str = Field(OURS, description="the selector's prompt: `ours` or a template file")
-    warming: TuneOptions = TuneOptions.model_validate({"epochs": 3, "batch_size": 16, "learning_rate": 2e-5})
-    train: TuneOptions = TuneOptions.model_validate({"batch_size": 16, "learning_rate": 1e-5})
+    warming: StepOptions = StepOptions.model_validate({"epochs": 3, "batch_size": 16, "learning_rate": 2e-5})
+    train: StepOptions = StepOptions.model_validate({"batch_size": 16, "learning_rate": 1e-5})
 
     @property
-    def in_rounds(self) -> TuneOptions:
+    def in_rounds(self) -> StepOptions:
         """Return the options of the rounds; an epoch is a round."""
         return self.train.model_copy(update={"epochs": self.rounds})
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from benchmarks.schema import Question
-from methods.ark.alignment import Terms, aligned, formed, kept_out, normalized, positives
+from methods.ark.alignment import Terms, aligned, kept_out, normalized, positives
 from methods.ark.config import ArkTrainingConfig, ScoreConfig
 from methods.ark.data import Document, Piece
 from methods.models.causal import CausalConfig, CausalModel
@@ -78,30 +78,9 @@ def test_weight_zero_equals_removing_the_term(scores: np.ndarray) -> None:
     assert aligned("q", ["c0"] * len(scores), {"f": scores, "v": other}, config)[0].n_b is None
 
 
-@given(FLOATS, st.floats(-50, 0))
-def test_the_difference_of_log_likelihoods_leaves_the_ranking_of_totals_unchanged(scores: np.ndarray, without: float) -> None:
-    scores = np.round(scores, 2)
-    other = np.linspace(0, 1, len(scores))
-    difference = formed(scores, round(without, 2), "logp_diff")
-    for how in ("minmax", "none"):
-        plain, changed = (totals(score(normalize=how), f=item, b=other, v=other) for item in (scores, difference))
-        gaps = np.subtract.outer(plain, plain)
-        clear = np.abs(gaps) > 1e-6
-        assert (np.sign(gaps)[clear] == np.sign(np.subtract.outer(changed, changed))[clear]).all()
-
-
-@given(arrays(np.float64, st.integers(2, 12), elements=st.floats(-8, 0, width=32)), st.floats(-8, 0))
-def test_the_difference_of_probabilities_leaves_the_ranking_by_the_forward_score_unchanged(scores: np.ndarray, without: float) -> None:
-    scores = np.round(scores, 3)
-    changed = formed(scores, without, "prob_diff")
-    assert (np.argsort(-changed, kind="stable") == np.argsort(-scores, kind="stable")).all()
-
-
 def test_short_chunks_keep_a_share_of_their_total() -> None:
     raw = {"f": np.array([-1.0, -2.0]), "b": np.array([-1.0, -2.0]), "v": np.array([0.2, 0.2])}
     assert totals(score(), [4, 30], **raw) == pytest.approx([0.4 * (1.3 + 0.5), 0.5])
-    with pytest.raises(ValueError, match="minmax"):
-        score(short_penalty=True, normalize="none")
 
 
 def test_some_score_must_count() -> None:
@@ -175,15 +154,6 @@ def test_the_scores_are_means_over_the_target_of_a_naive_loop(scorer: str) -> No
             assert scores["f"][position] == pytest.approx(total / count, abs=1e-4)
             total, count = naive(scorer, f"passage : {chunk} answer : {question.answers[0]} query :", f" {question.text}")
             assert scores["b"][position] == pytest.approx(total / count, abs=1e-4)
-
-
-@pytest.mark.slow
-def test_the_forms_need_the_likelihood_without_a_chunk(scorer: str) -> None:
-    plain, difference, probability = (raw(scorer, f={"form": form}) for form in ("logp", "logp_diff", "prob_diff"))
-    total, count = naive(scorer, "passage :  query : who ? answer :", " a")
-    without = total / count
-    assert difference[1]["f"] == pytest.approx(plain[1]["f"] - without, abs=1e-4)
-    assert probability[1]["f"] == pytest.approx(np.exp(plain[1]["f"]) - np.exp(without), abs=1e-4)
 
 
 def test_scores_do_not_depend_on_the_company_of_a_question_or_chunk(scorer: str) -> None:

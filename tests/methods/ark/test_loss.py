@@ -122,11 +122,3 @@ def test_batches_hold_every_row_once_an_epoch_and_depend_on_the_seed_alone() -> 
     used = [position for step in made.steps for batch in step for position in batch]
     assert sorted(used[:11]) == sorted(used[11:]) == list(range(11))
     assert all(len(step) <= 2 and all(len(batch) <= 3 for batch in step) for step in made.steps)
-
-
-def test_by_document_no_batch_mixes_documents() -> None:
-    rows = [TrainRow(f"q{n}", f"d{n % 3}", "stage1", "text", "c0", (), ("c0",)) for n in range(20)]
-    made = plan(rows, TrainConfig(batch_size=4, order="by_document"), 1, 0, "stage1")
-    for step in made.steps:
-        for batch in step:
-            assert len({rows[position].document_id for position in batch}) == 1

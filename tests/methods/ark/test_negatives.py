@@ -67,21 +67,20 @@ def test_what_augmented_queries_find_is_negative_unless_it_is_positive() -> None
 
 def test_positives_are_kept_out_by_text_too_and_each_text_stays_once() -> None:
     pieces = [Piece("a", 0, "same", 0, 4), Piece("b", 1, "same", 5, 9), Piece("c", 2, "other", 10, 15), Piece("e", 3, "other", 16, 20)]
-    assert eligible([0, 1, 2, 3], pieces, ["a"], drop_overlap=False) == [2]
-    assert eligible([3, 2], pieces, ["a"], drop_overlap=False) == [3]
+    assert eligible([0, 1, 2, 3], pieces, ["a"]) == [2]
+    assert eligible([3, 2], pieces, ["a"]) == [3]
 
 
 def test_neighbors_that_share_text_with_a_positive_are_dropped_on_request() -> None:
     pieces = document().pieces
-    assert eligible(range(5), pieces, ["c2"], drop_overlap=False) == [0, 1, 3, 4]
-    assert eligible(range(5), pieces, ["c2"], drop_overlap=True) == [0, 4]
+    assert eligible(range(5), pieces, ["c2"]) == [0, 1, 3, 4]
 
 
 @given(st.integers(1, 8), st.integers(0, 5), st.integers(0, 50))
 def test_rows_hold_unique_negatives_of_their_document_and_no_positive(chunks: int, sample: int, seed: int) -> None:
     there = document(chunks, 1)
     gold = {"q0": [f"c{n}" for n in range(min(2, chunks))]}
-    pools = {"q0": random_pool(there, gold["q0"], False)}
+    pools = {"q0": random_pool(there, gold["q0"])}
     rows, skipped = rows_of(there, gold, pools, "stage2", sample, seed)
     assert len(rows) + skipped == len(gold["q0"])
     assert skipped == (len(gold["q0"]) if sample and not pools["q0"] else 0)

@@ -54,14 +54,14 @@ def config(toy: ModuleType, base: str) -> Callable[..., Any]:
     def of(**more: Any) -> Any:
         from methods.training import TRAININGS
 
-        train = {"batch_size": 4, "micro_batch": 2, "learning_rate": 1e-2, "steps": 4, "epochs": 9, "save_every": 2}
+        train = {"batch_size": 4, "micro_batch": 2, "learning_rate": 1e-2, "steps": 4, "epochs": 9}
         stages = ("scp", "instruction", "supervised", "joint")
         model = toy.model_config(base, **more.pop("model", {})).model_dump()
         parts = {stage: {**more.pop(stage, {})} for stage in stages}
         for part in parts.values():
             part["train"] = {**train, **part.get("train", {})}
         data = {"scp": ["worlds:train"], "instruction": ["worlds:train"], "joint": ["worlds:train"]}
-        options = {"model": model, "data": data, "seed": 3, **parts, **more}
+        options = {"model": model, "data": data, "seed": 3, "save_every": 2, **parts, **more}
         return TRAININGS.get("clara").validate(options)
 
     return of

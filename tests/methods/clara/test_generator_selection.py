@@ -186,18 +186,6 @@ def test_the_soft_weights_have_the_gradient_that_differences_show(variant: Varia
     assert torch.autograd.gradcheck(lambda s: select(s, 3, 0.5, variant=variant).soft, (scores,))
 
 
-@pytest.mark.parametrize("softness", [0.0, 0.4, 1.0])
-def test_the_forward_pass_may_be_soft_with_the_same_gradient(softness: float) -> None:
-    scores = torch.tensor([[0.1, 0.9, 0.5, 0.3]], dtype=torch.float64, requires_grad=True)
-    chosen = select(scores, 2, 0.2, softness=softness)
-    hard = torch.tensor([[[0.0, 1, 0, 0], [0, 0, 1, 0]]], dtype=torch.float64)
-    assert torch.allclose(chosen.weights, (1 - softness) * hard + softness * chosen.soft, atol=1e-12)
-    slopes = torch.randn(1, 2, 4, dtype=torch.float64, generator=_generator(10))
-    through = torch.autograd.grad((chosen.weights * slopes).sum(), scores, retain_graph=True)[0]
-    own = torch.autograd.grad((chosen.soft * slopes).sum(), scores)[0]
-    assert torch.allclose(through, own, atol=1e-14)
-
-
 def test_the_algorithm_as_printed_leaks_onto_a_document_already_taken() -> None:
     # The case of the paper's two forms: a lead above τ · 18.42 = 0.368 survives the mask of algorithm 1.
     scores = torch.tensor([[0.9, 0.4, 0.35, 0.1]], dtype=torch.float64)

@@ -173,13 +173,6 @@ def test_what_is_taught_is_worded_as_the_evidence_has_it() -> None:
             assert row.answer == item.answers[0]
 
 
-def test_no_gold_is_added_in_the_normal_setting() -> None:
-    options = {**SMALL, "questions": 40}
-    normal = joint_rows(WORLDS, PoolConfig(source="retriever", depth=5, oracle=False), options)
-    oracle = joint_rows(WORLDS, PoolConfig(source="retriever", depth=5), options)
-    assert any(len(item.positives) < len(other.positives) for item, other in zip(normal, oracle, strict=True))
-
-
 def test_documents_hold_no_gold_beyond_their_own_text() -> None:
     benchmark = registry.load(WORLDS, {**SMALL, "questions": 20})
     known = {passage.full_text for passage in benchmark.corpus}

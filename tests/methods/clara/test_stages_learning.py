@@ -23,7 +23,7 @@ SMALL = {"lora": {"r": 16, "alpha": 32}, "max_length": 4, "rate": 2}
 
 def steps(count: int, batch: int, rate: float = 5e-3) -> dict[str, Any]:
     """A training in one piece."""
-    return {"steps": count, "batch_size": batch, "micro_batch": batch, "learning_rate": rate, "epochs": count, "save_every": count}
+    return {"steps": count, "batch_size": batch, "micro_batch": batch, "learning_rate": rate, "epochs": count}
 
 
 def curve(run: Any) -> list[dict[str, float]]:

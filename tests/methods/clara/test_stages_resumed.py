@@ -109,21 +109,6 @@ def test_documents_that_do_not_fit_the_disk_are_refused_before_the_first(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", ["supervised", "joint"])
-def test_documents_encoded_anew_teach_what_kept_ones_do(toy: ModuleType, config: Any, tmp_path: Path, stage: Any) -> None:
-    run_command = []
-    for way in ("kept", "anew"):
-        chosen = config(**{stage: {"documents": way}})
-        clara = begin(chosen, stage, None, "cpu")
-        run = toy.trainer(chosen, stage, clara, toy.rows_of(stage), tmp_path / way)
-        run.loop.run()
-        run_command.append(toy.state(clara))
-        assert (tmp_path / way / "documents").exists() == (way == "kept")
-    for name, item in run_command[0].items():
-        torch.testing.assert_close(run_command[1][name], item, rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.slow
 def test_three_stages_end_in_checkpoints_and_are_taken_over(
     toy: ModuleType, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

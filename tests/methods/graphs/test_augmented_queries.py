@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +12,7 @@ from benchmarks.schema import Question
 from methods.graphs.augmented_queries import PATTERNS, QueryRequest, TemplateQueries, read_queries
 from methods.graphs.extraction import strings_in
 from methods.graphs.knowledge_graph import KnowledgeGraph, Node
-from methods.graphs.neighborhood import GraphNamer, Neighborhood, SeedConfig, Seeds, Subgraph, seeds_of, texts_of
+from methods.graphs.neighborhood import GraphNamer, Neighborhood, Seeds, Subgraph, seeds_of, texts_of
 from methods.graphs.picture import layout, svg
 
 TWO = '{"queries": ["Who?", "Where?"]}'
@@ -84,17 +83,9 @@ GRAPH = KnowledgeGraph(
 )
 
 
-def seeds(answer: str, question: str = "what?", **options: object) -> Seeds:
-    config = SeedConfig.model_validate(options)
-    named = GraphNamer().names(texts_of(Question("q", question, (answer,)), config.source), GRAPH)
-    return seeds_of(GRAPH, config, [named], Letters())[0]
-
-
-class Letters:
-    """Vectors that count letters."""
-
-    def passages(self, texts: list[str]) -> np.ndarray:
-        return np.array([[text.upper().count(chr(65 + n)) for n in range(26)] for text in texts], np.float32)
+def seeds(answer: str) -> Seeds:
+    named = GraphNamer().names(texts_of(Question("q", "what?", (answer,))), GRAPH)
+    return seeds_of(GRAPH, [named])[0]
 
 
 def test_seeds_are_the_nodes_that_the_answer_names_the_longest_first() -> None:
@@ -102,15 +93,8 @@ def test_seeds_are_the_nodes_that_the_answer_names_the_longest_first() -> None:
     assert seeds("at Lake Anne in 1871").names == ("LAKE ANNE", "1871")
 
 
-def test_seeds_may_come_from_the_question() -> None:
-    assert seeds("yes", "Is Anne old?", source="question").names == ("ANNE",)
-    assert seeds("1871", "Is Anne old?", source="both").names == ("1871", "ANNE")
-
-
 def test_names_that_no_node_has_fall_back_to_the_five_that_share_most_words_ties_by_name() -> None:
     assert seeds("Velmar") == Seeds(("PORT VELMAR", "VELMAR INN"), "jaccard5", ("VELMAR",))
-    assert seeds("Velmar", fallback="none").names == ()
-    assert seeds("LAKEANNE", fallback="embedding").names[0] == "LAKE ANNE"
     assert seeds("yes") == Seeds((), "", ("YES",))
 
 

@@ -16,6 +16,7 @@ from methods.flow import ordered, run
 from methods.graphs import augmented_queries
 from methods.graphs.augmented_queries import AugmentedQueries, LLMQueries, Neighborhoods, TemplateQueries
 from methods.graphs.chunking import CHUNKS, Chunk, chunk
+from methods.graphs.claims import PROMPT as CLAIMS
 from methods.graphs.extraction import FAILED, LLMExtractor
 from methods.graphs.knowledge_graph import KnowledgeGraph, clean_name
 from methods.graphs.neighborhood import LLMNamer, Neighborhood, NeighborhoodConfig
@@ -91,6 +92,15 @@ def test_a_perfect_model_extracts_the_facts_of_the_world_and_nothing_else(styled
     assert results <= styled_run.triples
     # Only a sentence that no chunk holds whole can be missing.
     assert len(results) / len(styled_run.triples) >= 0.95
+    assert graph.counts == {}
+
+
+def test_claims_of_a_perfect_model_state_the_facts_of_their_subject(styled_run: StyledRun, endpoint: str) -> None:
+    graph = run(LLMExtractor(model(endpoint), claims=CLAIMS.load()).extract_one("d", styled_run.chunks[:2]))
+    facts = {(clean_name(fact.head.name), statements(fact)[0]) for fact in styled_run.facts}
+    claims = {(node.name, text) for node in graph.nodes for text in node.claims}
+    assert claims == {(name, text) for name, text in facts if any(text in edge.descriptions for edge in graph.edges)}
+    assert claims
     assert graph.counts == {}
 
 

@@ -50,7 +50,7 @@ def test_one_or_no_node_is_kept_as_it_is(scores: list[float]) -> None:
 def test_scores_below_eps_are_left_out_before_the_cut() -> None:
     scores = [0.4, 0.3, 0.2, 1e-5]
     assert size(scores, rule()) == 2  # 0.3 to 0.2 is the largest fall that is left
-    assert size(scores, rule(apply_eps=False)) == 3
+    assert size(scores, rule(released=True)) == 3
     assert cut(np.array(scores), rule(), EPS).considered == 3
     assert cut(np.array([EPS, EPS / 2]), rule(), EPS).considered == 1
 
@@ -58,7 +58,7 @@ def test_scores_below_eps_are_left_out_before_the_cut() -> None:
 def test_a_fall_right_behind_k_counts_only_where_it_is_said_to() -> None:
     scores = [0.3, 0.29, 0.28, 0.01]
     assert size(scores, rule(max_k=3)) == 2  # 0.29 to 0.28
-    assert size(scores, rule(max_k=3, inclusive_k=True)) == 3
+    assert size(scores, rule(max_k=3, released=True)) == 3
 
 
 def test_fewer_nodes_than_the_least_are_all_kept() -> None:
@@ -77,25 +77,25 @@ def test_sizes_in_the_wrong_order_are_refused() -> None:
 falling = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=80).map(lambda xs: sorted(xs, reverse=True))
 
 
-@given(scores=falling, min_k=st.integers(1, 12), more=st.integers(0, 40), inclusive=st.booleans(), eps=st.booleans())
-def test_the_cut_is_the_rule_written_out(scores: list[float], min_k: int, more: int, inclusive: bool, eps: bool) -> None:
-    config = rule(min_k, min_k + more, inclusive_k=inclusive, apply_eps=eps)
-    prefix = [score for score in scores if not eps or score >= EPS]
+@given(scores=falling, min_k=st.integers(1, 12), more=st.integers(0, 40), released=st.booleans())
+def test_the_cut_is_the_rule_written_out(scores: list[float], min_k: int, more: int, released: bool) -> None:
+    config = rule(min_k, min_k + more, released=released)
+    prefix = [score for score in scores if released or score >= EPS]
     k = min(config.max_k, len(prefix))
-    stop = k + 1 if inclusive and len(prefix) > config.max_k else k
+    stop = k + 1 if released and len(prefix) > config.max_k else k
     falls = {i: prefix[i - 1] / prefix[i] for i in range(min_k, stop)}
     wanted = min(i for i in falls if falls[i] == max(falls.values())) if falls else k
     result = size(scores, config)
     assert result == wanted
     if len(prefix) >= min_k:
         assert min_k <= result <= config.max_k
-    if falls and not inclusive:
+    if falls and not released:
         assert result < k
 
 
 @given(scores=falling, power=st.integers(-12, 12), max_k=st.integers(1, 50))
 def test_scaling_all_scores_leaves_the_cut_where_it_is(scores: list[float], power: int, max_k: int) -> None:
-    config = rule(max_k=max_k, apply_eps=False)
+    config = rule(max_k=max_k, released=True)
     assert size(scores, config) == size([score * 2.0**power for score in scores], config)
 
 
@@ -134,15 +134,13 @@ def test_the_small_neighborhood_lies_within_the_large_and_both_have_the_sizes_as
 
 
 @pytest.mark.slow
-@given(a=st.integers(1, 30), b=st.integers(0, 40), c=st.integers(1, 30), d=st.integers(0, 30), force=st.booleans(), drop=st.booleans())
-def test_small_lies_within_large_whatever_the_options(a: int, b: int, c: int, d: int, force: bool, drop: bool) -> None:
+@given(a=st.integers(1, 30), b=st.integers(0, 40), c=st.integers(1, 30), d=st.integers(0, 30), released=st.booleans())
+def test_small_lies_within_large_whatever_the_options(a: int, b: int, c: int, d: int, released: bool) -> None:
     config = NeighborhoodConfig.model_validate(
-        {"large": {"min_k": a, "max_k": a + b, "apply_eps": drop}, "small": {"min_k": c, "max_k": c + d}, "force_seeds": force}
+        {"large": {"min_k": a, "max_k": a + b, "released": released}, "small": {"min_k": c, "max_k": c + d}}
     )
     (result,) = neighborhoods(tree(3, 4), [asked("q", "A01")], config)
     assert set(result.small.entities) <= set(result.large.entities)
-    if force:
-        assert "A01" in result.small.entities
 
 
 def test_a_question_whose_answer_no_node_has_is_left_out_and_counted() -> None:
@@ -164,4 +162,4 @@ def test_presets_differ_from_the_defaults_only_as_documented() -> None:
         for name, preset in PRESETS.items()
     }
     assert changed["paper"] == {"ppr.teleport", "ppr.dangling", "large.min_k", "large.max_k", "small.min_k"}
-    assert changed["released"] == {"ppr.released_exact", "large.inclusive_k", "large.apply_eps", "small.inclusive_k", "small.apply_eps"}
+    assert changed["released"] == {"ppr.released_exact", "large.released", "small.released"}

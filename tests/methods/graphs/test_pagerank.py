@@ -208,11 +208,8 @@ def test_restarts_that_are_no_distribution_are_refused(chi: np.ndarray) -> None:
         personalized_pagerank(csr_array(np.ones((4, 4))), chi)
 
 
-def test_presets_name_the_two_readings_and_what_is_given_wins() -> None:
+def test_the_released_call_fixes_the_teleport() -> None:
     assert PageRankConfig.model_validate({}).teleport == 0.15
-    assert PageRankConfig.model_validate({"preset": "released"}).teleport == 0.15
-    assert PageRankConfig.model_validate({"preset": "paper_literal"}).teleport == 0.85
-    assert PageRankConfig.model_validate({"preset": "paper_literal", "teleport": 0.3}).teleport == 0.3
     with pytest.raises(ValidationError):
         PageRankConfig.model_validate({"alpha": 0.85})
     with pytest.raises(ValidationError, match="released_exact"):

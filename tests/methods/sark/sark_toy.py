@@ -63,7 +63,7 @@ def save_base(style: str, tiny_models: ModuleType, folder: Path) -> str:
 
 
 def options(base: str, **more: Any) -> SarkTrainingConfig:
-    model = {"max_length": 64, "hidden": 16, **more.pop("model", {})}
+    model = {"max_length": 64, **more.pop("model", {})}
     train = {"epochs": 2, "learning_rate": 1e-3, "save_every": 2, **more.pop("train", {})}
     settings = {"data": ["worlds/style:train"], "base": base, "seed": 3, "model": model, "train": train, **more}
     return TRAININGS.get("sark").validate(settings)  # type: ignore[return-value]

@@ -120,17 +120,6 @@ def test_too_few_candidates_for_a_list_still_have_labels(tmp_path: Path) -> None
     assert all(row.label is not None and row.list is None for row in result.rows)
 
 
-def test_fewer_questions_are_drawn_by_the_seed(tmp_path: Path) -> None:
-    benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
-    chosen = set()
-    for seed in (0, 1, 2):
-        config = offline(known=0.5).model_copy(update={"questions": 3, "seed": seed})
-        result = data_of(config, benchmarks, Services(device="cpu"), tmp_path / str(seed))
-        assert result.counts["questions"] == 3
-        chosen.add(tuple(dict.fromkeys(row.question_id for row in result.rows)))
-    assert len(chosen) > 1
-
-
 @pytest.mark.slow
 def test_without_a_model_limited_rows_are_some_of_all(tmp_path: Path) -> None:
     benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})

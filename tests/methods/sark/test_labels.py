@@ -67,14 +67,12 @@ def verdicts(verifier: Verifier, questions: Sequence[Question], answers: Sequenc
 )
 def test_a_passage_has_a_label_where_it_changes_the_outcome(direct: str, augmented: str, label: int | None) -> None:
     assert label_of(direct, augmented) == label
-    assert label_of(direct, augmented, "drop") == label
 
 
 @pytest.mark.parametrize("verdict", [MATCH, MISMATCH])
-def test_partial_is_wrong_or_left_out(verdict: str) -> None:
+def test_partial_is_wrong(verdict: str) -> None:
     assert label_of(PARTIAL, verdict) == label_of(MISMATCH, verdict)
     assert label_of(verdict, PARTIAL) == label_of(verdict, MISMATCH)
-    assert label_of(PARTIAL, verdict, "drop") is label_of(verdict, PARTIAL, "drop") is None
     assert label_of(PARTIAL, PARTIAL) is None
 
 
@@ -203,18 +201,6 @@ def test_what_is_known_without_context_is_not_asked_again() -> None:
     (tried,) = labeler(answerer).tried([request("a")], direct={"a": Attempt("", "Ann", MATCH, EM)})
     assert ("a", "") not in answerer.requested
     assert tried.direct.answer == "Ann"
-
-
-def test_partial_can_leave_a_whole_question_out() -> None:
-    judge = CountingJudge(**{"no idea": PARTIAL})
-    answerer = Scripted(reads)
-    work = labeler(answerer, judge=judge, partial="drop")
-    (tried,) = work.tried([request("unknown")])
-    assert work.labels(tried) == {}
-    # No label can come of it, so no passage is tried.
-    assert set(answerer.requested) == {("unknown", "")}
-    lenient = labeler(Scripted(reads), judge=judge)
-    assert lenient.labels(*lenient.tried([request("unknown")])) == {HELPS.id: 1}
 
 
 def test_the_number_of_negatives_can_be_bounded() -> None:

@@ -94,11 +94,13 @@ def test_with_the_head_of_its_base_it_begins_where_the_base_ended(base: str, tmp
     assert not torch.allclose(scores, drawn)
 
 
-def test_a_base_without_such_a_head_is_named(base: str, tmp_path: Path) -> None:
+def test_a_base_without_such_a_head_is_named(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {"model": {"head_of_base": True}}
     with raises("head-size-mismatch"):
         new_reranker(config(base, **wanted), "cpu")
-    save(new_reranker(config(base, model={"hidden": 32}), "cpu"), tmp_path / "narrow")
+    monkeypatch.setattr("methods.sark.model.HIDDEN", 32)
+    save(new_reranker(config(base), "cpu"), tmp_path / "narrow")
+    monkeypatch.undo()
     with raises("head-size-mismatch"):
         new_reranker(config(str(tmp_path / "narrow"), **wanted), "cpu")
 

@@ -163,7 +163,7 @@ def test_a_batch_that_has_nothing_for_one_task_learns_the_other_with_weight_1(to
 def test_a_fixed_weight_is_taken_as_it_is_and_gradients_are_still_reported(
     toy: ModuleType, base: str, tmp_path: Path, value: float
 ) -> None:
-    config = toy.calm(base, loss={"lambda_mode": "fixed", "lambda_value": value})
+    config = toy.calm(base, loss={"lambda_fixed": value})
     item = toy.trainer(config, tmp_path)
     figures = item.loop.step(0)
     assert figures["lambda"] == value

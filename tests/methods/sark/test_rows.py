@@ -272,7 +272,7 @@ def test_further_negatives_come_from_the_corpus_for_questions_that_are_known(tmp
     benchmark = replace(few, questions=questions)
     with server.running() as (config, judge):
         plain = made(config, benchmark, judge, tmp_path / "plain", None)
-    with server.running(labels={"extra": {"n": 100, "most": 1}}) as (config, judge):
+    with server.running(labels={"extra": {"n": 100}}) as (config, judge):
         server.requested.clear()
         result = made(config, benchmark, judge, tmp_path / "extra", None)
     # The answer without context is had once, and whoever does not know the answer cannot be misled.
@@ -280,15 +280,13 @@ def test_further_negatives_come_from_the_corpus_for_questions_that_are_known(tmp
     assert server.requested["answer"] == 2 * 8 + result.counts["further_passages"]
     misleading = (kim.candidates or ())[1]
     assert {(row.question_id, row.label) for row in plain.rows} == {("Kim", None), ("Lou", 1)}
-    assert {(row.question_id, row.passage_id, row.label) for row in result.rows} == {
-        ("Kim", misleading, 0),
-        ("Lou", (lou.candidates or ())[0], 1),
-    }
-    assert result.counts["further_negatives"] == 1
+    made_rows = {(row.question_id, row.passage_id, row.label) for row in result.rows}
+    assert {("Kim", misleading, 0), ("Lou", (lou.candidates or ())[0], 1)} < made_rows
+    assert {(row[0], row[2]) for row in made_rows} == {("Kim", 0), ("Lou", 1)}
+    assert result.counts["further_negatives"] == 2
     # The answer without context is counted once.
     assert sum(n for name, n in result.counts.items() if name.startswith("direct: ")) == 2
     assert result.counts["further: questions_tried"] == 1
-    # Of two that mislead, one is kept.
     assert result.counts["further: Match, then Mismatch"] == result.counts["further: verdicts by judge"] == 2
     assert result.counts["further: verdicts by em"] == result.counts["further_passages"] - 2
     assert not [name for name in result.counts if name.startswith("further: direct")]

@@ -68,10 +68,8 @@ def test_a_training_cut_off_ends_with_the_same_bits(toy: ModuleType, base: str, 
 
 
 @pytest.mark.slow
-def test_the_best_epoch_is_kept_and_patience_ends_the_training(
-    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = toy.options(base, train={"epochs": 9, "keep": "f1", "patience": 2}, validation=["worlds/style:validation"])
+def test_the_best_epoch_is_kept(toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = toy.options(base, train={"epochs": 4, "keep": "f1"}, validation=["worlds/style:validation"])
     item = toy.trainer(config, tmp_path, validate=True)
     scripted = iter([0.1, 0.7, 0.7, 0.4])
     kept: list[dict[str, Any]] = []

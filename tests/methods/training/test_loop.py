@@ -176,17 +176,6 @@ def test_of_equal_validations_the_first_is_kept(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("best-*.pt")] == ["best-3.pt"]
 
 
-def test_training_stops_when_patience_is_over(tmp_path: Path) -> None:
-    options = replace(OPTIONS, steps=40, keep_best=KeepBest("f1", patience=2))
-    item = loop(tmp_path, options, validate=scripted([0.1, 0.7, 0.6, 0.7]))
-    figures = item.run()
-    assert figures["steps"] == 16
-    assert figures["f1"] == 0.7
-    assert [line["step"] for line in lines(item) if "f1" in line] == [3, 7, 11, 15]
-    again = loop(tmp_path, options, validate=scripted([]))
-    assert again.run() == figures
-
-
 def test_validation_sees_modules_without_dropout_and_steps_with_it(tmp_path: Path) -> None:
     item = loop(tmp_path)
     step, right = item.step, item.modules["right"]

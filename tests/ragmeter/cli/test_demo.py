@@ -168,19 +168,6 @@ def test_lines_and_table_fit_two_screens_and_say_where_a_gain_is_not_warranted(
     assert {row[4] for row in rows} == {"`ragmeter run small`"}
 
 
-def test_the_page_of_results_has_every_claim_and_gain() -> None:
-    text = site.results(f"# Results\n\n{site.MARK}\n")
-    gains_shown = sum(
-        1 + sum((row[side] or {}).get("value") is not None for side in ("base", "strongest"))
-        for part in site.read("gains").values()
-        for row in part["rows"]
-    )
-    claimed = sum(len(part["claims"]) for part in site.read("claims").values())
-    simulated = sum(len(part["situations"]) for name in ("verdicts", "coverage") for part in site.read(name).values())
-    sections = len(site.SECTIONS) + 1
-    assert sum(line.startswith("| ") for line in text.splitlines()) == gains_shown + claimed + simulated + 2 * sections
-
-
 @pytest.mark.parametrize(("last", "verdict"), [(0.9, AHEAD), (0.3, f"not shown to be {AHEAD}")])
 def test_difference_is_claimed_only_if_each_set_of_worlds_shows_it(last: float, verdict: str, tmp_path: Path) -> None:
     store = Store(tmp_path)
@@ -204,6 +191,19 @@ def test_difference_is_claimed_only_if_each_set_of_worlds_shows_it(last: float, 
     assert "whole passages, whole (" in gain.sentence()
     assert gain.significant or "-12.0" in gain.why_not()
     assert in_sets(store, board, "base-fingerprint", "recall@5#v2") == ()
+
+
+def test_the_page_of_results_has_every_claim_and_gain() -> None:
+    text = site.results(f"# Results\n\n{site.MARK}\n")
+    gains_shown = sum(
+        1 + sum((row[side] or {}).get("value") is not None for side in ("base", "strongest"))
+        for part in site.read("gains").values()
+        for row in part["rows"]
+    )
+    claimed = sum(len(part["claims"]) for part in site.read("claims").values())
+    simulated = sum(len(part["situations"]) for name in ("verdicts", "coverage") for part in site.read(name).values())
+    sections = len(site.SECTIONS) + 1
+    assert sum(line.startswith("| ") for line in text.splitlines()) == gains_shown + claimed + simulated + 2 * sections
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ WALK: tuple[tuple[str, int], ...] = (
     ("data style-export worlds/multihop:test --limit 2 -o s.jsonl", 0), ("data style-pairs p.jsonl -o q.jsonl", 2),
     ("data questions nowhere -o q.csv", 2),
     ("data pretraining-rows worlds/multihop:train -o rows.jsonl --by worlds --count 2", 0),
+    ("data instruction-rows worlds/multihop:train -o taught.jsonl --limit 6 --set llm.scripted=worlds/multihop:train", 0),
     ("train", 0), ("train run", 0), ("train checkpoints", 0), ("train checkpoints list", 0),
     ("train checkpoints add nowhere", 2), ("train checkpoints check", 0), ("train checkpoints shrink nowhere -o s", 2),
     ("train checkpoints convert ./nowhere --as x", 2), ("train record x.jsonl --into nowhere", 2),

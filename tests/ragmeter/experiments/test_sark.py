@@ -148,10 +148,10 @@ def test_figure_5_asks_with_the_papers_shares() -> None:
 @pytest.mark.parametrize("profile", [None, "worlds"])
 def test_figure_8_trains_alike_but_for_the_weights(profile: str | None) -> None:
     whole, *others = experiment.load("sark/figure8", profile=profile).trainings
-    assert whole.config.loss.lambda_mode == "mgda"  # type: ignore[attr-defined]
+    assert whole.config.loss.lambda_fixed is None  # type: ignore[attr-defined]
     assert [differs(whole.config.model_dump(), other.config.model_dump()) for other in others] == [
         {"loss.lambda_params"},
-        {"loss.lambda_mode"},
+        {"loss.lambda_fixed"},
     ]
 
 
@@ -206,7 +206,7 @@ def test_each_ablation_changes_one_thing_and_has_three_seeds() -> None:
         "formal twice": {"loss.styles", "train.epochs"},
         "no passage": {"loss.passage"},
         "no list": {"loss.listwise"},
-        "equal": {"loss.lambda_mode"},
+        "equal": {"loss.lambda_fixed"},
         "last layer": {"loss.lambda_params"},
         "two logits": {"model.head"},
     }

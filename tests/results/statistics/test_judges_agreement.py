@@ -12,7 +12,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from results.statistics.bootstrap import bootstrap_weights
 from results.statistics.core import Resampling
-from results.statistics.judges import cohen_kappa, krippendorff_alpha, raw_agreement
+from results.statistics.judges import cohen_kappa, fleiss_kappa, krippendorff_alpha, raw_agreement
 
 gap = math.nan
 # Krippendorff (2011): four observers, twelve units, five categories, missing data (page 6).
@@ -209,3 +209,13 @@ def test_what_means_nothing_is_refused() -> None:
         krippendorff_alpha([[0, 1], [0, 1]], metric="ratio")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="axes"):
         raw_agreement([0, 1])
+
+
+def test_fleiss_kappa_of_fourteen_raters_and_ten_items() -> None:
+    counts = ["0 0 0 0 14", "0 2 6 4 2", "0 0 3 5 6", "0 3 9 2 0", "2 2 8 1 1"]
+    counts += ["7 7 0 0 0", "3 2 6 3 0", "2 5 3 2 2", "6 5 2 1 0", "0 2 2 3 7"]
+    ratings = np.array([np.repeat(np.arange(5.0), list(map(int, row.split()))) for row in counts]).T
+    assert fleiss_kappa(ratings).corrected.value == pytest.approx(0.20993, abs=1e-5)
+    ratings[0] = np.where(np.arange(10) == 3, np.nan, ratings[0])
+    assert fleiss_kappa(ratings).corrected.value == pytest.approx(fleiss_kappa(np.delete(ratings, 3, axis=1)).corrected.value)
+    assert np.isnan(fleiss_kappa(np.ones((3, 4))).corrected.value)

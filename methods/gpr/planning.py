@@ -1,0 +1,39 @@
+"""What `ragmeter train gpr` needs and takes, computed from its options before anything is loaded (`methods/work.py`)."""
+
+from __future__ import annotations
+
+from benchmarks.core.fingerprint import fingerprint
+from methods.gpr.config import STAGE, GprTrainingConfig
+from methods.gpr.questions import PROMPT, TRIES
+from methods.training import LengthsOf
+from methods.work import DATA, Needs, Once, StageWork, Work, ask, learn, needs_of, resumable, saved_weights, steps, tokens
+
+TEXTS = 3
+"""Triples of a row: the one asked about, a neighbor, a negative."""
+
+
+def needs(config: GprTrainingConfig) -> Needs:
+    """Return the models that must be there: first what training begins from."""
+    return needs_of(config.encoder, config.questions.active_llm)
+
+
+def work_of(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
+    """Count questions that are written about triples, then two towers: per row a question with three triples."""
+    graphs = [of(item, config.graph_options) for item in config.graph]
+    for item in config.validation:
+        of(item, config.validation_options)
+    triples = sum(graph.corpus for graph in graphs)
+    length = sum(graph.corpus * graph.passage for graph in graphs) / triples if triples else 0.0
+    masked = min(triples, config.questions.triples or triples) * len(config.questions.sides)
+    prompt, train = PROMPT.load(config.questions.prompt), config.train
+    written = ask(config.questions.active_llm, TRIES * masked, sum(map(tokens, prompt.texts)) + length)
+    shared = Once(written, fingerprint("gpr", config.graph, config.questions.model_dump(mode="json")))
+    rows, size = masked, graphs[0].size(config.encoder.model, config.revision)
+    held = train.micro_batch * length
+    work = learn(config.encoder, train.epochs * rows, length, train.precision, held=held)
+    work += learn(config.encoder, train.epochs * rows * TEXTS, length, train.precision, held=TEXTS * held)
+    kept = saved_weights(size, config.base, towers=2)
+    return [
+        StageWork(DATA, Work(once=(shared,)), masked),
+        StageWork(STAGE, work + kept, rows, steps(rows, train.batch_size, train.epochs), resumable(size, towers=2)),
+    ]

@@ -1,0 +1,240 @@
+"""Labels of style pairs by people: does a text have its style, keep the content of its source, read well?
+
+A person labels by one criterion at a time. For `style`, sources and rewritings are mixed, and nothing says which is which.
+Labels stay beside the pairs, in `PAIRS.labels.jsonl`. An item is the hash of the texts that were read, so a label counts
+for as long as the pairs hold them.
+
+Source: SARK, appendix A.3: four people labeled a fifth of the informal passages by style, content and fluency.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.core.errors import UserError, unwritable
+from benchmarks.core.files import whole_text
+from benchmarks.core.fingerprint import content_hash
+from benchmarks.styles import FORMAL
+from benchmarks.styles.pairs import StylePairs
+from results.boards.tables import to_csv
+from results.judging.labels import Imported, label_rows
+from results.statistics.core import Estimate
+from results.statistics.intervals import estimate
+from results.statistics.judges import Agreement, fleiss_kappa, krippendorff_alpha
+from results.store.annotations import worth
+
+CRITERIA = ("style", "content", "fluency")
+COLUMNS = ("item", "criterion", "source", "text", "label", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class StyleItem:
+    """What one person labels by one criterion.
+
+    Attributes:
+        item: Hash of what is read.
+        style: The style that the text should have.
+        source: The text in its original style; "" if it is not shown.
+        text: What is labeled.
+        passage: Id of the passage, for clusters.
+    """
+
+    item: str
+    style: str
+    source: str
+    text: str
+    passage: str
+
+
+@dataclass(frozen=True, slots=True)
+class StyleLabel:
+    """A person's label: a name of a style, or how far the criterion holds (yes, no, or a number from 0 to 1)."""
+
+    item: str
+    criterion: str
+    annotator: str
+    label: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What people say of one style by one criterion.
+
+    Attributes:
+        style, criterion: Of what, by what; of style `formal` it is the sources.
+        share: Mean over items of the mean over annotators, with an interval that treats passages as clusters.
+        annotators: How many people labeled.
+        alpha, kappa: Krippendorff's alpha; Fleiss' kappa over the items that everybody labeled. None with one annotator.
+    """
+
+    style: str
+    criterion: str
+    share: Estimate
+    annotators: int
+    alpha: Agreement | None
+    kappa: Agreement | None
+
+
+def items_of(pairs: StylePairs, criterion: str) -> list[StyleItem]:
+    """Return everything that can be labeled by a criterion, each text (or pair of texts) once.
+
+    Raises:
+        UserError: There is no such criterion.
+    """
+    if criterion not in CRITERIA:
+        raise UserError(
+            f"{criterion!r} is not a criterion of style pairs",
+            code="unknown-style-criterion",
+            where="--criterion",
+            try_this=", ".join(CRITERIA),
+        )
+    items: dict[str, StyleItem] = {}
+    for pair in pairs:
+        if pair.styled is None:
+            continue
+        source, text = pair.formal.text, pair.styled.text
+        shown = [(pair.style, source if criterion == "content" else "", text)]
+        if criterion == "style":
+            shown.append((FORMAL, "", source))
+        for style, read, labeled in shown:
+            name = content_hash([criterion, style if criterion == "style" else "", read, labeled])
+            items.setdefault(name, StyleItem(name, style, read, labeled, pair.formal.id))
+    return list(items.values())
+
+
+def export_style_items(pairs: StylePairs, criterion: str, count: int, seed: int = 0) -> str:
+    """Return a CSV of items to label, drawn at random; by style, half of them are sources.
+
+    Raises:
+        UserError: There is no such criterion, or no pair.
+    """
+    items = sorted(items_of(pairs, criterion), key=lambda item: content_hash([str(seed), criterion, item.item]))
+    if not items:
+        raise UserError("the file holds no pair to label", code="no-text-pairs", where="--style-pairs")
+    if criterion == "style":
+        own, sources = ([item for item in items if (item.style == FORMAL) is formal] for formal in (False, True))
+        half = count - count // 2
+        items = [*own[:half], *sources[: count - half]]
+        # Else the order would say which texts are sources.
+        items.sort(key=lambda item: item.item)
+    return to_csv(COLUMNS, [[item.item, criterion, item.source, item.text, "", ""] for item in items[:count]])
+
+
+def place(pairs: Path) -> Path:
+    """Return the file of the labels of a file of pairs."""
+    return pairs.with_name(f"{pairs.name}.labels.jsonl")
+
+
+def read_style_labels(pairs: Path) -> list[StyleLabel]:
+    """Return all labels of a file of pairs.
+
+    Raises:
+        UserError: The file of labels is damaged.
+    """
+    path = place(pairs)
+    if not path.exists():
+        return []
+    labels = []
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        try:
+            labels.append(StyleLabel(**json.loads(line)))
+        except (ValueError, TypeError):
+            raise UserError(
+                "this line is not a label of a style pair",
+                code="bad-style-label-line",
+                where=f"{path}, line {number}",
+                try_this="remove the line; it can be imported again",
+            ) from None
+    return labels
+
+
+def import_style_labels(pairs: StylePairs, file: Path, path: Path, annotator: str) -> Imported:
+    """Import labels from a CSV that `export_style_items` wrote and a person filled: all rows or none.
+
+    Args:
+        pairs: The pairs.
+        file: Their file.
+        path: The CSV.
+        annotator: Who labeled. Labels of the same person for the same item and criterion are replaced.
+
+    Raises:
+        UserError: A row names an item, criterion or label that cannot be; or labels cannot be written.
+    """
+    known = {criterion: {item.item: item for item in items_of(pairs, criterion)} for criterion in CRITERIA}
+    styles = {FORMAL, *(pair.style for pair in pairs)}
+    added: dict[tuple[str, str], StyleLabel] = {}
+    blank = 0
+    for where, row in label_rows(path):
+        label, criterion, item = row["label"].strip().lower(), row["criterion"].strip(), row["item"].strip()
+        if not label:
+            blank += 1
+            continue
+        if item not in known.get(criterion, ()):
+            raise UserError(
+                f"{file} has no item {item[:40]!r} to label by {criterion!r}",
+                code="unknown-style-item",
+                where=where,
+                try_this="the file of pairs that the items were exported from, with its texts as they were",
+            )
+        if (item, criterion) in added:
+            raise UserError("this item is labeled twice", code="duplicate-label", where=where, try_this="keep one of the two rows")
+        _check(label, criterion, styles, where)
+        added[item, criterion] = StyleLabel(item, criterion, annotator, label, row["note"])
+    before = read_style_labels(file)
+    kept = [item for item in before if item.annotator != annotator or (item.item, item.criterion) not in added]
+    lines = [json.dumps(asdict(item), ensure_ascii=False) for item in (*kept, *added.values())]
+    try:
+        whole_text(place(file), "".join(f"{line}\n" for line in lines))
+    except OSError as error:
+        raise unwritable(error, place(file)) from None
+    return Imported(len(added), blank, len(before) - len(kept))
+
+
+def _check(label: str, criterion: str, styles: Iterable[str], where: str) -> None:
+    if criterion == "style":
+        if label not in styles:
+            wanted = ", ".join(sorted(styles))
+            raise UserError(f"{label!r} is not a style of these pairs", code="bad-label", where=where, try_this=wanted)
+        return
+    try:
+        worth(label)
+    except ValueError:
+        raise UserError(f"{label!r} is not a label", code="bad-label", where=where, try_this="yes, no, or a number from 0 to 1") from None
+
+
+def checked(pairs: StylePairs, labels: Sequence[StyleLabel]) -> list[Checked]:
+    """Return what people say, by style and criterion; labels about texts that the pairs do not hold are left out."""
+    results = []
+    for criterion in CRITERIA:
+        items = {item.item: item for item in items_of(pairs, criterion)}
+        mine = [label for label in labels if label.criterion == criterion and label.item in items]
+        for style in dict.fromkeys(items[label.item].style for label in mine):
+            results.append(_checked(style, criterion, items, [label for label in mine if items[label.item].style == style]))
+    return results
+
+
+def _checked(style: str, criterion: str, items: Mapping[str, StyleItem], labels: Sequence[StyleLabel]) -> Checked:
+    people = list(dict.fromkeys(label.annotator for label in labels))
+    rows = list(dict.fromkeys(label.item for label in labels))
+    values = np.full((len(people), len(rows)), np.nan)
+    names: dict[Any, int] = {}
+    codes = np.full_like(values, np.nan)
+    for label in labels:
+        at = people.index(label.annotator), rows.index(label.item)
+        right = float(label.label == style) if criterion == "style" else worth(label.label)
+        values[at] = right
+        codes[at] = names.setdefault(label.label if criterion == "style" else right, len(names))
+    passages = [items[row].passage for row in rows]
+    share = estimate(np.nanmean(values, axis=0), clusters=passages)
+    if len(people) < 2:
+        return Checked(style, criterion, share, len(people), None, None)
+    return Checked(
+        style, criterion, share, len(people), krippendorff_alpha(codes, clusters=passages), fleiss_kappa(codes, clusters=passages)
+    )

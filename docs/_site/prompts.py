@@ -43,6 +43,10 @@ DEFAULTS = {
 """Templates by the name of the published prompt that may stand in their place; readers of compressors have it by default."""
 
 
+OF_TRAININGS = {"graphrag_claims": ("`train ark`", "with `kg.claims: published`: ")}
+"""Published prompts that a training asks with, by name: the training, and when it does."""
+
+
 def prompts_page() -> str:
     """Return the page of prompts: source and license per system."""
     lead = (
@@ -52,7 +56,14 @@ def prompts_page() -> str:
         "[released checkpoints](released.md)."
     )
     heads = ("system", "prompt", "license")
-    return page("Prompts", lead, (f"## {kind}\n\n{table(heads, prompts_of(kind))}" for kind in KINDS))
+    of_kinds = {kind: prompts_of(kind) for kind in KINDS} | {"Trainings": prompts_of_trainings()}
+    return page("Prompts", lead, (f"## {kind}\n\n{table(heads, rows)}" for kind, rows in of_kinds.items()))
+
+
+def prompts_of_trainings() -> list[tuple[str, str, str]]:
+    """Return training, prompt and license, one row per published prompt."""
+    rows = ((training, condition, registry()[name]) for name, (training, condition) in OF_TRAININGS.items())
+    return [(training, condition + entry.source, entry.license) for training, condition, entry in rows]
 
 
 def prompts_of(kind: str) -> list[tuple[str, str, str]]:

@@ -9,7 +9,7 @@ import pytest
 
 import methods
 from benchmarks.published_prompts import registry
-from docs._site.prompts import KINDS, prompts_of
+from docs._site.prompts import KINDS, prompts_of, prompts_of_trainings
 from methods.prompts import Options, Shipped, parse, read
 from tests.support.errors import raises
 
@@ -179,7 +179,7 @@ def test_a_prompt_that_is_too_long_loses_the_end_of_its_passage(tokenizer: Any, 
 
 
 def test_the_page_of_prompts_has_every_system_with_a_published_prompt_and_its_license() -> None:
-    rows = [row for kind in KINDS for row in prompts_of(kind)]
+    rows = [*prompts_of_trainings(), *(row for kind in KINDS for row in prompts_of(kind))]
     shown = {text.split(": ")[-1] for _, text, _ in rows}
     others = {"longbench"}  # of a dataset, on its own page
     assert [name for name, entry in registry().items() if name not in others and entry.source not in shown] == []

@@ -23,8 +23,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install  ## what the four approaches gain, as they ship: at most three minutes
 	env -u OMP_NUM_THREADS $(BIN)/ragmeter demo --store $(STORE)
 
-experiments-small: install  ## over training seeds, hours; the same command resumes; docs/results.md
+experiments-small: install  ## over training seeds, hours; then all tiny profiles; stopped, it resumes; docs/results.md
 	$(BIN)/python -m tools.measure --store $(STORE)
+	$(BIN)/python -m tools.tiny_profiles $(STORE)/tiny
 
 test: lint fast slow  ## what CI runs
 

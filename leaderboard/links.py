@@ -9,7 +9,7 @@ from results.store.queries import NO_EXPERIMENT, RunRow
 
 
 def question_address(prefix: str, baseline: RunRow, candidate: RunRow, metric: str, question: str) -> str:
-    """Return the address of a question's page with both runs on it.
+    """Return the address of a question's page with both runs chosen.
 
     Args:
         prefix: Address of the leaderboard, without a slash at its end.
@@ -18,5 +18,6 @@ def question_address(prefix: str, baseline: RunRow, candidate: RunRow, metric: s
         question: Its id.
     """
     experiment = candidate.experiment if candidate.experiment == baseline.experiment != NO_EXPERIMENT else ALL_RUNS
-    view = {"experiment": experiment, "board": board_key(candidate), "metric": metric, "question": question}
+    pair = ",".join(dict.fromkeys((baseline.run, candidate.run)))
+    view = {"experiment": experiment, "board": board_key(candidate), "metric": metric, "question": question, "runs": pair}
     return f"{prefix}/questions?{urlencode(view)}"

@@ -15,16 +15,18 @@ from numpy.typing import NDArray
 
 from leaderboard.matrix import rows as filters
 from leaderboard.matrix.exports import closest_printed
-from leaderboard.matrix.rows import ALL_SETTINGS, Choices, Filters, columns_of, labels, metrics_of, settings_of, wanted_of
+from leaderboard.matrix.rows import ALL_SETTINGS, Choices, Filters, columns_of, labels, metrics_of, own_metrics, settings_of, wanted_of
 from results.boards import board as boards
-from results.boards import compare, style
+from results.boards import budget, compare, style
 from results.boards import systems as column_figures
-from results.boards.board import Board, board, folded_costs, folded_runs, groups, positions, series_of
+from results.boards.board import Board, board, folded_costs, folded_runs, groups, series_of
 from results.boards.compare import Comparison
 from results.boards.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
+from results.boards.primary import Primary, primary_of
 from results.boards.published import Comparison as PublishedComparison
 from results.boards.style import CurveTable, Over
 from results.boards.systems import Figures, System, systems
+from results.boards.verdict import BoardVerdict, matrix_verdicts
 from results.gate import history as gate_history
 from results.judging import battles as battle_board
 from results.judging import judge_card as judge_cards
@@ -122,16 +124,24 @@ decisions = _kept(gate_history.history, 4)
 _all_runs = _kept(queries.runs, shared=True)
 
 
-def opens_with(at: Source) -> str | None:
-    """The experiment that pages open with: the one the server was started for, else that with the most finished runs.
+def ordered_experiments(at: Source) -> list[str]:
+    """Return the names of experiments, the most substantial first; before them the one that the server was started for.
 
-    Of several the newest; a side experiment that was run last is not what a visitor comes for. None where there is none.
+    Substance is questions times methods, over all benchmarks, of what has finished. Of equals the newest comes first.
     """
-    known = experiments(at)
     pinned = os.environ.get(EXPERIMENT_VARIABLE)
-    if any(row.name == pinned for row in known):
-        return pinned
-    return max(known, key=lambda row: row.finished).name if known else None
+    known = sorted(experiments(at), key=lambda row: (row.name != pinned, -row.answered))
+    return [row.name for row in known]
+
+
+def opens_with(at: Source) -> str | None:
+    """Return the experiment that pages open with, the first of `ordered_experiments`; None if there is none."""
+    return next(iter(ordered_experiments(at)), None)
+
+
+def primary(at: Source, experiment: str | None) -> Primary | None:
+    """Return what an experiment declares as primary, if anything."""
+    return next((primary_of(row) for row in experiments(at) if row.name == experiment), None)
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
@@ -181,12 +191,36 @@ def board_of(at: Source, experiment: str | None, group: int, reference: str | No
     return replace(columns[0], metrics=metrics, rows=rows)
 
 
-@st.cache_data(show_spinner=False, max_entries=64)
-def places_of(
-    at: Source, experiment: str | None, group: int, reference: str | None, metric: str, higher_is_better: bool
-) -> dict[str, Band]:
-    """The ranks on the board of one group of runs, by run; the column with its `reference` is remembered."""
-    return positions(store_of(at), _column(at, experiment, group, reference, metric), metric, higher_is_better=higher_is_better)
+@st.cache_data(show_spinner=False, max_entries=32)
+def cost_intervals(at: Source, experiment: str | None, group: int, metric: str, axis: budget.Axis) -> dict[str, tuple[float, float]]:
+    """Return the intervals of what the runs of a board take per question, by run."""
+    return budget.cost_intervals(store_of(at), _column(at, experiment, group, None, metric), axis)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One board by one metric: the places of its runs, and the verdict."""
+
+    places: Mapping[str, Band]
+    verdict: BoardVerdict | None
+
+
+@st.cache_resource(show_spinner=False, max_entries=64)
+def ranked(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> Ranked:
+    """Rank the rows of `board_of` by one metric, repeats of a method as one; shared, not to be changed."""
+    store, every = store_of(at), run_groups(at, experiment)[group]
+    series = series_of(every, over_seeds=False)
+    higher = bool(definitions(at).get(metric, {}).get("higher_is_better", True))
+    column = Column("board", tuple(folded_runs(every, over_seeds=False)), metric, higher)
+    members = {first: tuple(run.run for run in runs) for first, runs in series.items()}
+    known = column_figures.figures(store, wanted_of([column], members))
+    rows = systems({column.key: column.runs}, method_cards(at), checkpoints_by_hash(at))
+    broken = {first: [what for run in runs for what in _violations(at, experiment).get(run, ())] for first, runs in members.items()}
+    cells = ranked_cells([column], rows, known, cards=method_cards(at), known=checkpoints_by_hash(at), violations=broken)
+    costs = folded_costs(_costs(at, experiment), every, over_seeds=False)
+    whole = matrix([column], rows, known, cells, costs=costs, reference=reference)
+    places = {cell.run.run: cell.band for cell in cells.values() if cell.band is not None}
+    return Ranked(places, next(iter(matrix_verdicts(whole, known, definitions(at))), None))
 
 
 @st.cache_resource(show_spinner=False, max_entries=64)
@@ -276,6 +310,7 @@ class Setting:
         options: All settings that can be chosen.
         groups: Runs by board.
         metrics: That any of the runs has values of.
+        own: Those among them that the experiment shows.
         series: By run, the runs of all training seeds of a method, for which it stands.
         names: Name and small print of the boards' columns by key.
         running: Whether a run is in progress.
@@ -284,6 +319,7 @@ class Setting:
     options: list[str]
     groups: list[list[RunRow]]
     metrics: list[str]
+    own: list[str]
     series: Mapping[str, tuple[str, ...]]
     names: Mapping[str, tuple[str, str]]
     running: tuple[RunRow, ...]
@@ -341,15 +377,16 @@ def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
     groups = [folded_runs(runs, over_seeds) for runs in groups]
     scored = _scored(at, experiment)
     metrics = dict.fromkeys(item for runs in groups for item in metrics_of(runs, scored))
+    own = dict.fromkeys(item for runs in groups for item in own_metrics(runs, metrics_of(runs, scored)))
     running = tuple(run for runs in groups for run in runs if run.status == "running")
-    return Setting(settings(at, experiment), groups, list(metrics), series, labels(groups, setting), running)
+    return Setting(settings(at, experiment), groups, list(metrics), list(own), series, labels(groups, setting), running)
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def entrants(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> Entrants:
     """Who competes on what, in which metric."""
     groups = setting_of(at, experiment, setting).groups
-    columns = columns_of(groups, _scored(at, experiment), definitions(at), datasets(at), family, measure)
+    columns = columns_of(groups, _scored(at, experiment), definitions(at), datasets(at), family, measure, primary(at, experiment))
     rows = systems({column.key: column.runs for column in columns}, method_cards(at), checkpoints_by_hash(at))
     return Entrants(columns, rows, filters.choices(rows))
 
@@ -438,6 +475,24 @@ def matrix_of(
         reference=reference,
         correction=correction,
     )
+
+
+@st.cache_resource(show_spinner=False, max_entries=32)
+def verdicts_of(
+    at: Source,
+    experiment: str | None,
+    setting: str,
+    family: str,
+    measure: str,
+    datasets: tuple[str, ...],
+    query: str,
+    _filters: Filters,
+    reference: str | None,
+    correction: Correction,
+) -> list[BoardVerdict]:
+    """Return the verdicts on the matrix of these arguments (`matrix_of`)."""
+    board = matrix_of(at, experiment, setting, family, measure, datasets, query, _filters, reference, correction)
+    return matrix_verdicts(board, _figures(at, experiment, setting, family, measure), definitions(at))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)

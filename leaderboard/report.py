@@ -11,25 +11,31 @@ import base64
 import hashlib
 import importlib.resources
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from leaderboard import server
 from leaderboard.elements import formats
-from leaderboard.elements.formats import MAIN, board_label, families, higher_is_better, scale_of
+from leaderboard.elements.formats import MAIN, board_label, higher_is_better, scale_of
 from leaderboard.elements.nodes import Node, Order, el, line_of_facts
-from leaderboard.elements.pictures import framed
-from leaderboard.matrix.exports import Export, lines, picture, still_matrix
+from leaderboard.elements.pictures import STYLE, Picture, framed
+from leaderboard.matrix.exports import Export, lines, still_matrix
 from leaderboard.matrix.overall import overall
-from leaderboard.views import battles, budget, run, style
+from leaderboard.matrix.rows import ordered, ranked_families, sort_columns
+from leaderboard.matrix.table import heads_of, legend
+from leaderboard.views import battles, budget, drill, question, run, style
 from leaderboard.views import board as board_table
-from leaderboard.views.board import published_table
+from leaderboard.views.verdict import first_line
 from results.boards.board import Board, boards, positions
-from results.boards.budget import Axis, budget_curves, quality_budget, read_in_full
+from results.boards.budget import Axis, budget_curves, cost_intervals, quality_budget, read_in_full
+from results.boards.compare import compare
 from results.boards.health import health_text
 from results.boards.style import style_gaps
 from results.boards.tables import plain
+from results.boards.verdict import BoardVerdict
+from results.boards.verdict_of import verdicts
 from results.judging.battles import battle_boards
 from results.statistics.places import Band
 from results.store import queries
@@ -38,6 +44,8 @@ from results.store.store import Store
 
 FORMAT = "ragmeter-board"
 VERSION = 2
+TELLING, DEPTH = 5, 20
+"""Questions shown per board, and ranks of their evidence."""
 
 
 def board_document(store: Store, experiment: str, now: datetime) -> dict[str, Any]:
@@ -49,18 +57,24 @@ def board_document(store: Store, experiment: str, now: datetime) -> dict[str, An
         now: When the document is made.
 
     Returns:
-        An object with `format`, `version`, `generated`, `experiment`, `metrics` (definitions by id), `boards` as
+        An object with `format`, `version`, `generated`, `experiment`, `metrics` (definitions by id), `verdicts`, those by the
+        main metric first (`results.boards.verdict.verdicts`), `boards` as
         `results.boards.board.Board.to_json` writes them, and `matrix`, all benchmarks by the primary metric or their own: one object a cell
         with value, rank band, comparison, published figure and the reason why it is not comparable, if it is not
         (`leaderboard.matrix.exports.CSV_COLUMNS`), and `overall`, per method its pooled difference from the reference, Borda
         count and means by task (`results.boards.matrix.Overall`). Values are fractions, null stands for "no value".
     """
     result = still_matrix(store, experiment, experiment)
-    return document_of(boards(store, experiment), queries.definitions(store), experiment, now, result)
+    return document_of(boards(store, experiment), queries.definitions(store), experiment, now, result, verdicts(store, experiment))
 
 
 def document_of(
-    results: list[Board], definitions: dict[str, dict[str, Any]], experiment: str, now: datetime, whole: Export | None
+    results: list[Board],
+    definitions: dict[str, dict[str, Any]],
+    experiment: str,
+    now: datetime,
+    whole: Export | None,
+    known: Sequence[BoardVerdict],
 ) -> dict[str, Any]:
     """The same, of boards that are known already."""
     shown = {metric for board in results for metric in board.metrics}
@@ -72,6 +86,7 @@ def document_of(
                 "generated": now.isoformat(timespec="seconds"),
                 "experiment": experiment,
                 "metrics": {metric: known for metric, known in definitions.items() if metric in shown},
+                "verdicts": [verdict.to_json() for verdict in known],
                 "boards": [board.to_json() for board in results],
                 "matrix": lines(whole) if whole is not None else [],
                 "overall": [line.to_json() for line in whole.shown.board.overall] if whole is not None else [],
@@ -126,7 +141,7 @@ def _compression(board: Board, definitions: Definitions, card: Mapping[str, Any]
     compresses = remembers or any(row.run.description.get("compressor") for row in board.rows)
     if not board.metrics or not compresses:
         return
-    metric = families(board.metrics, definitions, card.get("metrics", ()))[MAIN][0]
+    metric = _focus(board, definitions, card)
     curves, full = budget_curves(board, metric), read_in_full(board)
     if curves:
         table = budget.curve_table(curves, metric, scale_of(metric, definitions), full.run.method if full is not None else None)
@@ -158,7 +173,7 @@ def _battles(store: Store, experiment: str) -> Iterator[Node]:
 
 
 _EXPORT = "export default function (component)"
-_AXES: dict[Axis, str] = {"tokens": "tokens", "seconds": "time", "cost": "money"}
+_AXES: dict[Axis, str] = {"tokens": "tokens", "seconds": "latency", "cost": "cost", "parameters": "parameters"}
 
 
 def report(store: Store, experiment: str, now: datetime) -> str:
@@ -175,14 +190,23 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     """
     definitions, cards = queries.definitions(store), queries.datasets(store)
     results = boards(store, experiment)
-    whole = still_matrix(store, experiment, "Methods against benchmarks")
-    parts = [_head(experiment, results, now).to_json()]
-    parts += [] if whole is None else [framed(picture(whole), "chart whole")]
-    parts += [] if whole is None or (table := overall(whole.shown)) is None else [table.to_json()]
+    whole = still_matrix(store, experiment, experiment)
+    known = verdicts(store, experiment)
+    parts: list[Any] = [_head(experiment, results, now).to_json()]
+    parts += [] if (line := first_line(known)) is None else [line.to_json()]
+    if whole is not None and len(whole.shown.board.columns) > 1:
+        parts.append(el("h2", "Methods against benchmarks").to_json())
+        parts += [sortable_matrix(whole), legend(whole.shown).to_json()]
+        parts += [] if (table := overall(whole.shown)) is None else [table.to_json()]
     for board in results:
         parts += _section(store, board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {}))
     parts += [node.to_json() for node in behind(store, experiment, results, definitions, cards)]
-    data = {"title": f"{experiment} · ragmeter", "parts": parts, "board": document_of(results, definitions, experiment, now, whole)}
+    data = {
+        "title": f"{experiment} · ragmeter",
+        "parts": parts,
+        "style": STYLE,
+        "board": document_of(results, definitions, experiment, now, whole, known),
+    }
     return page(data)
 
 
@@ -229,25 +253,61 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
     """Yield the parts of a board: trees that a page draws too, and one sortable table."""
     if not board.metrics:
         return
-    focus = families(board.metrics, definitions, card.get("metrics", ()))[MAIN][0]
+    focus = _focus(board, definitions, card)
     rows = board_table.ordered(board, focus, Order("rank", False), definitions)
     better = higher_is_better(focus, definitions)
     yield _section_head(board).to_json()
-    yield sortable(board, focus, definitions, positions(store, board, focus, higher_is_better=better))
+    yield sortable_board(board, focus, definitions, positions(store, board, focus, higher_is_better=better))
     if (drawing := board_table.intervals(board, rows, focus, definitions)) is not None:
         yield el("h3", f"{formats.metric_label(focus)} with 95 % intervals").to_json()
-        yield framed(drawing)
+        yield offered(drawing, f"{board.dataset} {focus}")
     for axis, cost in _AXES.items():
-        points = quality_budget(board, focus, axis, higher_is_better=better)
+        points = quality_budget(board, focus, axis, higher_is_better=better, intervals=cost_intervals(store, board, axis))
         drawing = budget.pareto_chart(points, axis, focus, scale_of(focus, definitions))
         if drawing is not None and len({point.x for point in points if point.x == point.x}) > 1:
-            note = el("p", "▲ on the Pareto front: no finished method is at least as good and as cheap", cls="note")
-            yield el("div", el("h3", f"Quality against {cost}"), note).to_json()
-            yield framed(drawing)
-    published = published_table(board)
-    if published is not None:
-        yield el("div", el("h3", "Published figures beside ours"), published, cls="stack").to_json()
+            yield el("h3", f"Quality against {cost}").to_json()
+            yield offered(drawing, f"{board.dataset} {cost}")
+    yield from (node.to_json() for node in _telling(store, board, focus, definitions))
     yield run.sources([row.run for row in board.rows]).to_json()
+
+
+def _telling(store: Store, board: Board, focus: str, definitions: Definitions) -> Iterator[Node]:
+    """Yield the questions on which the best method and the reference, or the next best, differ most."""
+    order = Order("rank", False)
+    able = [row.run for row in board_table.ordered(board, focus, order, definitions) if focus in row.cells and not row.cells[focus].apart]
+    able = [item for item in able if item.kind != "control"]
+    other = next((item for item in able[1:] if item.method == board.reference), able[1] if len(able) > 1 else None)
+    if other is None:
+        return
+    pair = [able[0], other]
+    result = compare(store, pair, focus)
+    positions = result.apart()
+    if not positions:
+        return
+    named = f"{pair[0].method} and {pair[1].method}"
+    yield el("h3", f"{min(TELLING, len(positions))} most telling of {len(positions):,} questions on which {named} differ")
+    for position in positions[:TELLING]:
+        row = result.questions[position]
+        answers = queries.answers(store, row, [item.run for item in pair], depth=DEPTH)
+        passages = queries.passages(store, row.evidence)
+        evidence = (
+            question.evidence(row, answer, passages, drill.cutoffs(item, focus), opened=False)
+            for item in pair
+            for answer in answers
+            if answer.run == item.run and answer.evidence
+        )
+        table = question.answer_table(row, passages, answers, pair, [focus], definitions, DEPTH)
+        yield el("details", el("summary", row.text), question.question(row), table, *evidence, cls="evidence telling")
+
+
+def _focus(board: Board, definitions: Definitions, card: Mapping[str, Any]) -> str:
+    """Return the metric that ranks a board."""
+    return ranked_families([row.run for row in board.rows], board.metrics, definitions, card, board.primary)[MAIN][0]
+
+
+def offered(drawing: Picture, name: str) -> dict[str, Any]:
+    """Return a picture with its data, both of which the report offers as files."""
+    return {"drawing": framed(drawing), "csv": drawing.csv(), "name": re.sub(r"[^\w.-]+", "-", name)}
 
 
 def _section_head(board: Board) -> Node:
@@ -263,23 +323,56 @@ def _section_head(board: Board) -> Node:
     return el("div", el("h2", title), *(el("p", line, cls="note") for line in lines))
 
 
-def sortable(board: Board, focus: str, definitions: Definitions, bands: Mapping[str, Band] | None = None) -> dict[str, Any]:
-    """The board's table with what changes when it is sorted: for each column and direction, head and order of rows.
+def sortable(tree: Node, keys: Sequence[str], orders: Iterable[tuple[Order, Node, Sequence[str]]]) -> dict[str, Any]:
+    """Return a table with what changes when it is sorted.
+
+    Args:
+        tree: The table in its first order.
+        keys: Of its methods and controls, in that order.
+        orders: Each with its head row and the keys in this order.
 
     Returns:
-        `tree` in the first order, `rows` (all of its body), and `orders` by `column|direction`, each with `head` and
-        `rows`, the positions of the rows.
+        `tree`, `rows` (all of its body), and `orders` by `column|direction`, each with `head` and `rows`, the positions of the rows.
+        A row that divides controls from methods stays between them.
     """
-    tree = board_table.draw_board(board, focus, Order("rank", False), definitions, bands).to_json()
-    rows = _find_table(tree)[2][6]
-    position = {as_json(row): number for number, row in enumerate(rows)}
-    orders = {}
-    for column in board_table.sort_columns(board):
-        for direction in ("asc", "desc"):
-            order = Order(column, direction == "desc")
-            sorted_ = _find_table(board_table.draw_board(board, focus, order, definitions, bands).to_json())
-            orders[f"{column}|{direction}"] = {"head": sorted_[1], "rows": [position[as_json(row)] for row in sorted_[2][6]]}
-    return {"tree": tree, "rows": rows, "orders": orders}
+    drawn = tree.to_json()
+    rows = _find_table(drawn)[2][6]
+    divided = [number for number, row in enumerate(rows) if row[1] == "divider"]
+    position = dict(zip(keys, (number for number in range(len(rows)) if number not in divided), strict=True))
+    turned = {}
+    for order, head, sorted_ in orders:
+        places = [position[key] for key in sorted_]
+        for number in divided:
+            places.insert(number, number)
+        turned[f"{order.column}|{'desc' if order.descending else 'asc'}"] = {
+            "head": ["thead", "", {}, "", None, {}, [head.to_json()]],
+            "rows": places,
+        }
+    return {"tree": drawn, "rows": rows, "orders": turned}
+
+
+def sortable_board(board: Board, focus: str, definitions: Definitions, bands: Mapping[str, Band] | None = None) -> dict[str, Any]:
+    """Return the table of one board with all of its orders."""
+
+    def keys(order: Order) -> list[str]:
+        return [row.run.run for row in board_table.ordered(board, focus, order, definitions)]
+
+    first = Order("rank", False)
+    orders = [Order(column, descending) for column in board_table.sort_columns(board) for descending in (False, True)]
+    heads = ((order, board_table.heads_of(board, focus, order, definitions), keys(order)) for order in orders)
+    return sortable(board_table.draw_board(board, focus, first, definitions, bands, papers=True), keys(first), heads)
+
+
+def sortable_matrix(whole: Export) -> dict[str, Any]:
+    """Return the table of all benchmarks with all of its orders."""
+    board = whole.shown.board
+
+    def keys(order: Order) -> list[str]:
+        return [row.key for row in ordered(board, order)]
+
+    orders = [Order(column, descending) for column in sort_columns(board) for descending in (False, True)]
+    heads = ((order, heads_of(whole.shown, whole.drawn, order), keys(order)) for order in orders)
+    return sortable(whole.tree, keys(whole.order), heads)
 
 
 def _find_table(tree: list[Any]) -> list[Any]:

@@ -17,8 +17,10 @@ from urllib.parse import urlencode
 import streamlit as st
 
 _VIEW = "view"
-_SHARED = ("experiment", "board", "metric", "reference")
+_SHARED = ("experiment", "board", "metric", "reference", "runs")
 """What pages have in common."""
+_LINKED = ("board", "metric", "question", "failures")
+"""What an element that opens another page may set there, besides the parameter that names it."""
 _LONGEST = 8000
 """Characters of a parameter that are looked at."""
 _MISSES, _REPORTED, _SEEN, _OPENED, _LED = "misses", "reported", "seen", "opened", "led"
@@ -148,13 +150,13 @@ def act(allowed: Sequence[str], pages: Mapping[str, str] = _NO_PAGES) -> Callabl
 
     Args:
         allowed: Parameters of this page.
-        pages: By a parameter of another page, the script of that page: it is opened there.
+        pages: By a parameter of another page, the script of that page: it is opened with it and with `_LINKED` of the action.
     """
 
     def clicked(action: Mapping[str, str | None]) -> None:
         for name, script in pages.items():
-            if value := action.get(name):
-                open_page(script, {name: value})
+            if action.get(name):
+                open_page(script, {key: value for key, value in action.items() if value and key in (name, *_LINKED)})
                 return
         write(**{name: value for name, value in action.items() if name in allowed})
 

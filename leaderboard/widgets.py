@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import importlib.resources
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import streamlit as st
 
 from leaderboard import read, state
 from leaderboard.elements import formats
-from leaderboard.elements.formats import ALL_RUNS, board_key, board_label, families
+from leaderboard.elements.formats import ALL_RUNS, board_key, board_label
 from leaderboard.elements.nodes import Node, el, link, message
-from leaderboard.elements.pictures import Drawing, framed, svg_file
+from leaderboard.elements.pictures import Picture, framed, svg_file
 from leaderboard.matrix.rows import (
     ALL_SETTINGS,
     ANY,
@@ -27,27 +28,37 @@ from leaderboard.matrix.rows import (
     Filters,
     known_families,
     metrics_in,
+    own_metrics,
+    ranked_families,
 )
 from leaderboard.matrix.table import CORRECTIONS
 from leaderboard.read import Source
 from leaderboard.state import Miss
+from leaderboard.views.run import Sightings, live
 from results.boards.matrix import Correction
-from results.store.queries import RunRow, UserError
+from results.store.database import now
+from results.store.queries import RunRow, UserError, running
+from results.store.store import Store
 
-_PREFIX = "bar-"
+_PREFIX, _OPENER = "bar-", "unfold"
+_BARS, _OPEN = f"[class*='st-key-{_PREFIX}']", f".st-key-{_OPENER}"
 STYLE = (
-    f"@media (max-width: 640px) {{ [class*='st-key-{_PREFIX}'] [data-testid='stHorizontalBlock'] {{ gap: 0.6rem; }}"
-    f" [class*='st-key-{_PREFIX}'] [data-testid='stColumn'] {{ min-width: calc(50% - 0.3rem);"
+    f"@media (min-width: 641px) {{ {_OPEN} {{ display: none; }} }}"
+    f" @media (max-width: 640px) {{ body:not(:has({_OPEN} input:checked)) :is({_BARS}, [data-testid='stLayoutWrapper']:has(> {_BARS}))"
+    " { display: none; } [data-testid='stMainBlockContainer'] { padding-top: 3.9rem; }"
+    " [class*='st-key-split-'] > [data-testid='stLayoutWrapper'] > [data-testid='stHorizontalBlock'] { flex-direction: column-reverse; }"
+    f" {_BARS} [data-testid='stHorizontalBlock'] {{ gap: 0.6rem; }}"
+    f" {_BARS} [data-testid='stColumn'] {{ min-width: calc(50% - 0.3rem);"
     " flex: 1 1 calc(50% - 0.3rem); } }"
     " [data-testid='stMultiSelect'] [data-tag] :is(span, button), [data-testid='stMultiSelect'] [data-tag]"
     " { color: light-dark(#ffffff, #10151b); }"
 )
-"""For Streamlit, which on a narrow screen gives every column a row of its own (nine widgets filled a phone's screen),
-and writes what is chosen in white on our light blue of dark mode."""
+"""For Streamlit: on a phone all bars of widgets are folded behind one switch, and two widgets stand in a row. What is chosen
+would be white on our light blue in dark mode."""
 
 
 def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "center", "bottom"] = "top") -> list[Any]:
-    """Places for widgets, one beside the other.
+    """Return places for widgets side by side; on a phone they are folded.
 
     Args:
         key: Unique within the page.
@@ -58,9 +69,16 @@ def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "cente
         return st.columns(shares, vertical_alignment=align)
 
 
+def split(key: str, shares: Sequence[float]) -> list[Any]:
+    """Return two places side by side; on a phone the second, which has the content, stands first."""
+    with st.container(key=f"split-{key}"):
+        return st.columns(shares, gap="medium")
+
+
 def style() -> None:
-    """Add the style sheet of a page's bars."""
+    """Add the style sheet of the bars, and the switch that unfolds them on a phone."""
     st.html(f"<style>{STYLE}</style>")
+    st.toggle("Options and filters", key=_OPENER)
 
 
 NAME = "ragmeter_view"
@@ -84,7 +102,7 @@ def show(node: Node, key: str, act: Callable[[Mapping[str, str | None]], None] |
     _page_component()(key=key, data=node.to_json(), on_action_change=clicked)
 
 
-def draw(drawing: Drawing | None, key: str, name: str = "") -> None:
+def draw(drawing: Picture | None, key: str, name: str = "") -> None:
     """Draw a picture as wide as there is room; nothing where there is none.
 
     Args:
@@ -97,7 +115,7 @@ def draw(drawing: Drawing | None, key: str, name: str = "") -> None:
     _page_component()(key=key, data=framed(drawing), on_action_change=lambda: None)
     if name:
         with st.container(horizontal=True, horizontal_alignment="right"):
-            offer(name, {"svg": lambda: svg_file(drawing)}, f"save-{key}")
+            offer(name, {"csv": drawing.csv, "svg": lambda: svg_file(drawing)}, f"save-{key}")
 
 
 def _page_component():  # type: ignore[no-untyped-def]  # Streamlit's ComponentRenderer, whose module is imported lazily
@@ -135,16 +153,25 @@ def as_page(name: str, title: str) -> Callable[[Callable[[Source], None]], Calla
     return decorate
 
 
+FILL = (
+    "Each of these commands fills it: the demo (minutes, no GPU, no keys), an experiment of yours, which `ragmeter init` "
+    "writes for your data, or predictions of another system. Then reload this page."
+)
+FILLING = (
+    "ragmeter demo",
+    "ragmeter init FOLDER",
+    "ragmeter run EXPERIMENT.yaml",
+    "ragmeter submit template",
+    "ragmeter leaderboard --store FOLDER",
+)
+"""What an empty page tells to type; the last command shows another store."""
+
+
 def without_store(at: Source) -> bool:
     """Say so where there is no store, and what to do."""
     if at.stamp:
         return False
-    tell(
-        "No results here yet",
-        f"The folder {at.folder} holds no store. Run the demo (minutes, no GPU, no keys), then reload this page; "
-        "or point the server at another folder.",
-        ("ragmeter demo", "ragmeter leaderboard --store FOLDER"),
-    )
+    tell("No results here yet", f"The folder {at.folder} holds no store. {FILL}", FILLING)
     return True
 
 
@@ -230,7 +257,7 @@ def experiment_of(at: Source) -> str | None:
 
 def _experiments(at: Source) -> tuple[list[str], str]:
     """Return what can be chosen, and what pages open with."""
-    return [*(row.name for row in read.experiments(at)), ALL_RUNS], read.opens_with(at) or ALL_RUNS
+    return [*read.ordered_experiments(at), ALL_RUNS], read.opens_with(at) or ALL_RUNS
 
 
 def experiment_box(at: Source) -> str | None:
@@ -249,11 +276,7 @@ def nothing(at: Source) -> bool:
     if without_store(at):
         return True
     if not read.has_runs(at):
-        tell(
-            "The store is empty",
-            f"{at.folder} has no runs yet. Run the demo, or an experiment of your own.",
-            ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"),
-        )
+        tell("The store is empty", f"{at.folder} has no runs yet. {FILL}", FILLING)
         return True
     return False
 
@@ -261,7 +284,7 @@ def nothing(at: Source) -> bool:
 def _choose(at: Source) -> Chosen | None:
     if nothing(at):
         return None
-    left, right = st.columns([1, 2])
+    left, right = bar("chosen", [1, 2])
     with left:
         experiment = experiment_box(at)
     results = read.run_groups(at, experiment)
@@ -284,8 +307,10 @@ def _choose(at: Source) -> Chosen | None:
     group = list(labels).index(board)
     runs = results[group]
     definitions = read.definitions(at)
-    metrics = read.metric_ids(at, tuple(run.run for run in runs))
-    if not metrics:
+    scored = read.metric_ids(at, tuple(run.run for run in runs))
+    with right:
+        metrics = shown_metrics(own_metrics(runs, scored), scored)
+    if not scored:
         tell(
             "Nothing is scored yet",
             f"{len(runs)} runs have started, none has a finished question. Reload in a moment, or continue them.",
@@ -293,7 +318,27 @@ def _choose(at: Source) -> Chosen | None:
         )
         return None
     card = read.datasets(at).get(runs[0].dataset_fingerprint, {}).get("card", {})
-    return Chosen(at, experiment, group, runs, families(metrics, definitions, card.get("metrics", ())), definitions)
+    return Chosen(at, experiment, group, runs, ranked_families(runs, metrics, definitions, card, read.primary(at, experiment)), definitions)
+
+
+def shown_metrics(own: Sequence[str], scored: Sequence[str]) -> list[str]:
+    """Draw the control that adds metrics and judges of other experiments, if there are any; the metrics to show.
+
+    Args:
+        own: Metrics that the experiment shows.
+        scored: All that its runs were scored on.
+    """
+    others = [metric for metric in scored if metric not in own]
+    if not others or not own:
+        return list(own or scored)
+    label = f"{len(others):,} metric{'s' * (len(others) != 1)} of other experiments"
+    return [*own, *others] if state.switch(label, "others", resets=("metric", "measure", "sort", "order")) else list(own)
+
+
+def run_labels(runs: Sequence[RunRow]) -> dict[str, str]:
+    """Return the name of each run's method by id; a fingerprint distinguishes runs of the same name."""
+    called = [run.method for run in runs]
+    return {run.run: f"{run.method} ({run.short})" if called.count(run.method) > 1 else run.method for run in runs}
 
 
 def permalink() -> None:
@@ -454,6 +499,11 @@ def choose_reference(methods: Sequence[str], default: str) -> str | None:
     return None if name == NO_REFERENCE else name
 
 
+def choose_papers() -> bool:
+    """Let published figures be shown in their cells."""
+    return state.switch("Published figures", "papers", help="The closest figure that a paper prints, below ours")
+
+
 def choose_correction() -> Correction:
     """Let it be chosen for how many tests p-values are corrected."""
     words = {str(name): text for name, text in CORRECTIONS.items()}
@@ -492,7 +542,7 @@ def _day(name: str) -> date | None:
 
 
 def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> bool:
-    """Draw the filters; whether papers' figures are to stand below.
+    """Draw the filters; whether published figures are to stand in the cells.
 
     Args:
         labels: Of all columns, by key.
@@ -519,7 +569,7 @@ def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> boo
             _date("Run on or after", "since")
         with right:
             _date("Run on or before", "until")
-        papers = state.switch("Papers' own figures below", "papers")
+        papers = choose_papers()
         st.button(
             "Clear filters",
             key="clear-filters",
@@ -569,15 +619,39 @@ def _shortened(text: str) -> str:
 _REFRESH_S = 15.0
 
 
+@st.cache_resource(show_spinner=False)
+def _sightings() -> Sightings:
+    return Sightings()
+
+
+def show_running(folder: str, key: str, among: Collection[str] | None = None) -> int:
+    """Draw the runs in progress, as the store has them now; returns how many there are.
+
+    Args:
+        folder: Of the store.
+        key: Unique within the page.
+        among: Runs that are shown; None: all.
+    """
+    every = running(Store(Path(folder)))
+    speeds = _sightings().look(every, now())
+    shown = [run for run in every if among is None or run.run in among]
+    if shown:
+        show(live(shown, speeds), key)
+    return len(shown)
+
+
 def refresh_while_running(at: Source, runs: Iterable[RunRow]) -> None:
-    """Look from time to time whether the store has changed, while any of these runs is in progress."""
-    if not any(run.status == "running" for run in runs):
+    """Draw how far these runs are, and draw the page again if the store has changed, while any of them is in progress."""
+    active = {run.run for run in runs if run.status == "running"}
+    if not active:
         return
+    show(el("h2", "Running now", cls="section"), "live-title")
 
     @st.fragment(run_every=_REFRESH_S)
     def watch() -> None:
         if read.source() != at:
             st.rerun()
+        show_running(at.folder, "live", active)
 
     watch()
 
@@ -595,5 +669,6 @@ def segments(label: str, name: str, options: Mapping[str, str], default: str, *,
     value = state.pick(name, list(options), default, lambda item: options[item])
     # A second click on what is chosen asks for nothing; it stays chosen.
     bound = state.bound(name, value, resets, lambda chosen: chosen or value)
-    st.segmented_control(label, list(options), format_func=lambda item: options[item], label_visibility="collapsed", **bound)
+    with bar(name, 1)[0]:
+        st.segmented_control(label, list(options), format_func=lambda item: options[item], label_visibility="collapsed", **bound)
     return value

@@ -32,6 +32,7 @@ from methods.pipeline import Composition, index_folder
 from methods.registry import METHODS, Component
 from methods.spending import NO_LIMITS, Limits
 from ragmeter import yaml_source
+from ragmeter.endpoints import EndpointSpec, addressed
 from ragmeter.experiments import SUFFIX, shipped
 from ragmeter.grid import GRID, GRID_DESCRIPTION, expand
 from ragmeter.overrides import Override, laid_over
@@ -180,8 +181,14 @@ class ExperimentSpec(FrozenModel):
     trainings: list[TrainingSpec] = Field(
         default_factory=list, description="trained before methods run; their options name them {checkpoint: NAME}"
     )
+    endpoints: dict[str, EndpointSpec] = Field(
+        default_factory=dict, description="by model, the address and key variable of each `llm` in this file that names it"
+    )
     judges: list[str | JudgeSpec] = Field(default_factory=list, description="`ragmeter list judges` lists them")
     reference: str | None = Field(None, description="method that differences are taken to; default: the first one")
+    positive_controls: list[str] = Field(
+        default_factory=list, description="rows that are trained on what is asked, on purpose: compared with the others, never ranked"
+    )
     primary: PrimarySpec | None = Field(None, description="the metric, and the comparison, that decide; declared before anything is run")
     limit: int | None = Field(None, ge=1, description="only the first questions of every benchmark")
     repeats: int = Field(1, ge=1, le=MOST_REPEATS, description="how often every method answers each question, and is judged")
@@ -392,7 +399,7 @@ def place_of_data(experiment: Experiment, index: int) -> str:
 
 def _validated(source: Source) -> tuple[ExperimentSpec, Source]:
     """Return what a file says, and the file with its grids expanded."""
-    source = expand(source) if GRID in source.text else source
+    source = addressed(expand(source) if GRID in source.text else source)
     try:
         return ExperimentSpec.model_validate(source.value), source
     except ValidationError as error:
@@ -421,11 +428,13 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
                 try_this="give one a `name`",
             )
     reference = _row(spec.reference, methods, source.where(("reference",)))
+    _check_positive_controls(spec, methods, source, reference)
     if spec.primary is not None:
         _row(spec.primary.method, methods, source.where(("primary", "method")))
     if spec.primary is not None and spec.metrics is not None and spec.primary.metric not in spec.metrics:
         raise unknown_name("metric of this experiment", spec.primary.metric, spec.metrics, where=source.where(("primary", "metric")))
-    rankable = [method.name for method in methods if method.kind != "control"]
+    positive = spec.positive_controls
+    rankable = [method.name for method in methods if method.kind != "control" and base_name(method.name) not in positive]
     metrics = None
     if spec.metrics is not None:
         metrics = tuple(parse_metric(text, where=source.where(("metrics", index))) for index, text in enumerate(spec.metrics))
@@ -453,6 +462,23 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
         spec.max_failure_rate,
         spec.limits,
     )
+
+
+def _check_positive_controls(spec: ExperimentSpec, methods: Sequence[MethodPlan], source: Source, reference: str | None) -> None:
+    """Refuse positive controls that are no rows, see the gold, or are what others are compared with."""
+    rows = {base_name(method.name): method for method in methods}
+    for index, name in enumerate(spec.positive_controls):
+        where = source.where(("positive_controls", index))
+        if name not in rows:
+            raise unknown_name("row", name, rows, where=where)
+        if rows[name].kind == "control" or name == reference:
+            what = "the reference" if name == reference else "a control that sees the gold"
+            raise UserError(
+                f"{name!r} is {what}, and cannot be a positive control",
+                code="bad-positive-control",
+                where=where,
+                try_this="name a row that a training on the asked questions tuned",
+            )
 
 
 def _row(name: str | None, methods: Sequence[MethodPlan], where: str) -> str | None:

@@ -28,6 +28,8 @@ FLOWS = {
     "methods/test_released_inputs.py": "the same with texts that are hard to tokenize",
     "ragmeter/cli/test_every_command.py": "all commands",
     "ragmeter/cli/test_malformed_files.py": "broken data files and predictions, by two commands",
+    "ragmeter/experiments/test_commands.py": "commands in comments of shipped YAML files",
+    "ragmeter/experiments/test_tiny.py": "tiny profiles of shipped experiments",
     "ragmeter/plan/test_arithmetic.py": "tokens, sizes and memory of a plan",
     "ragmeter/test_docs_commands.py": "commands in docs/",
     "ragmeter/test_docs_site.py": "the site of docs/",

@@ -83,7 +83,9 @@ class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
         "are fewer than 90), with 36 entities each (long: 66) and 120 triples a graph, unless a size is given; 1 of full size "
         "(long: 2) else",
     )
-    questions: int = Field(default=_QUESTIONS, ge=1, description="number of questions, spread evenly over worlds and documents")
+    questions: int = Field(
+        default=_QUESTIONS, ge=0, description="number of questions, spread evenly over worlds and documents; 0: of graph, the graph alone"
+    )
     mix: dict[str, float] = Field(default=dict(MIX), description="shares of the question types single, bridge, comparison, multi")
     unanswerable: float = Field(default=0.0, ge=0, le=1, description="share of unanswerable questions")
     question_alias: float = Field(default=0.3, ge=0, le=1, description="share of questions that call an entity by a shorter name")
@@ -140,8 +142,8 @@ class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
 def load(reference: DataReference, config: WorldsConfig) -> Benchmark:
     """Generate a split.
 
-    Further gold is in `extra`: for `graph`, `graphs`: question id to its triples (whose ids, as passages of the
-    corpus, are also the question's candidates); for `style`, `styles`: question id to its `StylePair`s.
+    Further gold is in `extra`: for `graph`, `seeds` of the worlds, and `graphs`: question id to its triples (whose ids, as
+    passages of the corpus, are also the question's candidates); for `style`, `styles`: question id to its `StylePair`s.
 
     Raises:
         UserError: A seed lies outside the split, or the worlds are too small for what is asked.
@@ -167,7 +169,7 @@ def _generated(reference: DataReference, subset: str, split: str, config: Worlds
     if subset == "long":
         _long(worlds, config, questions, passages)
     elif subset == "graph":
-        extra["graphs"] = _graphs(worlds, config, questions)
+        extra |= {"graphs": _graphs(worlds, config, questions), "seeds": tuple(seeds)}
         triples = [triple for world in worlds for triple in world.graph()]
     else:
         _multihop(worlds, config, questions, passages)
@@ -213,7 +215,7 @@ def _check(config: WorldsConfig, split: str) -> None:
                 where=f"{name}: {shares}",
                 try_this="shares of 0 or more",
             )
-    if not sum(config.question_mix.values()) > 0:
+    if config.questions and not sum(config.question_mix.values()) > 0:
         raise UserError(
             f"relations that training lacks are asked about in questions of the types {', '.join(HELD_OUT_TYPES)}",
             code="relations-not-trained",

@@ -2,6 +2,7 @@
 const TAGS = new Set(("a button caption dd details div dl dt em h1 h2 h3 li mark ol p section small span strong " +
   "summary table tbody td th thead tr ul").split(" "));
 const LONG = 60, STEP = 40;
+const SCROLLS = /^(scroll|chart|list|conversation)\b/;
 const NAMES = { colspan: "colspan", label: "aria-label", pressed: "aria-pressed", role: "role", scope: "scope",
   sort: "aria-sort", title: "title" };
 
@@ -50,6 +51,8 @@ function element(row, send) {
     }
   }
   if (tag === "button") made.type = "button";
+  // What scrolls can be reached with the Tab key.
+  if (SCROLLS.test(classes)) made.tabIndex = 0;
   if (action) made.addEventListener("click", () => send(action));
   if (tag === "tbody" && children.length > LONG) growing(made, children, send);
   else for (const child of children) made.append(typeof child === "string" ? child : element(child, send));
@@ -95,7 +98,9 @@ function stops(root) {
 function walker(root) {
   root.addEventListener("keydown", (pressed) => {
     const cell = pressed.target, way = ARROWS[pressed.key];
-    if (!way || cell.tagName !== "TD" || !cell.dataset.tip) return;
+    if (cell.tagName !== "TD" || !cell.dataset.tip) return;
+    if (pressed.key === "Enter") cell.click();
+    if (!way) return;
     const found = neighbor(cell, way);
     if (!found) return;
     pressed.preventDefault();

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from results.boards.published import Comparison
 from results.boards.tables import settled, symmetric
 from results.store.queries import Cost, RunRow
 
@@ -173,6 +174,18 @@ def parameters(number: int | None) -> str:
         if number >= size:
             return f"{number / size:.3g} {unit}"
     return f"{number:,}"
+
+
+def published(item: Comparison, scale: Scale) -> str:
+    """Return `GPR 57.1, gap −2.0, other setting`."""
+    gap = "" if item.gap is None else f", gap {scale.difference(item.gap)}"
+    return f"{item.figure.paper.upper()} {item.figure.value}{gap}, {item.status}"
+
+
+def published_tip(item: Comparison) -> str:
+    """Return where a published figure is printed, and what differs from our setting."""
+    differs = f" What differs: {'; '.join(map(str, item.differs))}." if item.differs else ""
+    return f"Published: {item.figure.source} prints {item.figure.value} {item.figure.unit}; {item.status}.{differs}"
 
 
 ALL_RUNS = "*"

@@ -248,6 +248,27 @@ def grid(caption: str, heads: Sequence[Node], rows: Sequence[Node], key: str, cl
     return el("div", table, cls="scroll", key=key, role="region", label=label or caption)
 
 
+def text_rows(table: Node) -> Iterator[tuple[Node, list[str]]]:
+    """Yield each row of a table with its cells as text, heads first; rows that only divide others are left out.
+
+    What stands on lines of its own in a cell is separated by commas.
+    """
+    for row in table.find(tag="tr"):
+        if "divider" not in row.classes.split():
+            yield row, [_cell_text(cell) for cell in row.children if isinstance(cell, Node)]
+
+
+def _cell_text(cell: Node) -> str:
+    return ", ".join(filter(None, map(_line_text, cell.children)))
+
+
+def _line_text(part: Node | str) -> str:
+    if isinstance(part, str):
+        return part
+    text = " ".join(filter(None, map(_line_text, part.children)))
+    return f"({text})" if text and "badge" in part.classes.split() else text
+
+
 CONTROLS = "Controls: they see the gold answers or evidence, so they bound what is attainable and are not ranked"
 
 

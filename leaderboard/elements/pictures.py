@@ -15,6 +15,7 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from leaderboard.elements.formats import Scale
+from results.boards.tables import to_csv
 from results.statistics.core import Difference, Estimate
 
 Drawing = list[Any]
@@ -46,13 +47,15 @@ _GLYPHS = (
 _COLORS = ("#2a87c8", "#d55e00", "#009e73", "#cc79a7", "#c79500", "#56b4e9", "#8a8f98")
 Look = tuple[str, str]
 """Style class and shape of a mark."""
-METHOD, CONTROL, PARTIAL, APART, ON, BEATEN = "method", "control", "unfinished", "not comparable", "on the front", "beaten"
+METHOD, CONTROL, PARTIAL, APART = "method", "control", "unfinished", "not comparable"
+ON, POSSIBLE, BEATEN = "on the front", "perhaps on the front", "certainly beaten"
 KINDS: dict[str, Look] = {
     METHOD: ("of-0", _GLYPHS[0]),
     CONTROL: ("of-1", _GLYPHS[1]),
     PARTIAL: ("of-6", _GLYPHS[2]),
-    APART: ("of-6", _GLYPHS[4]),
+    APART: ("of-4", _GLYPHS[4]),
     ON: ("of-2", _GLYPHS[3]),
+    POSSIBLE: ("of-3", _GLYPHS[1]),
     BEATEN: ("of-0", _GLYPHS[0]),
 }
 """How runs look that are distinguished by their kind."""
@@ -68,6 +71,7 @@ class Point:
         low, high: Of the interval; NaN without one.
         name: What it is, for its hover text.
         shown: Its value and interval in words.
+        x_low, x_high: Of the interval of x; NaN without one.
     """
 
     series: str
@@ -77,6 +81,26 @@ class Point:
     high: float
     name: str
     shown: str
+    x_low: float = math.nan
+    x_high: float = math.nan
+
+
+class Picture(list[Any]):
+    """A drawing with the points that it shows, which are offered as data.
+
+    Args:
+        drawing: The drawing.
+        points: In the units shown.
+    """
+
+    def __init__(self, drawing: Drawing, points: Iterable[Point]) -> None:
+        super().__init__(drawing)
+        self.points = tuple(points)
+
+    def csv(self) -> str:
+        """Return the points as CSV; no value is empty."""
+        rows = ([p.series, p.name, p.x, p.x_low, p.x_high, p.value, p.low, p.high] for p in self.points)
+        return to_csv(("series", "name", "x", "x_low", "x_high", "value", "low", "high"), rows)
 
 
 def point_of(series: str, x: float, item: Estimate | Difference, scale: Scale, name: str, shown: str = "") -> Point:
@@ -122,7 +146,7 @@ class _Line:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        low, high, at = (math.log10(v) if self.log else v for v in (self.low, self.high, value))
+        low, high, at = (math.log10(v) if self.log else v for v in (self.low, self.high, max(value, self.low)))
         share = (min(max(at, low), high) - low) / ((high - low) or 1.0)
         return self.start + share * (self.end - self.start)
 
@@ -162,7 +186,7 @@ def forest(
     *,
     reference: float | None = None,
     looks: Mapping[str, Look] | None = None,
-) -> Drawing | None:
+) -> Picture | None:
     """A line for each name with a dot and its interval for each of its points; None where nothing has a value.
 
     Args:
@@ -186,7 +210,7 @@ def forest(
             parts.append(_mark(point, known[point.series], (x(point.value), at), (x(point.low), at), (x(point.high), at)))
         y += height
     line = [] if reference is None else [shape("line", cls="reference", x1=x(reference), x2=x(reference), y1=4.0, y2=y)]
-    return _picture([_grid(x, 4, y, title), *line, *parts], y, known, label)
+    return Picture(_picture([_grid(x, 4, y, title), *line, *parts], y, known, label), every)
 
 
 def plot(
@@ -200,7 +224,7 @@ def plot(
     named: bool = False,
     front: Sequence[Point] = (),
     looks: Mapping[str, Look] | None = None,
-) -> Drawing | None:
+) -> Picture | None:
     """Points with their intervals against a quantity; None where no point has both.
 
     Args:
@@ -209,15 +233,17 @@ def plot(
         label: What the picture shows, read aloud.
         logarithmic: Whether x is drawn so; points at 0 have no place then.
         lines: Whether points of one series are joined, in the order given.
-        named: Whether points bear their names, those of the front first, as far as there is room.
+        named: Whether points of the front bear their names, as far as there is room.
         front: Through these a step line runs: what can be had for at most so much.
         looks: How series look; None numbers them.
     """
     drawn = [point for point in points if not (math.isnan(point.value) or math.isnan(point.x) or (logarithmic and point.x <= 0))]
     if not drawn:
         return None
-    known, xs = _looks(drawn, looks), [point.x for point in drawn]
-    low, high = (min(xs) / 1.3, max(xs) * 1.3) if logarithmic else _range(xs)
+    known = _looks(drawn, looks)
+    xs = [bound for point in drawn for bound in (point.x, point.x_low, point.x_high) if not math.isnan(bound)]
+    positive = [bound for bound in xs if bound > 0]
+    low, high = (min(positive) / 1.3, max(positive) * 1.3) if logarithmic else _range(xs)
     x = _Line(low, high, _AXIS, WIDTH - (120 if named else 20), logarithmic)
     y = _Line(*_range(_bounds(drawn)), _BOTTOM, 26.0)
     parts = [_grid(x, 26, _BOTTOM, x_title), shape("text", y_title, cls="tick", x=0.0, y=12.0)]
@@ -234,16 +260,25 @@ def plot(
             path = " L ".join(f"{x(point.x):.1f} {y(point.value):.1f}" for point in own)
             parts.append(shape("path", cls=f"curve {look[0]}", d=f"M {path}"))
         for point in own[:: -(-len(own) // _MARKED)]:
-            at = x(point.x)
-            parts.append(_mark(point, look, (at, y(point.value)), (at, y(point.low)), (at, y(point.high))))
+            at, up = x(point.x), y(point.value)
+            across = [] if math.isnan(point.x_low) else [((x(point.x_low), up), (x(point.x_high), up))]
+            parts.append(_mark(point, look, (at, up), (at, y(point.low)), (at, y(point.high)), across))
     if named:
-        parts += _names([(shorten_name(point.name), point in front, x(point.x), y(point.value)) for point in drawn])
-    return _picture(parts, _BOTTOM, known, label)
+        parts += _names([(shorten_name(point.name), x(point.x), y(point.value)) for point in front if point in drawn])
+    return Picture(_picture(parts, _BOTTOM, known, label), drawn)
 
 
-def _mark(point: Point, look: Look, at: tuple[float, float], low: tuple[float, float], high: tuple[float, float]) -> Drawing:
+def _mark(
+    point: Point,
+    look: Look,
+    at: tuple[float, float],
+    low: tuple[float, float],
+    high: tuple[float, float],
+    across: Sequence[tuple[tuple[float, float], tuple[float, float]]] = (),
+) -> Drawing:
     """A dot, its interval, and what it says on hover; what is not a plain method has another shape than a circle."""
-    interval = [] if math.isnan(point.low) else [shape("line", x1=low[0], x2=high[0], y1=low[1], y2=high[1])]
+    ends = [*([] if math.isnan(point.low) else [(low, high)]), *across]
+    interval = [shape("line", x1=first[0], x2=last[0], y1=first[1], y2=last[1]) for first, last in ends]
     series = "" if point.series in (point.name, METHOD) else f" ({point.series})"
     title = shape("title", f"{point.name}: {point.shown}{series}")
     return shape("g", title, *interval, _dot(look, *at), cls=f"mark {look[0]}")
@@ -253,14 +288,14 @@ def _dot(look: Look, x: float, y: float) -> Drawing:
     return shape("path", cls="dot", d=f"M {x:.1f} {y:.1f} {look[1]}")
 
 
-def _names(points: Sequence[tuple[str, bool, float, float]]) -> list[Drawing]:
-    """Names beside points (name, whether on the front, x, y), the front's first; those without room are left out.
+def _names(points: Sequence[tuple[str, float, float]]) -> list[Drawing]:
+    """Names beside points (name, x, y), the highest first; those without room are left out.
 
     Every point says its name on hover, and stands in the table.
     """
     taken: list[tuple[float, float, float]] = []
     drawn = []
-    for name, _, x, y in sorted(points, key=lambda point: (not point[1], point[3])):
+    for name, x, y in sorted(points, key=lambda point: point[2]):
         width = _LETTER * len(name)
         for left, anchor, at in ((x + 9, "start", x + 9), (x - 9 - width, "end", x - 9)):
             crossed = any(abs(y - other) < _LETTERS_HIGH and left < end and start < left + width for other, start, end in taken)

@@ -1,4 +1,4 @@
-"""What a matrix shows: benchmarks with a metric each, who competes, papers' figures, and which rows in which order."""
+"""What a matrix shows: benchmarks with a metric each, who competes, and which rows in which order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from leaderboard.elements.formats import MAIN, families, higher_is_better
 from leaderboard.elements.nodes import Order
 from results.boards.matrix import Column, Matrix
-from results.boards.published import Figure, printed
+from results.boards.primary import Primary
 from results.boards.systems import COST, COSTS, System, Wanted, key_of
 from results.store.queries import RunRow
 from results.store.variants import overlap
@@ -60,6 +60,39 @@ def metrics_of(runs: Sequence[RunRow], scored: Mapping[str, Sequence[str]]) -> l
     return list(dict.fromkeys(metric for run in runs for metric in scored.get(run.run, ())))
 
 
+def own_metrics(runs: Sequence[RunRow], scored: Collection[str]) -> list[str]:
+    """Return the metrics that the experiment of these runs shows, in its order; all if a run belongs to no experiment.
+
+    Args:
+        runs: Of one board.
+        scored: Metrics that any of them was scored on.
+    """
+    if any(run.metrics is None for run in runs):
+        return list(scored)
+    return [metric for metric in dict.fromkeys(metric for run in runs for metric in run.metrics or ()) if metric in scored]
+
+
+def ranked_families(
+    runs: Sequence[RunRow], metrics: Sequence[str], definitions: Definitions, card: Mapping[str, Any], primary: Primary | None
+) -> dict[str, list[str]]:
+    """Return metrics by family; the first of the main family ranks.
+
+    The experiment's declared primary metric leads, then its metrics in its order. Runs of no experiment follow the dataset.
+
+    Args:
+        runs: Of one board.
+        metrics: Ids to choose from.
+        definitions: Of metrics by id.
+        card: Of the dataset.
+        primary: What the experiment declares, if anything.
+    """
+    official = card.get("metrics", ())
+    if all(run.metrics is not None for run in runs):
+        official = own_metrics(runs, metrics) or official
+    declared = primary.of(tuple(metrics)) if primary is not None else None
+    return families(metrics, definitions, [declared, *official] if declared is not None else official)
+
+
 def known_families(metrics: Sequence[str], definitions: Definitions) -> list[str]:
     """Families that can be chosen: the datasets' own metrics, each group that was scored, and costs."""
     groups = [str(definitions.get(metric, {}).get("group") or "other") for metric in metrics]
@@ -82,6 +115,7 @@ def columns_of(
     cards: Mapping[str, Mapping[str, Any]],
     family: str,
     measure: str,
+    primary: Primary | None = None,
 ) -> list[Column]:
     """One column a board.
 
@@ -92,16 +126,17 @@ def columns_of(
         cards: Of datasets by fingerprint.
         family: One of `known_families`.
         measure: A metric's id, or `OWN`.
+        primary: What the experiment declares, if anything.
     """
     results = []
     for runs in groups:
-        metrics = metrics_in(family, metrics_of(runs, scored), definitions)
+        every = metrics_of(runs, scored)
         card = cards.get(runs[0].dataset_fingerprint, {}).get("card", {})
-        official = card.get("metrics", ())
         if measure != OWN:
-            metric = measure if measure in metrics else None
+            metric = measure if measure in metrics_in(family, every, definitions) else None
         else:
-            metric = families(metrics, definitions, official)[MAIN][0] if metrics else None
+            metrics = metrics_in(family, own_metrics(runs, every) or every, definitions)
+            metric = ranked_families(runs, metrics, definitions, card, primary)[MAIN][0] if metrics else None
         better = metric is None or higher_is_better(metric, {**definitions, **COSTS})
         results.append(Column(column_key(runs[0]), tuple(runs), metric, better, family != COST, card.get("task", "")))
     return results
@@ -244,48 +279,6 @@ def matches(row: System, words: str) -> bool:
     """Return whether every word of a search is in the name, the method's id or the reader's name."""
     text = " ".join((row.name, row.any_run.method_id, *row.readers)).casefold()
     return all(word in text for word in words.casefold().split())
-
-
-_LEFT_OUT = ("split", "questions")
-"""Keys of a setting that the column says already, or that would tear a paper's row apart."""
-
-
-@dataclass(frozen=True, slots=True)
-class Printed:
-    """One row of a paper: the same method in the same setting.
-
-    Attributes:
-        paper: Which.
-        method: As it calls it.
-        setting: Its setting, shortened.
-        figures: By the column's key.
-    """
-
-    paper: str
-    method: str
-    setting: str
-    figures: Mapping[str, Figure]
-
-    @property
-    def source(self) -> str:
-        """Return the place where it is printed."""
-        return next(iter(self.figures.values())).source
-
-
-def papers_of(columns: Sequence[Column]) -> list[Printed]:
-    """Rows of papers that have a figure of the metric and dataset of any column."""
-    results: dict[tuple[str, str, str], dict[str, Figure]] = {}
-    for column in columns:
-        if column.metric is None:
-            continue
-        for figure in printed(column.first.dataset, column.first.setting, column.metric):
-            results.setdefault((figure.paper, figure.method, _message(figure)), {}).setdefault(column.key, figure)
-    return [Printed(paper, method, setting, figures) for (paper, method, setting), figures in sorted(results.items())]
-
-
-def _message(figure: Figure) -> str:
-    setting = "; ".join(f"{key}={value}" for key, value in figure.conditions.items() if key not in _LEFT_OUT)
-    return " · ".join(filter(None, (figure.paper.upper(), setting)))
 
 
 PAGE = 25

@@ -1,4 +1,4 @@
-"""The method × benchmark matrix as a table: a line a method, controls below, papers' figures last."""
+"""The method × benchmark matrix as one tree of elements: page, report, Markdown and LaTeX are made from it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from leaderboard.elements.formats import Scale, board_key, explanation, scale_of
 from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, sorter, spent_cell, standing_sign
 from leaderboard.elements.outcomes import gate_marks
 from leaderboard.elements.whiskers import MEAN, Axis, axes
-from leaderboard.matrix.rows import Drawn, Printed, best_first, cost_of
+from leaderboard.matrix.rows import Drawn, best_first, cost_of
 from results.boards.matrix import Cell, Column, Correction, Matrix
 from results.boards.published import Comparison
-from results.boards.systems import WHOLE, System
+from results.boards.systems import POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, WHOLE, System
 from results.statistics.places import SIGNS, Standing
 from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import AS_STATED, OURS
@@ -126,12 +126,6 @@ def better(column: Column, cell: Cell) -> bool | None:
     return (cell.paired.value > 0) == column.higher_is_better
 
 
-def published(item: Comparison, scale: Scale) -> str:
-    """`GPR 57.1, gap −2.0, other setting`."""
-    gap = "" if item.gap is None else f", gap {scale.difference(item.gap)}"
-    return f"{item.figure.paper.upper()} {item.figure.value}{gap}, {item.status}"
-
-
 def explained(shown: Shown, column: Column, cell: Cell) -> str:
     """All that is known of a cell, in sentences."""
     scale = shown.scale(column)
@@ -159,8 +153,7 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
         )
     known = shown.comparison(column, cell)
     if known is not None:
-        differs = f" What differs: {'; '.join(map(str, known.differs))}." if known.differs else ""
-        sentences.append(f"Published: {known.figure.source} prints {known.figure.value} {known.figure.unit}; {known.status}.{differs}")
+        sentences.append(formats.published_tip(known))
     if cell.paired is not None and cell.paired.insufficient_data:
         sentences.append(f"No verdict on it: {cell.paired.insufficient_data}.")
     if cell.insufficient_data:
@@ -203,6 +196,8 @@ class _Layout:
         milliseconds: Whether times are all so short that seconds would be mostly zeros.
         costs: Names of `_COSTS`.
         sources: Whether where results are from stands beside names.
+        live: Whether rows can be pinned and hidden, and cells opened.
+        papers: Whether the closest published figure stands in its cell.
         axes: On which a column's intervals are drawn, by its key; of the means by `MEAN`.
     """
 
@@ -211,10 +206,12 @@ class _Layout:
     milliseconds: bool
     costs: Collection[str]
     sources: bool
+    live: bool
+    papers: bool
     axes: Mapping[str, Axis]
 
 
-def _layout(shown: Shown, rows: Drawn, papers: Sequence[Printed]) -> _Layout:
+def _layout(shown: Shown, rows: Drawn, *, live: bool, papers: bool) -> _Layout:
     board = shown.board
     spent = {name: [cost_of(board, row, name) for row in board.rows] for name in ("tokens", "seconds", "cost")}
     times = [value for value in spent["seconds"] if value is not None]
@@ -223,42 +220,42 @@ def _layout(shown: Shown, rows: Drawn, papers: Sequence[Printed]) -> _Layout:
         rows.hidden_keys,
         bool(times) and max(times) < 1,
         {name for name, *_ in _COSTS if name not in ("tokens", "cost") or any(spent[name])},
-        bool(papers) or any(_other_sources(row) for row in board.rows),
+        any(_other_sources(row) for row in board.rows),
+        live,
+        papers,
         axes(board) if len(board.columns) <= MOST_DRAWN else {},
     )
 
 
-def unstated(board: Matrix, papers: Sequence[Printed] = ()) -> list[str]:
+def unstated(board: Matrix) -> list[str]:
     """Return a sentence for each cost column that is left out because no row has a cost.
 
     A submission's costs are stated by its sender: a note that nothing was used appears only where all was measured here.
     """
-    if not board.rows or papers or any(_other_sources(row) for row in board.rows):
+    if not board.rows or any(_other_sources(row) for row in board.rows):
         return []
     words = {"tokens": "no tokens were used", "cost": "no call cost money"}
     sentences = [text for name, text in words.items() if not any(cost_of(board, row, name) for row in board.rows)]
     return [*sentences, "all measured here"]
 
 
-def draw_matrix(shown: Shown, rows: Drawn, order: Order, papers: Sequence[Printed] = ()) -> Node:
-    """The table.
+def draw_matrix(shown: Shown, rows: Drawn, order: Order, *, live: bool = True, papers: bool = False) -> Node:
+    """Draw the table.
 
     Args:
         shown: The matrix.
         rows: Which rows, in which order.
         order: The sorting, for the heads.
-        papers: Lines of papers, below.
+        live: Whether rows can be pinned and hidden, and cells opened: on a page that a server follows.
+        papers: Whether the closest published figure stands in its cell.
     """
-    layout = _layout(shown, rows, papers)
+    layout = _layout(shown, rows, live=live, papers=papers)
     heads = _heads(shown, order, layout)
     body = [_line(shown, row, layout) for row in (*rows.pinned, *rows.rows)]
     if rows.controls:
         body.append(divider(CONTROLS, len(heads)))
         body += [_line(shown, row, layout) for row in rows.controls]
-    if papers:
-        body.append(divider("Printed in papers: other readers, data or settings, so they are not comparable and never ranked", len(heads)))
-        body += [_paper(shown, paper, layout) for paper in papers]
-    caption = "Methods against benchmarks: value, half its 95 % interval, rank, and what papers print"
+    caption = "Methods against benchmarks: value, half its 95 % interval, and rank"
     return grid(caption, heads, body, "matrix-scroll", "board matrix", "Results matrix")
 
 
@@ -273,31 +270,34 @@ def compared_with(board: Matrix) -> str:
     return f"differences from {board.reference}{some}"
 
 
+def legend_lines(shown: Shown) -> list[str]:
+    """Return what numbers and marks mean: at most three lines, one meaning per mark."""
+    board = shown.board
+    lines = [f"value ± half its 95 % interval; rank (and the ranks that tests of all pairs leave open); {SIGNS}"]
+    if board.reference is not None:
+        reasons = " ".join(line[0].lower() + line[1:].removesuffix(".") for line in not_compared(shown))
+        tested = f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]})"
+        lines.append(f"{tested}; {reasons}" if reasons else tested)
+    counted = {shown.names[key][0]: sampled.in_words(board.questions[key]) for key, sampled in board.sampled.items()}
+    few = dict.fromkeys(counted.values())
+    counts = next(iter(few)) if len(few) == 1 else "; ".join(f"{name}: {count}" for name, count in counted.items())
+    return [*lines, f"(in brackets): not comparable, and neither ranked nor tested; {counts}"]
+
+
 def legend(shown: Shown) -> Node:
     """Return the legend of marks and numbers."""
-    board = shown.board
-    lines = [
-        "Value ± half its 95 % interval, or [low, high] if its sides differ. Rank, and in brackets the ranks that pairwise "
-        f"tests leave open. {SIGNS}. No significant difference is not the same as equal."
-    ]
-    if len(board.columns) <= MOST_DRAWN:
-        lines.append(
-            "A dot on a line: the same value and interval, blue for the best; each column reaches from its lowest method to its highest."
-        )
-    if board.reference is not None:
-        lines.append(f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]}).")
-        lines += not_compared(shown)
-    lines.append("Gray: not comparable, with the reason; never ranked, never tested. Point at a cell for all that is known of it.")
-    counts = {shown.names[key][0]: sampled.in_words(board.questions[key]) for key, sampled in board.sampled.items()}
-    lines.append("; ".join(f"{name}: {count}" for name, count in counts.items()) + ".")
-    lines.append("Tests count these clusters. Filters exclude a method from ranks and tests; hiding only removes its row.")
-    return el("div", *(el("p", line, cls="note") for line in lines))
+    return el("div", *(el("p", f"{line[0].upper()}{line[1:]}.", cls="note") for line in legend_lines(shown)))
+
+
+def heads_of(shown: Shown, rows: Drawn, order: Order) -> Node:
+    """Return the head row of a table that is not live, in another order."""
+    return el("tr", *_heads(shown, order, _layout(shown, rows, live=False, papers=False)))
 
 
 def _heads(shown: Shown, order: Order, layout: _Layout) -> list[Node]:
     board = shown.board
     heads = [_head(board, "method", "Method", "", "The name in the experiment", order, "stick")]
-    heads += [_benchmark(shown, column, order) for column in board.columns]
+    heads += [_benchmark(shown, column, order, layout) for column in board.columns]
     if len(board.columns) > 1:
         tip = (
             "Mean over the benchmarks shown, each weighing the same; only where a method has a comparable value on all of them "
@@ -311,7 +311,7 @@ def _heads(shown: Shown, order: Order, layout: _Layout) -> list[Node]:
     return heads
 
 
-def _benchmark(shown: Shown, column: Column, order: Order) -> Node:
+def _benchmark(shown: Shown, column: Column, order: Order, layout: _Layout) -> Node:
     """A benchmark's head: one button sorts by it, another opens its own board."""
     name, below = shown.names[column.key]
     if column.metric is None:
@@ -320,7 +320,8 @@ def _benchmark(shown: Shown, column: Column, order: Order) -> Node:
     unit = f"{shown.metric(column)} · {shown.scale(column).unit}"
     opened = {"view": "benchmark", "board": board_key(column.first), "metric": column.metric, "sort": None, "order": None}
     more = [el("span", below, cls="unit")] if below else []
-    more.append(_act("open board", f"open-{column.key}", opened, f"Open the board of {name}"))
+    if layout.live:
+        more.append(_act("open board", f"open-{column.key}", opened, f"Open the board of {name}"))
     return _head(shown.board, column.key, name, unit, explanation(column.metric, shown.definitions), order, "number", more)
 
 
@@ -357,6 +358,8 @@ def _name(board: Matrix, row: System, layout: _Layout) -> Node:
     named = row.name == board.reference and not row.control
     marks = [badge("reference", "reference", "Differences are taken to this method")] if named else []
     marks += gate_marks(row.runs.values())
+    if row.positive_control:
+        marks.append(badge(POSITIVE_CONTROL, "control", POSITIVE_CONTROL_TIP))
     small, ours = aside(row), tuple(row.origins) == (OURS,)
     if layout.sources and not ours:
         marks += _sources(row)
@@ -364,7 +367,7 @@ def _name(board: Matrix, row: System, layout: _Layout) -> Node:
     hide = {"hide": ",".join([*layout.hides, row.key])}
     return el(
         "th",
-        el("span", _opener(row), *marks, cls="top"),
+        el("span", _opener(row) if layout.live else el("span", row.name, cls="method", title=row.name), *marks, cls="top"),
         el("span", SOURCES[OURS][0], cls="aside", tip=SOURCES[OURS][2]) if layout.sources and ours else None,
         el("span", small, cls="aside") if small else None,
         el(
@@ -372,7 +375,9 @@ def _name(board: Matrix, row: System, layout: _Layout) -> Node:
             _act("unpin" if pinned else "pin", f"pin-{row.key}", pin, f"Keep {row.name} on top", str(pinned).lower()),
             None if pinned else _act("hide", f"hide-{row.key}", hide, f"Hide {row.name}"),
             cls="acts",
-        ),
+        )
+        if layout.live
+        else None,
         scope="row",
         cls="stick",
     )
@@ -396,16 +401,17 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
         words = f"significantly {'better' if won else 'worse'} than {shown.board.reference}"
         mark = el("span", "▲" if won else "▼", cls="mark-better" if won else "mark-worse", role="img", label=words)
     best = cell.band is not None and cell.band.standing is Standing.BEST
-    known = shown.comparison(column, cell)
+    known = shown.comparison(column, cell) if layout.papers else None
     # A control's whole line stands apart: its cells need not repeat it.
     apart = bool(cell.apart) and cell.run.kind != "control"
+    number, bracketed = scale.value(cell.value), apart and not formats.missing(cell.value)
     drawn = layout.axes.get(column.key) if not (cell.apart or cell.run.kind == "control") else None
     return el(
         "td",
         el(
             "span",
             mark,
-            el("span", scale.value(cell.value), cls="value"),
+            el("span", f"({number})" if bracketed else number, cls="value"),
             el("span", half, cls="half") if half else None,
             standing_sign(cell.band),
             cls="top",
@@ -414,10 +420,16 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
         el("span", rank(cell), cls="interval") if cell.band else None,
         _reason(cell) if apart else None,
         el("span", " ".join(filter(None, (gaps(cell), open_to(shown, column, cell)))), cls="interval") if cell.unscored else None,
-        el("span", published(known, scale), cls="interval printed") if known else None,
-        cls="number apart" if apart else "number",
+        el("span", formats.published(known, scale), cls="interval printed") if known else None,
+        cls=f"number{' apart' if apart else ''}{' opens' if layout.live else ''}",
         tip=explained(shown, column, cell),
+        action=_questions(cell, column.metric) if layout.live else None,
     )
+
+
+def _questions(cell: Cell, metric: str | None) -> dict[str, str | None]:
+    """What a click on a cell opens: its questions, by its metric."""
+    return {"runs": cell.run.run, "board": board_key(cell.run), "metric": metric}
 
 
 def _reason(cell: Cell) -> Node:
@@ -469,22 +481,6 @@ def _sources(row: System) -> list[Node]:
     for theirs in filter(None, dict.fromkeys(map(not_rescored, row.runs.values()))):
         marks.append(badge(NOT_RESCORED, "failed", theirs))
     return marks
-
-
-def _paper(shown: Shown, item: Printed, layout: _Layout) -> Node:
-    cells = []
-    for column in shown.board.columns:
-        figure = item.figures.get(column.key)
-        if figure is None:
-            cells.append(el("td", formats.NOTHING, cls="number"))
-            continue
-        tip = f"{figure.source} prints {figure.value} {figure.unit} for {figure.method}: {figure.setting}. {figure.note}"
-        written = el("span", shown.scale(column).value(figure.fraction), cls="top")
-        cells.append(el("td", written, el("span", "incomparable", cls="interval"), cls="number apart", tip=tip))
-    empty = [el("td", formats.NOTHING, cls="number")] * (len(layout.costs) + (len(shown.board.columns) > 1))
-    marks = badge("published", "", "As a paper prints it"), badge("paper", "", item.source)
-    name = el("span", el("span", item.method, cls="method", title=item.method), *marks, cls="top")
-    return el("tr", el("th", name, el("span", item.setting, cls="aside"), scope="row", cls="stick"), *cells, *empty)
 
 
 def pager(rows: Drawn, page: int) -> Node | None:

@@ -11,14 +11,15 @@ from leaderboard import read, state
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, higher_is_better
 from leaderboard.elements.nodes import Node, Order, el, line_of_facts
-from leaderboard.elements.pictures import Drawing, svg_file
+from leaderboard.elements.pictures import Picture, svg_file
 from leaderboard.pages import matrix
 from leaderboard.read import Source
 from leaderboard.views import board as board_table
-from leaderboard.views.board import published_table
+from leaderboard.views import verdict
 from leaderboard.widgets import (
     bar,
     choose,
+    choose_papers,
     choose_reference,
     default_reference,
     draw,
@@ -33,6 +34,7 @@ from results.boards.board import Board
 from results.boards.health import health_text
 from results.boards.tables import could_have_shown, family_of_marks, insufficient_data_notes
 from results.boards.tables import render as render_boards
+from results.boards.verdict_text import Headline
 from results.store.queries import UserError
 
 QUESTIONS_PAGE = "question.py"
@@ -78,6 +80,7 @@ def _benchmark() -> None:
         )
     with reference_column:
         base = choose_reference(chosen.methods, default_reference(chosen))
+        papers = choose_papers()
     metrics = chosen.families[family]
     shown = (focus, *(metric for metric in metrics if metric != focus))
     board = read.board_of(chosen.at, chosen.experiment, chosen.group, base, shown)
@@ -85,22 +88,21 @@ def _benchmark() -> None:
     first = "desc" if column in board.metrics and higher_is_better(column, chosen.definitions) else "asc"
     order = Order(column, state.pick("order", ("asc", "desc"), first) == "desc")
 
-    bands = read.places_of(chosen.at, chosen.experiment, chosen.group, base, focus, higher_is_better(focus, chosen.definitions))
+    ranked = read.ranked(chosen.at, chosen.experiment, chosen.group, base, focus)
+    bands = ranked.places
+    if ranked.verdict is not None:
+        show(verdict.one_line(Headline(ranked.verdict)), "verdict")
     show(_summary(board), "summary")
     rows = board_table.ordered(board, focus, order, chosen.definitions)
     show(
-        board_table.draw_board(board, focus, order, chosen.definitions, bands, opens=True),
+        board_table.draw_board(board, focus, order, chosen.definitions, bands, opens=True, papers=papers),
         "board",
-        state.act(("sort", "order"), {"method": matrix.METHODS_PAGE}),
+        state.act(("sort", "order"), matrix.PAGES),
     )
     show(_legend(board, ranked=bool(bands)), "legend")
     show(el("h2", f"{formats.metric_label(focus)} with 95 % intervals", cls="section"), "chart-title")
     drawing = board_table.intervals(board, rows, focus, chosen.definitions)
     draw(drawing, "chart")
-    beside = published_table(board)
-    if beside is not None:
-        show(el("h2", "Published figures beside ours", cls="section"), "published-title")
-        show(beside, "published")
     _links(board, drawing)
     refresh_while_running(chosen.at, chosen.runs)
 
@@ -133,7 +135,7 @@ def _legend(board: Board, *, ranked: bool) -> Node:
     return el("div", *(el("p", line, cls="note") for line in lines))
 
 
-def _links(board: Board, drawing: Drawing | None) -> None:
+def _links(board: Board, drawing: Picture | None) -> None:
     texts: dict[str, Callable[[], str]] = {
         ending: lambda form=form: render_boards([board], form)  # type: ignore[misc]
         for ending, form in (("csv", "csv"), ("md", "markdown"), ("tex", "latex"))

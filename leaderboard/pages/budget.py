@@ -35,7 +35,9 @@ def render() -> None:
 
 def _front(chosen: Chosen, board: Board, metric: str, axis: Axis) -> None:
     scale = scale_of(metric, chosen.definitions)
-    rows = quality_budget(board, metric, axis, higher_is_better=higher_is_better(metric, chosen.definitions))
+    better = higher_is_better(metric, chosen.definitions)
+    between = read.cost_intervals(chosen.at, chosen.experiment, chosen.group, metric, axis)
+    rows = quality_budget(board, metric, axis, higher_is_better=better, intervals=between)
     if not rows:
         tell("No run has a value", "Choose another metric.")
         return
@@ -43,8 +45,8 @@ def _front(chosen: Chosen, board: Board, metric: str, axis: Axis) -> None:
     draw(budget.pareto_chart(rows, axis, metric, scale), "pareto-chart", "ragmeter-cost")
     show(budget.pareto_table(rows, axis, metric, scale), "pareto")
     note = (
-        "The front is what can be had at each price: whoever is not on it is beaten by a method that is at least as "
-        "good and as cheap. Unfinished runs are on no front, and controls stand in the table alone."
+        "On the front: no finished method is at least as good and as cheap. Perhaps on it: none is better and as cheap beyond "
+        "the 95 % intervals. Unfinished runs are on no front; controls stand only in the table."
     )
     show(el("p", note, cls="note"), "pareto-note")
 

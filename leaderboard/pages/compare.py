@@ -9,7 +9,7 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, Scale, higher_is_better, scale_of
 from leaderboard.elements.nodes import el, line_of_facts
 from leaderboard.views import compare
-from leaderboard.widgets import Chosen, bar, choose, permalink, several, show, tell
+from leaderboard.widgets import Chosen, bar, choose, permalink, run_labels, several, show, tell
 from results.boards.compare import Comparison
 from results.store.queries import RunRow
 
@@ -62,14 +62,14 @@ def _able(chosen: Chosen) -> list[RunRow]:
 
 def _choices(chosen: Chosen) -> tuple[list[RunRow], str]:
     able = {run.run: run for run in _able(chosen)}
-    called = [run.method for run in able.values()]
-    labels = {run.run: f"{run.method} ({run.short})" if called.count(run.method) > 1 else run.method for run in able.values()}
+    labels = run_labels(list(able.values()))
     finished = [run for run in able if able[run].status == "finished"] or list(able)
-    left, right = st.columns([2, 1])
+    # One that was chosen elsewhere is compared with the first of the others.
+    named = [run for run in state.read("runs").split(",") if run in able]
+    usual = list(dict.fromkeys([*named, *finished]))[: LEAST if named else AT_FIRST]
+    left, right = bar("runs", [2, 1])
     with left:
-        names = several(
-            "Runs", "runs", list(able), finished[:AT_FIRST], least=LEAST, most=MOST, show=lambda run: labels[run], resets=("x", "y", "from")
-        )
+        names = several("Runs", "runs", list(able), usual, least=LEAST, most=MOST, show=lambda run: labels[run], resets=("x", "y", "from"))
     with right:
         metric = state.select("Metric", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label, resets=("from",))
     return [able[name] for name in names], metric
@@ -101,7 +101,7 @@ def _values(result: Comparison, shown: Scale, *, better: bool) -> None:
 def _scatter(result: Comparison, shown: Scale) -> None:
     show(el("h2", "Question by question", cls="section"), "scatter-title")
     called = dict(zip((run.run for run in result.runs), compare.names(result), strict=True))
-    left, right = bar("axes", 2)
+    left, right = st.columns(2)
     with left:
         x = state.select("Along", "x", list(called), result.runs[0].run, show=lambda run: called[run])
     others = [run for run in called if run != x]
@@ -148,7 +148,7 @@ def _show_differences(result: Comparison, shown: Scale) -> None:
 
     def opened(action: dict[str, str | None]) -> None:
         if (question := action.get("open")) and question in {row.question for row in result.questions}:
-            shared = {name: value for name, value in state.view().items() if name in ("experiment", "board", "metric")}
+            shared = {name: value for name, value in state.view().items() if name in ("experiment", "board", "metric", "runs")}
             state.open_page(QUESTIONS_PAGE, {**shared, "question": question})
 
     tree = el("div", title, position, compare.draw_differences(result, listed, shown), cls="stack")

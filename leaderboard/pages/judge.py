@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import streamlit as st
-
 from leaderboard import read, state
 from leaderboard.elements.nodes import el, message
 from leaderboard.read import Source
 from leaderboard.views import battles
 from leaderboard.views import judge as judge_view
-from leaderboard.widgets import as_page, draw, permalink, show, tell
+from leaderboard.widgets import as_page, bar, draw, permalink, show, tell
 from results.boards.board import Board
 from results.judging.battles import BattleBoard
 from results.judging.judge_card import JudgeCard
@@ -30,7 +28,8 @@ def render(at: Source) -> None:
             ("ragmeter list judges", "ragmeter judge run rule_pairwise --experiment NAME --all-pairs"),
         )
         return
-    judge = state.select("Judge", "judge", list(known), next(iter(known)), resets=("board", "criterion"))
+    with bar("judge", 1)[0]:
+        judge = state.select("Judge", "judge", list(known), next(iter(known)), resets=("board", "criterion"))
     result = read.judge_card(at, judge)
     if result.card["kind"] == "pair":
         _battles(at, judge)
@@ -98,7 +97,7 @@ def _battles(at: Source, judge: str) -> None:
         )
         return
     keys = {f"{board.dataset}~{board.setting}~{board.seed}~{number}": board for number, board in enumerate(boards)}
-    left, right = st.columns([2, 1])
+    left, right = bar("board", [2, 1])
     with left:
         chosen = keys[
             state.select(

@@ -9,13 +9,13 @@ from typing import Any
 from leaderboard import read, state, widgets
 from leaderboard.elements.formats import ALL_RUNS
 from leaderboard.elements.nodes import Node, Order, el, line_of_facts
-from leaderboard.elements.pictures import svg_file
 from leaderboard.matrix import exports
-from leaderboard.matrix.exports import Export, picture
+from leaderboard.matrix.exports import Export
 from leaderboard.matrix.overall import overall
-from leaderboard.matrix.rows import PAGE, Printed, best_first, default_order, drawn, papers_of, sort_columns
+from leaderboard.matrix.rows import PAGE, best_first, default_order, drawn, sort_columns
 from leaderboard.matrix.table import Shown, compared_with, draw_matrix, legend, pager, unstated
 from leaderboard.read import Source
+from leaderboard.views import verdict
 from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, offer, refresh_while_running, show, tell
 from results.boards.matrix import Correction, Matrix
 from results.boards.names import is_called
@@ -23,7 +23,9 @@ from results.boards.systems import COSTS
 
 # What clicks in the table may change.
 ACTS = ("view", "board", "metric", "sort", "order", "first", "pin", "hide", *widgets.FILTERS)
-METHODS_PAGE = "method.py"
+METHODS_PAGE, QUESTIONS_PAGE = "method.py", "question.py"
+PAGES = {"method": METHODS_PAGE, "runs": QUESTIONS_PAGE}
+"""By the parameter that a click sets, the page that it opens."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,12 @@ def render(at: Source) -> None:
             ("ragmeter list runs", "ragmeter run --resume"),
         )
         return
-    with first[2]:
-        family = widgets.choose_family(known.metrics, definitions)
     with first[3]:
-        measure = widgets.choose_measure(family, known.metrics, definitions)
+        metrics = widgets.shown_metrics(known.own, known.metrics)
+    with first[2]:
+        family = widgets.choose_family(metrics, definitions)
+    with first[3]:
+        measure = widgets.choose_measure(family, metrics, definitions)
     query = Request(at, experiment, setting, family, measure)
     able = [row.name for row in read.entrants(*query.scope).rows if not row.control]
     with second[0]:
@@ -93,20 +97,17 @@ def _below(query: Request, reference: str | None, correction: Correction, bar: S
     pinned, hidden = _keys("pin"), _keys("hide")
     state.settle("first", state.read("first"))
     part = drawn(board, order, pinned, hidden, words, state.number("first"))
-    printed = papers_of(board.columns) if papers else []
     whole = drawn(board, order, pinned, hidden, words, 0, page=len(board.rows) or 1)
-    export = Export(shown, (*whole.pinned, *whole.rows, *whole.controls), printed, _title(query.experiment, shown))
+    export = Export(shown, whole, order, _title(query.experiment, shown), papers)
     with bar[2]:
         offer(
             "ragmeter-board",
-            {
-                "csv": lambda: exports.csv(export),
-                "md": lambda: exports.markdown(export),
-                "tex": lambda: exports.latex(export),
-                "svg": lambda: svg_file(picture(export)),
-            },
+            {"csv": lambda: exports.csv(export), "md": lambda: exports.markdown(export), "tex": lambda: exports.latex(export)},
         )
-    show(_summary(board, len(result.rows) - len(board.rows), printed), "summary")
+    verdicts = read.verdicts_of(*query.scope, tuple(datasets), filters.key, filters, reference, correction)
+    if (line := verdict.first_line(verdicts)) is not None:
+        show(line, "verdict")
+    show(_summary(board, len(result.rows) - len(board.rows)), "summary")
     if filters.active and all(row.control for row in board.rows):
         _nobody()
         return
@@ -118,12 +119,12 @@ def _below(query: Request, reference: str | None, correction: Correction, bar: S
         text = f"{len(board.rows):,} compete; none has these words in its name, or all that do are hidden."
         tell("No method matches", text)
     else:
-        show(draw_matrix(shown, part, order, printed), "matrix", state.act(ACTS, {"method": METHODS_PAGE}))
+        show(draw_matrix(shown, part, order, papers=papers), "matrix", state.act(ACTS, PAGES))
     turning = pager(part, PAGE)
     if turning is not None:
         show(turning, "pager", state.act(ACTS))
-    if papers and not printed:
-        show(el("p", "No paper that is kept here prints these metrics on these benchmarks.", cls="note"), "no-papers")
+    if papers and not shown.published:
+        show(el("p", "No paper that is kept here prints these metrics of these methods.", cls="note"), "no-papers")
     if (below := overall(shown)) is not None:
         show(below, "overall")
     show(legend(shown), "legend")
@@ -146,7 +147,7 @@ def _title(experiment: str | None, shown: Shown) -> str:
     return f"{experiment or 'All runs'}, setting {', '.join(settings)}"
 
 
-def _summary(board: Matrix, left_out: int, papers: Sequence[Printed]) -> Node:
+def _summary(board: Matrix, left_out: int) -> Node:
     controls = sum(row.control for row in board.rows)
     apart = sum(bool(cell.apart) and cell.run.kind != "control" for cell in board.cells.values())
     parts = [
@@ -156,7 +157,8 @@ def _summary(board: Matrix, left_out: int, papers: Sequence[Printed]) -> Node:
         f"{left_out:,} filtered out" if left_out else "",
         f"{apart:,} result{'s' * (apart != 1)} not comparable" if apart else "",
         compared_with(board),
-        *unstated(board, papers),
+        *verdict.facts(board),
+        *unstated(board),
     ]
     return line_of_facts(parts)
 

@@ -13,7 +13,7 @@ from leaderboard.elements.pictures import plot
 from leaderboard.read import Source, store_of
 from leaderboard.views import method as history_view
 from leaderboard.views import submission, timeline
-from leaderboard.widgets import as_page, draw, permalink, show, tell
+from leaderboard.widgets import as_page, bar, draw, permalink, show, tell
 from results.boards.systems import contaminated_by
 from results.gate.timeline import Line, Point, timelines, worth_showing
 from results.store import checkpoints, provenance
@@ -40,7 +40,7 @@ def render(at: Source) -> None:
         tell("No method has run yet", f"{at.folder} has no runs and no checkpoints.", ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"))
         return
     cards = source.method_cards(at)
-    left, right = st.columns([1, 2])
+    left, right = bar("method", [1, 2])
     with left:
         method = state.select("Method", "method", known, known[0], resets=("family", "figure"))
     runs = source.runs_of(at, method)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 
 import numpy as np
 import streamlit as st
+from numpy.typing import NDArray
 
 from leaderboard import read, state
 from leaderboard.elements import formats
-from leaderboard.elements.formats import MAIN
+from leaderboard.elements.formats import MAIN, board_key
 from leaderboard.elements.nodes import el
-from leaderboard.views import judge, question
-from leaderboard.widgets import Chosen, bar, choose, permalink, show, tell
-from results.store.queries import QuestionRow
+from leaderboard.views import drill, judge, question
+from leaderboard.widgets import Chosen, bar, choose, permalink, run_labels, several, show, split, tell
+from results.store.queries import QuestionRow, RunRow
 
-ANY = "any"
+# Methods that can be chosen.
+MOST = 6
 # Questions listed at a time.
 PAGE = 50
 # Methods whose score stands beside a question in the list; more are read in its table.
@@ -33,52 +36,79 @@ def render() -> None:
     if chosen is None:
         return
     rows = read.questions(chosen.at, chosen.runs[0].dataset_fingerprint)
-    result, metric = _filter(chosen, rows)
+    runs = _runs(chosen)
+    result, metric = _filter(chosen, rows, runs)
     if not result:
         tell("No question matches", "Search for less, or turn a filter off.")
         state.settle("question", "")
         return
     position = _position(rows, result)
-    left, right = st.columns([1, 2.6], gap="medium")
+    left, right = split("questions", [1, 2.6])
     with left:
-        _list(chosen, rows, result, position, metric)
+        _list(chosen, rows, result, position, metric, runs)
     with right:
-        _detail(chosen, rows[result[position]])
+        _detail(chosen, rows[result[position]], runs, metric)
         permalink()
 
 
-def _filter(chosen: Chosen, rows: Sequence[QuestionRow]) -> tuple[list[int], str]:
+def _runs(chosen: Chosen) -> list[RunRow]:
+    """Let methods be chosen; all of the board if none is."""
+    able = {run.run: run for run in chosen.runs}
+    with bar("runs", 1)[0]:
+        names = several("Methods", "runs", list(able), (), least=0, most=MOST, show=run_labels(chosen.runs).__getitem__)
+    return [able[name] for name in names] or chosen.runs
+
+
+def _filter(chosen: Chosen, rows: Sequence[QuestionRow], runs: Sequence[RunRow]) -> tuple[list[int], str]:
     """Draw the filters; positions of the questions that pass, and the metric that they are seen by."""
-    types = sorted({row.type for row in rows if row.type})
-    text_column, type_column, metric_column = bar("filter", 3)
-    with text_column:
-        wanted = state.search("Search", "search", placeholder="words of the question or its answer")
-    with type_column:
-        kind = state.select("Type", "type", [ANY, *types], ANY, show=lambda name: "any type" if name == ANY else name)
-    with metric_column:
+    first, second = bar("filter", 3), bar("kinds", 4)
+    with first[0]:
+        words = state.search("Search", "search", placeholder="words of the question or its answer")
+    with first[1]:
         metric = state.select("Metric", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label)
-    differ = state.switch(
-        "Only where they differ", "differ", help="Questions on which the methods (controls apart) do not all score the same"
+    with first[2]:
+        _style(chosen)
+    with second[0]:
+        kind = _one_of("Type", "type", sorted({row.type for row in rows if row.type}))
+    with second[1]:
+        hops = _one_of("Gold passages", "hops", drill.hops_of(rows))
+    with second[2]:
+        length = _one_of("Length", "length", list(drill.LENGTHS), drill.LENGTH_NAMES)
+    worst = drill.worst_of(chosen.definitions.get(metric, {}))
+    with second[3]:
+        failures = state.switch("Failures only", "failures", help="A method has the worst score, as after a failed answer")
+        differ = state.switch("Only where they differ", "differ", help="The methods (controls apart) do not all score the same")
+    columns = _scores(chosen, metric)
+    judged = [run for run in runs if run.run in columns and (run.kind != "control" or not differ)]
+    scores = np.stack([columns[run.run] for run in judged]) if judged else np.empty((0, len(rows)))
+    return drill.passing(rows, drill.Wanted(words, kind, hops, length, failures, differ), scores, worst), metric
+
+
+def _one_of(label: str, name: str, options: Sequence[str], names: Mapping[str, str] = MappingProxyType({})) -> str:
+    words = {drill.ANY: "any", **names}
+    return state.select(label, name, [drill.ANY, *options], drill.ANY, show=lambda value: words.get(value, value))
+
+
+def _style(chosen: Chosen) -> None:
+    """Let the same questions be seen with evidence in another style, if the experiment asks them so."""
+    first = chosen.runs[0]
+    boards = [runs[0] for runs in read.run_groups(chosen.at, chosen.experiment)]
+    alike = [run for run in boards if (run.styled.base, run.setting, run.seed) == (first.styled.base, first.setting, first.seed)]
+    if len(alike) < 2:
+        return
+    labels = {board_key(run): run.dataset for run in alike}
+    st.session_state["choose-style"] = board_key(first)
+    st.selectbox(
+        "Style",
+        list(labels),
+        format_func=labels.__getitem__,
+        key="choose-style",
+        on_change=lambda: state.write(board=st.session_state["choose-style"], runs=None),
     )
-    words = wanted.casefold().split()
-    passing = [
-        number
-        for number, row in enumerate(rows)
-        if kind in (ANY, row.type) and all(word in f"{row.text}\n{' '.join(row.golds)}".casefold() for word in words)
-    ]
-    return (_differing(chosen, metric, passing) if differ else passing), metric
 
 
-def _differing(chosen: Chosen, metric: str, passing: Sequence[int]) -> list[int]:
-    columns = read.scores(chosen.at, chosen.runs[0].dataset_fingerprint, tuple(run.run for run in chosen.runs), metric)
-    compared = [columns[run.run] for run in chosen.runs if run.kind != "control" and run.run in columns]
-    if len(compared) < 2:
-        return []
-    table = np.stack(compared)
-    scored = ~np.isnan(table)
-    highest = np.where(scored, table, -np.inf).max(axis=0)
-    lowest = np.where(scored, table, np.inf).min(axis=0)
-    return [number for number in passing if highest[number] > lowest[number]]
+def _scores(chosen: Chosen, metric: str) -> dict[str, NDArray[np.float64]]:
+    return read.scores(chosen.at, chosen.runs[0].dataset_fingerprint, tuple(run.run for run in chosen.runs), metric)
 
 
 def _position(rows: Sequence[QuestionRow], results: Sequence[int]) -> int:
@@ -92,7 +122,7 @@ def _position(rows: Sequence[QuestionRow], results: Sequence[int]) -> int:
     return position
 
 
-def _list(chosen: Chosen, rows: Sequence[QuestionRow], results: Sequence[int], position: int, metric: str) -> None:
+def _list(chosen: Chosen, rows: Sequence[QuestionRow], results: Sequence[int], position: int, metric: str, runs: Sequence[RunRow]) -> None:
     def go(to: int) -> None:
         state.write(question=rows[results[to]].question)
 
@@ -102,8 +132,8 @@ def _list(chosen: Chosen, rows: Sequence[QuestionRow], results: Sequence[int], p
         st.button("Next", on_click=go, args=(min(last, position + 1),), disabled=position == last, shortcut="j", key="next")
     start = position // PAGE * PAGE
     page = results[start : start + PAGE]
-    columns = read.scores(chosen.at, chosen.runs[0].dataset_fingerprint, tuple(run.run for run in chosen.runs), metric)
-    scored = {run.run: run.method for run in chosen.runs if run.kind != "control" and run.run in columns}
+    columns = _scores(chosen, metric)
+    scored = {run.run: run.method for run in runs if (run.kind != "control" or runs is not chosen.runs) and run.run in columns}
     names = dict(islice(scored.items(), MOST_SQUARES))
     scores = {run: [_or_none(columns[run][number]) for number in page] for run in names}
     of_all = f" of {len(rows):,}" if len(results) < len(rows) else ""
@@ -127,11 +157,12 @@ def _list(chosen: Chosen, rows: Sequence[QuestionRow], results: Sequence[int], p
     )
 
 
-def _detail(chosen: Chosen, row: QuestionRow) -> None:
-    runs = tuple(run.run for run in chosen.runs)
+def _detail(chosen: Chosen, row: QuestionRow, shown_runs: Sequence[RunRow], metric: str) -> None:
+    runs = tuple(run.run for run in shown_runs)
     answers = read.answers(chosen.at, row, runs)
     passages = read.passages(chosen.at, row.evidence)
-    metrics = list(dict.fromkeys([state.view()["metric"], *chosen.families[MAIN]]))
+    metrics = list(dict.fromkeys([metric, *chosen.families[MAIN]]))
+    cutoffs = {run.run: drill.cutoffs(run, metric) for run in shown_runs}
     verdicts = read.verdicts(chosen.at, row.question, chosen.runs[0], runs)
     here = judge.answered_here(answers, chosen.runs)
     whose = judge.calls(answers, here, verdicts)
@@ -140,11 +171,14 @@ def _detail(chosen: Chosen, row: QuestionRow) -> None:
     opened = state.pick("calls", ["", *(answer.run for answer in answers if answer.calls_kept)], "")
     shown = [
         question.question(row),
-        question.answer_table(row, passages, answers, chosen.runs, metrics, chosen.definitions, read.DEPTH),
+        question.answer_table(row, passages, answers, shown_runs, metrics, chosen.definitions, read.DEPTH),
         question.gold_passages(row, passages),
         el("h3", "Ranked evidence", cls="section"),
         question.marks(row),
-        *(question.evidence(row, answer, opened=number < _OPENED) for number, answer in enumerate(a for a in answers if a.evidence)),
+        *(
+            question.evidence(row, answer, passages, cutoffs[answer.run], opened=number < _OPENED)
+            for number, answer in enumerate(a for a in answers if a.evidence)
+        ),
         *([el("h3", "Contexts, statements and searches", cls="section")] if any(answer.record for answer in answers) else []),
         *(question.returned(answer, row.question) for answer in answers if answer.record),
         *([el("h3", "Verdicts of judges", cls="section"), *judged] if judged else []),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import streamlit as st
 
@@ -13,13 +12,11 @@ from leaderboard.elements.formats import ALL_RUNS
 from leaderboard.elements.nodes import el
 from leaderboard.read import Source, store_of
 from leaderboard.views import run as diff_view
-from leaderboard.views.run import Sightings
-from leaderboard.widgets import as_page, bar, permalink, show, tell
+from leaderboard.widgets import as_page, bar, permalink, show, show_running, tell
 from results.boards.compare import Diff, diff
 from results.store import checkpoints
-from results.store.database import now
 from results.store.queries import RunRow, UserError, running
-from results.store.store import Store, shortened
+from results.store.store import shortened
 
 ANY = "any"
 NONE = "-"
@@ -45,11 +42,6 @@ def _runs(at: Source, experiment: str | None) -> list[RunRow]:
 def _diff(at: Source, first: str, second: str, _pair: tuple[RunRow, RunRow]) -> Diff:
     """Return the differences; `first` and `second` are the fingerprints of the pair, which is not hashed."""
     return diff(store_of(at), *_pair, questions=APART)
-
-
-@st.cache_resource(show_spinner=False)
-def _sightings() -> Sightings:
-    return Sightings()
 
 
 @as_page("runs", "Runs")
@@ -87,20 +79,18 @@ def _live(at: Source) -> None:
 
 def _look(folder: str, active: bool) -> None:
     try:
-        result = running(Store(Path(folder)))
+        count = show_running(folder, "live")
     except UserError as error:
         # Where it looks by itself, nobody around it says so.
         show(el("p", f"What is running cannot be read now: {error.what}.", cls="note"), "live-none")
         return
-    speeds = _sightings().look(result, now())
-    if bool(result) != active:
+    if bool(count) != active:
         # The list below has changed, and it is time to look more often, or seldom.
         st.rerun(scope="app")
-    if not result:
+    if not count:
         note = f"Nothing is running. What you start shows here by itself, within {IDLE_S:g} s."
         show(el("p", note, cls="note"), "live-none")
         return
-    show(diff_view.live(result, speeds), "live")
     note = f"Looks again every {EVERY_S:g} s. A run whose process was killed stays here until it is resumed."
     show(el("p", note, cls="note"), "live-note")
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from leaderboard.elements import formats
 from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
-from leaderboard.elements.pictures import KINDS, METHOD, Drawing, Point, forest
+from leaderboard.elements.pictures import KINDS, METHOD, Picture, Point, forest
 from results.boards.board import BEST, WORTHLESS
 from results.judging import battles
 from results.judging.battles import BattleBoard, Pairing, Placed
@@ -295,7 +295,7 @@ def _elo(item: Strength) -> Cell:
     return Cell(f"{value:,.0f}" + ("*" if item.separated else ""), bounds, tip)
 
 
-def strength_chart(rows: Sequence[tuple[str, Strength]]) -> Drawing | None:
+def strength_chart(rows: Sequence[tuple[str, Strength]]) -> Picture | None:
     """Elo with its interval per method, strongest on top; a dashed line at the mean."""
     lines = []
     for name, item in rows:

@@ -12,10 +12,10 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import higher_is_better, scale_of
 from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, metric_head, sorter, spent_cell, standing_sign
 from leaderboard.elements.outcomes import gate_marks
-from leaderboard.elements.pictures import APART, CONTROL, KINDS, METHOD, PARTIAL, Drawing, forest, point_of, shorten_name
+from leaderboard.elements.pictures import APART, CONTROL, KINDS, METHOD, PARTIAL, Picture, forest, point_of, shorten_name
 from results.boards.board import Board, Cell, Row
 from results.boards.published import Comparison, on_board
-from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
+from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, implausible
 from results.boards.tables import bracketed
 from results.statistics.core import Difference
 from results.statistics.places import SIGNS, Band
@@ -56,10 +56,14 @@ def sort_columns(board: Board) -> list[str]:
 
 def ranks(board: Board, focus: str, definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     """Place of each run by the focus metric; equals share it, and what must not be compared with others has none."""
-    values = {row.run.run: row.cells[focus].estimate.value for row in board.rows if focus in row.cells and not row.cells[focus].apart}
+    values = {row.run.run: row.cells[focus].estimate.value for row in _ranked(board, focus)}
     sign = 1 if higher_is_better(focus, definitions) else -1
     scored = {run: sign * value for run, value in values.items() if not math.isnan(value)}
     return {run: 1 + sum(other > value for other in scored.values()) for run, value in scored.items()}
+
+
+def _ranked(board: Board, focus: str) -> list[Row]:
+    return [row for row in board.rows if row.run.may_win and focus in row.cells and not row.cells[focus].apart]
 
 
 def tokens(row: Row) -> float | None:
@@ -101,8 +105,9 @@ def draw_board(
     bands: Mapping[str, Band] | None = None,
     *,
     opens: bool = False,
+    papers: bool = False,
 ) -> Node:
-    """The table.
+    """Draw the table.
 
     Args:
         board: Runs and metrics.
@@ -110,8 +115,10 @@ def draw_board(
         order: The sorting.
         definitions: Metric definitions by id.
         bands: The ranks by the focus metric that tests leave open (`results.boards.board`).
-        opens: Whether a method's name asks for what is known of it, where a page can follow.
+        opens: Whether names and cells open pages, where a server follows.
+        papers: Whether the closest published figure stands in its cell.
     """
+    printed = {key: items[0] for key, items in on_board(board).items()} if papers else {}
     rows = ordered(board, focus, order, definitions)
     positions = {run: (position, (bands or {}).get(run)) for run, position in ranks(board, focus, definitions).items()}
     spent = [row.cost.seconds for row in rows if row.cost and not math.isnan(row.cost.seconds)]
@@ -120,12 +127,18 @@ def draw_board(
     body: list[Node] = []
     methods = [row for row in rows if not row.control]
     controls = [row for row in rows if row.control]
-    body += [_line(row, board, focus, positions, definitions, milliseconds, opens) for row in methods]
+    body += [_line(row, board, focus, positions, definitions, milliseconds, opens, printed) for row in methods]
     if controls:
         body.append(divider(CONTROLS, len(heads)))
-        body += [_line(row, board, focus, positions, definitions, milliseconds, opens) for row in controls]
+        body += [_line(row, board, focus, positions, definitions, milliseconds, opens, printed) for row in controls]
     caption = f"Results on {board.dataset}, {board.setting}, seed {board.seed}, ranked by {formats.metric_label(focus)}"
     return grid(caption, heads, body, "board-scroll", label="Results table")
+
+
+def heads_of(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]]) -> Node:
+    """Return the head row of the table in another order."""
+    spent = [row.cost.seconds for row in board.rows if row.cost and not math.isnan(row.cost.seconds)]
+    return el("tr", *_heads(board, focus, order, definitions, bool(spent) and max(spent) < 1))
 
 
 def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]], milliseconds: bool) -> list[Node]:
@@ -180,6 +193,7 @@ def _line(
     definitions: Mapping[str, Mapping[str, Any]],
     milliseconds: bool,
     opens: bool,
+    printed: Mapping[tuple[str, str], Comparison],
 ) -> Node:
     position = positions.get(row.run.run)
     band = position[1] if position is not None else None
@@ -187,7 +201,14 @@ def _line(
     for metric in board.metrics:
         cells.append(
             _value_cell(
-                row.cells.get(metric), metric, focus, board, definitions, control=row.control, band=band if metric == focus else None
+                row,
+                metric,
+                focus,
+                board,
+                definitions,
+                band=band if metric == focus else None,
+                printed=printed.get((row.run.run, metric)),
+                opens=opens,
             )
         )
         if metric == focus and board.reference is not None:
@@ -237,6 +258,8 @@ def _name(row: Row, board: Board, *, opens: bool) -> Node:
     marks += gate_marks([run])
     if theirs := not_rescored(run, board.metrics):
         marks.append(badge(NOT_RESCORED, "failed", theirs))
+    if run.positive_control:
+        marks.append(badge(POSITIVE_CONTROL, "control", POSITIVE_CONTROL_TIP))
     if row.contaminated:
         marks.append(badge(CONTAMINATED, "failed", "; ".join(row.contaminated)))
     if doubts := implausible(run):
@@ -260,15 +283,17 @@ def _name(row: Row, board: Board, *, opens: bool) -> Node:
 
 
 def _value_cell(
-    cell: Cell | None,
+    row: Row,
     metric: str,
     focus: str,
     board: Board,
     definitions: Mapping[str, Mapping[str, Any]],
     *,
-    control: bool,
-    band: Band | None = None,
+    band: Band | None,
+    printed: Comparison | None,
+    opens: bool,
 ) -> Node:
+    cell, control = row.cells.get(metric), row.control
     cls = "number focus" if metric == focus else "number"
     if cell is not None and cell.apart and not control:
         cls += " apart"
@@ -287,14 +312,19 @@ def _value_cell(
     whisker = None
     if shown is formats.PERCENT and not formats.missing(result.low):
         whisker = el("span", cls="whisker", numbers={"low": result.low, "high": result.high, "value": result.value})
+    value = shown.value(result.value)
+    tips = [] if control else [cell.apart]
+    tips += [result.insufficient_data, formats.published_tip(printed) if printed else ""]
     return el(
         "td",
-        el("span", mark, el("span", shown.value(result.value), cls="value"), standing_sign(band), cls="top"),
+        el("span", mark, el("span", f"({value})" if "apart" in cls else value, cls="value"), standing_sign(band), cls="top"),
         el("span", shown.interval(result.low, result.high), cls="interval"),
         whisker,
         gap,
-        cls=cls,
-        tip=result.insufficient_data if control else " ".join(filter(None, (cell.apart, result.insufficient_data))),
+        el("span", formats.published(printed, shown), cls="interval printed") if printed else None,
+        cls=f"{cls} opens" if opens else cls,
+        tip=" ".join(filter(None, tips)),
+        action={"runs": row.run.run, "metric": metric} if opens else None,
     )
 
 
@@ -359,7 +389,7 @@ def _or_inf(value: float | None, sign: int) -> float:
     return math.inf if formats.missing(value) else sign * value  # type: ignore[operator]
 
 
-def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Drawing | None:
+def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Picture | None:
     """A dot with its 95 % interval per run; a dashed line at the reference; None where no run has a value.
 
     Args:
@@ -382,52 +412,3 @@ def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mappi
     title = f"{formats.metric_name(metric)[0]}, {scale.unit}" + ("" if baseline is None else f"  ┆ {shorten_name(board.reference or '')}")
     label = f"{formats.metric_label(metric)} of each run with its 95 % interval; the numbers are in the table"
     return forest(drawn, title, label, reference=baseline, looks=KINDS)
-
-
-_TIPS = {
-    "reproduced": "The published value lies within our 95 % interval, in the same setting",
-    "not reproduced": "The same setting, and the published value lies outside our 95 % interval",
-    "other setting": "The settings differ, so neither agreement nor disagreement says much",
-    "undecided": "The same setting, but we have no interval yet",
-}
-_STYLES = {"reproduced": "verified", "not reproduced": "failed"}
-_HEADS = ("method", "metric", "ours", "published", "gap", "status", "what differs", "source")
-
-
-def published_table(board: Board) -> Node | None:
-    """The table, or None where the papers print no figure of these methods on this dataset."""
-    lines = [
-        _published_line(names, run, metric, item)
-        for names in [{row.run.run: row.run.method for row in board.rows}]
-        for (run, metric), result in on_board(board).items()
-        for item in _closest(result)
-    ]
-    if not lines:
-        return None
-    heads = [el("th", text, scope="col") for text in _HEADS]
-    return grid("Published figures beside ours", heads, lines, "published-scroll")
-
-
-def _closest(results: list[Comparison]) -> list[Comparison]:
-    """The first of each paper: comparisons come closest first."""
-    return list({item.figure.paper: item for item in reversed(results)}.values())[::-1]
-
-
-def _published_line(names: dict[str, str], run: str, metric: str, item: Comparison) -> Node:
-    ours, shown = formats.NOTHING, formats.PERCENT
-    if item.ours is not None:
-        ours = f"{shown.value(item.ours.value)} {shown.interval(item.ours.low, item.ours.high)}"
-    note = f" ({item.figure.note})" if item.figure.note else ""
-    # "8" is a table; "figure 5" and "text 4.2" say what they are.
-    position = f"table {item.figure.table}" if item.figure.table.isdigit() else item.figure.table
-    return el(
-        "tr",
-        el("th", names[run], scope="row"),
-        el("td", formats.metric_label(metric)),
-        el("td", ours, cls="number"),
-        el("td", f"{item.figure.value} {item.figure.unit}", cls="number"),
-        el("td", formats.NOTHING if item.gap is None else f"{100 * item.gap:+.1f}", cls="number"),
-        el("td", badge(item.status, _STYLES.get(item.status, ""), _TIPS.get(item.status, ""))),
-        el("td", "; ".join(map(str, item.differs)) or "nothing"),
-        el("td", f"{item.figure.paper.upper()}, {position}{note}"),
-    )

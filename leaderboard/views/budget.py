@@ -9,7 +9,7 @@ from dataclasses import replace
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
-from leaderboard.elements.pictures import BEATEN, CONTROL, KINDS, ON, PARTIAL, Drawing, Point, plot, point_of
+from leaderboard.elements.pictures import BEATEN, CONTROL, KINDS, ON, PARTIAL, POSSIBLE, Picture, Point, plot, point_of
 from results.boards.budget import Axis, BudgetCurve, UsageCost
 from results.statistics.core import Estimate
 from results.store.queries import AS_STATED, OURS
@@ -20,6 +20,7 @@ AXES: dict[Axis, str] = {
     "memory": "Memory tokens per question",
     "seconds": "Seconds per question",
     "cost": "US$ per question",
+    "parameters": "Parameters of all models",
 }
 UNITS: dict[Axis, str] = {
     "tokens": "tokens / question",
@@ -27,6 +28,7 @@ UNITS: dict[Axis, str] = {
     "memory": "tokens / question",
     "seconds": "s / question",
     "cost": "US$ / question",
+    "parameters": "all models",
 }
 COUNTED: dict[Axis, str] = {
     "tokens": "Prompt, completion and memory tokens",
@@ -34,6 +36,7 @@ COUNTED: dict[Axis, str] = {
     "memory": "Soft tokens in place of text",
     "seconds": "Wall time over all stages but waiting for a slot: mean, and below it p50 to p95",
     "cost": "Price of the calls; local models cost nothing",
+    "parameters": "As counted here or stated on a submission's card; unknown for models behind an endpoint",
 }
 DELIVERED, MEMORY, RATIO = "delivered", "memory", "ratio"
 CURVE_AXES = {DELIVERED: "Delivered tokens per question", MEMORY: "Memory tokens per question", RATIO: "Compression ratio"}
@@ -51,13 +54,15 @@ def kind(item: UsageCost) -> str:
         return CONTROL
     if item.row.run.status != "finished":
         return PARTIAL
-    return ON if item.front else BEATEN
+    return ON if item.front else POSSIBLE if item.possible else BEATEN
 
 
 def write_cost(x: float, axis: str) -> str:
     """A cost as text."""
     if math.isnan(x):
         return formats.NOTHING
+    if axis == "parameters":
+        return formats.parameters(round(x))
     if axis == "seconds":
         return formats.seconds(x)
     if axis == "cost":
@@ -77,14 +82,18 @@ def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
         Head(formats.metric_name(metric)[0], f"{scale.unit} [95 %]", number=True),
         Head(
             "Front",
-            tip="No other finished method is at least as good and as cheap, and better in one. By the values "
-            "alone: intervals that overlap say that the order may be luck",
+            tip="On the front: no other finished method is at least as good and as cheap, and better in one. "
+            "Perhaps on the front: no other method is better and as cheap beyond the intervals",
         ),
     ]
     lines = [
         Line(
             _name_method(row),
-            [_cost(row, axis), _value(row.value, scale), badge(ON, "reference") if row.front else ""],
+            [
+                _cost(row, axis),
+                _value(row.value, scale),
+                badge(kind(row), "reference" if row.front else "") if row.front or row.possible else "",
+            ],
             "control" if row.row.control else "",
         )
         for row in rows
@@ -95,8 +104,9 @@ def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
 def _cost(item: UsageCost, axis: Axis) -> Cell | str:
     text = write_cost(item.x, axis)
     stated = item.row.run.origin != OURS and not math.isnan(item.x)
+    between = "" if math.isnan(item.low) else f"[{write_cost(item.low, axis)}, {write_cost(item.high, axis)}]"
     below = formats.percentiles(item.row.cost) if axis == "seconds" and item.row.cost else ""
-    return Cell(text, below, AS_STATED if stated else "")
+    return Cell(text, " ".join(filter(None, (between, below))), AS_STATED if stated else "")
 
 
 def _name_method(item: UsageCost) -> Node:
@@ -111,7 +121,7 @@ def logarithmic(xs: Sequence[float]) -> bool:
     return bool(known) and min(known) > 0 and max(known) / min(known) > _SPREAD
 
 
-def pareto_chart(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> Drawing | None:
+def pareto_chart(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> Picture | None:
     """Runs by cost and quality with intervals, and the step line of the front; None where no run has both.
 
     Controls are left out: what the gold answer costs says nothing, and would stretch the axis.
@@ -127,7 +137,7 @@ def pareto_chart(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
 
 def _point(item: UsageCost, axis: Axis, scale: Scale) -> Point:
     point = point_of(kind(item), item.x, item.value, scale, item.row.run.method)
-    return replace(point, shown=f"{point.shown} at {write_cost(item.x, axis)}")
+    return replace(point, shown=f"{point.shown} at {write_cost(item.x, axis)}", x_low=item.low, x_high=item.high)
 
 
 def curve_points(curves: Sequence[BudgetCurve], axis: str, scale: Scale) -> list[Point]:

@@ -11,7 +11,7 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import scale_of
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, link, metric_head, plain_table, prose, show_value
 from leaderboard.elements.outcomes import outcome_badge
-from leaderboard.elements.pictures import Drawing, Point, plot
+from leaderboard.elements.pictures import Picture, Point, plot
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.gate.history import Decided
 from results.store.checkpoints import Checkpoint
@@ -206,7 +206,7 @@ def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRo
     return plain_table("Checkpoints", heads, lines, "checkpoints")
 
 
-def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str) -> Drawing | None:
+def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str) -> Picture | None:
     """One figure over the steps of a training, one line a checkpoint.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from leaderboard.elements import formats
@@ -152,10 +152,17 @@ def marks(row: QuestionRow) -> Node | None:
     return key(sentences=bool(row.supporting_facts), answers=bool(records.sought(row.golds)))
 
 
-def evidence(row: QuestionRow, answer: AnswerRow, *, opened: bool) -> Node:
-    """A run's ranked evidence, gold sentences and answers marked.
+def evidence(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage], cutoffs: Mapping[int, str], *, opened: bool) -> Node:
+    """Draw a run's ranked evidence with gold sentences, answers and ranks marked; below it the gold passages that it missed.
 
     Gold passages are open; where the dataset names none, the first one that holds an answer is.
+
+    Args:
+        row: The question.
+        answer: The run's answer.
+        passages: Gold passages, as far as the store holds them.
+        cutoffs: By rank, what ends after it.
+        opened: Whether the list is open at first.
     """
     golds = records.sought(row.golds)
     result = sum(item.gold for item in answer.evidence)
@@ -167,13 +174,35 @@ def evidence(row: QuestionRow, answer: AnswerRow, *, opened: bool) -> Node:
         tally += f"; an answer in {sum(holding):,}"
     summary = el("summary", el("span", answer.method, cls="method"), el("span", tally if answer.evidence else "no evidence", cls="aside"))
     first = holding.index(True) if not wanted and any(holding) else None
-    items = [
-        _item(row, answer.run, item, text, golds, holds=holds, opened=number == first)
-        for number, (item, text, holds) in enumerate(zip(answer.evidence, texts, holding, strict=True))
-    ]
+    items = []
+    for number, (item, text, holds) in enumerate(zip(answer.evidence, texts, holding, strict=True)):
+        items.append(_item(row, answer.run, item, text, golds, holds=holds, opened=number == first))
+        if ends := cutoffs.get(item.rank):
+            items.append(el("li", f"rank {item.rank}: {ends}", cls="cutoff"))
+    items += _missed(row, answer, passages, golds)
     return el(
         "details", summary, el("ol", *items, cls="passages"), cls="evidence", open=opened, key=f"evidence-{answer.run}-{row.question}"
     )
+
+
+def _missed(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage], golds: tuple[str, ...]) -> Iterator[Node]:
+    """Yield the gold passages that are not among a run's evidence."""
+    found = {item.id for item in answer.evidence}
+    for number, identifier in enumerate(row.evidence):
+        if identifier in found:
+            continue
+        passage = passages.get(identifier)
+        head = [
+            el("span", formats.NOTHING, cls="rank"),
+            el("span", *(_title(passage.title, golds) if passage and passage.title else [identifier]), cls="title"),
+            badge("missed gold", "failed", f"The dataset names it as evidence; it is not among the first {len(answer.evidence)}"),
+        ]
+        if passage is None:
+            yield el("li", el("div", *head, cls="passage-line"), cls="passage is-gold")
+            continue
+        at = f"{answer.run}-{row.question}-missed-{number}"
+        text = passage_text(passage.text, passage.sentences, golds, gold_sentences(row, passage.id)).drawn(f"text-{at}")
+        yield el("li", el("details", el("summary", *head), text, key=at), cls="passage is-gold")
 
 
 def returned(answer: AnswerRow, question: str) -> Node:

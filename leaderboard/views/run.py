@@ -196,12 +196,13 @@ def status(run: RunRow) -> Node | None:
 
 
 def live(runs: Sequence[Running], speeds: Mapping[str, Speed]) -> Node:
-    """Return the runs in progress: questions done, speed and remaining time."""
+    """Return the runs in progress: questions done and failed, speed, cost and remaining time."""
     heads = [
         Head("Run"),
         Head("Answered", "questions"),
         Head("Failed", "questions", number=True),
         Head("Speed", "questions / s", "Over the last two minutes in which somebody watched", True),
+        Head("Cost", "US$ so far", number=True),
         Head("Remaining", "at this speed", number=True),
         Head("Began", "UTC"),
     ]
@@ -221,6 +222,7 @@ def _live(run: Running, speed: Speed) -> Line:
             answered,
             f"{run.failed:,}" if run.failed else formats.NOTHING,
             _speed(speed),
+            f"{run.dollars:.4g}" if run.dollars > 0 else formats.NOTHING,
             formats.NOTHING if speed.remaining_s is None else formats.span(speed.remaining_s),
             Cell(f"{run.resumed_at:%Y-%m-%d %H:%M}", again),
         ],

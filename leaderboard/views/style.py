@@ -9,7 +9,7 @@ from shlex import quote
 from leaderboard.elements import formats
 from leaderboard.elements.formats import PERCENT, PLAIN, Scale
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
-from leaderboard.elements.pictures import Drawing, Point, forest, point_of
+from leaderboard.elements.pictures import Picture, Point, forest, point_of
 from results.boards.style import CurveTable, Gap, GapTable, MethodGaps
 from results.statistics.core import Difference, Estimate
 
@@ -119,7 +119,7 @@ def average(table: GapTable) -> Node:
     return el("p", el("span", "Mean style gap of the methods", cls="fact"), *parts, cls="facts")
 
 
-def gap_chart(table: GapTable) -> Drawing | None:
+def gap_chart(table: GapTable) -> Picture | None:
     """Style gaps with intervals: a line for each method, a mark for each style; a dashed line at no gap."""
     scale = scale_of(table.scale)
     lines = []

@@ -324,7 +324,7 @@ def _theirs(row: Row, metrics: Sequence[str], definitions: Definitions) -> _Entr
     worth = to_json({metric: cell.estimate for metric, cell in row.cells.items()})
     cells = [_cell(worth.get(metric), scale_of(metric, definitions)) for metric in metrics]
     first = row.cells.get(metrics[0])
-    key = worth[metrics[0]]["value"] if first is not None and not first.apart and not row.control else None
+    key = worth[metrics[0]]["value"] if first is not None and not first.apart and row.run.may_win else None
     return _Entry(el("span", el("span", row.run.method, cls="method"), *marks), key, cells)
 
 

@@ -22,7 +22,7 @@ from methods.gpr.config import PRESETS, GprTrainingConfig
 from methods.gpr.data import Material, Rows, Texts
 from methods.gpr.loss import Cosines, cosines, row_losses
 from methods.gpr.questions import FROM_FILE, PROMPT, TRIES, QuestionGenerator, QuestionSet, generator_of, questions_of
-from methods.graphs.triples import PretrainingGraph, linearize, linearized, load_graph
+from methods.graphs.triples import PretrainingGraph, linearize, linearized, load_graph, without_questions
 from methods.models.encoder import EncoderConfig, Vectors, sentence_transformer
 from methods.models.weights import device_of
 from methods.retrieval.ranking import Rows as Numbers
@@ -306,7 +306,8 @@ def _needs(config: GprTrainingConfig) -> Needs:
 
 def _work(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
     """Questions about triples, then two towers: a question with three triples a row."""
-    graphs = [of(item, config.graph_options) for item in config.graph]
+    options = without_questions(config.graph, config.graph_options)
+    graphs = [of(item, options) for item in config.graph]
     for item in config.validation:
         of(item, config.validation_options)
     triples = sum(graph.corpus for graph in graphs)

@@ -157,7 +157,6 @@ def load_graph(
         UserError: A reference has no triples, is a test split, or holds worlds that must not be trained on; or there
             is not a triple in any of them.
     """
-    value = options or {}
     wanted = list(references)
     if not wanted:
         raise UserError("no graph is named to pretrain on", code="no-pretraining-graph", where="graph", try_this="webqsp:train+validation")
@@ -169,11 +168,26 @@ def load_graph(
             where="graph",
             try_this="train and validation splits, or allow_test: true, which every result then says",
         )
+    value = without_questions(wanted, options or {})
     # Triples are read, not the questions that came with them.
     with recording(None):
         benchmarks = [registry.load(item, value.get(registry.resolve(item)[0].name, {})) for item in wanted]
     corpora = [_triples_of(benchmark) for benchmark in benchmarks]
     return graph_of(benchmarks, corpora, test)
+
+
+def without_questions(references: Iterable[str], options: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return options of loaders by which those that generate questions make none: a graph is the same without them.
+
+    So a graph may be read that is too small for some type of question.
+
+    Args:
+        references: Of the graphs.
+        options: Of datasets, by name.
+    """
+    entries = [entry for item in references for _, entry in [registry.resolve(item)]]
+    generated = {entry.id: {**options.get(entry.id, {}), "questions": 0} for entry in entries if "questions" in entry.config.model_fields}
+    return {**options, **generated}
 
 
 def graph_of(benchmarks: Sequence[Benchmark], corpora: Sequence[TripleCorpus], test: tuple[str, ...]) -> PretrainingGraph:
@@ -219,6 +233,6 @@ def _triples_of(benchmark: Benchmark) -> TripleCorpus:
             try_this="data of graph QA with its graphs: webqsp, cwq (layout rog), worlds/graph",
         )
     if benchmark.reference.name == "worlds":
-        for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
+        for seed in benchmark.extra["seeds"]:
             require_training_seed(seed)
     return benchmark.corpus

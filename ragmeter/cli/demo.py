@@ -32,6 +32,8 @@ PARTS: Mapping[str, Sequence[str]] = {
     REAL_SAMPLES: ("recall@5",),
 }
 """The experiments, in their order, and the metrics of each that are shown."""
+RIVALS = {"demo-compression": ("the best whole passages at equal tokens", "Whole passages, as many tokens")}
+"""Rows beside the base and the strongest baseline, and what they are."""
 LONGEST_FIRST = ("demo", "demo-graph", REAL_SAMPLES, "demo-styles", "demo-compression")
 """The order in which they begin, side by side: what begins last must not be what everyone waits for."""
 
@@ -59,7 +61,7 @@ def demo(
         try:
             with err.status(Text(what)) if common.talk else nullcontext():
                 outcomes = [] if part.name in whole else run_experiment(part, common.store, How(limit, device=device), talk=False)
-            results += gains(part, common.store, PARTS[part.name])
+            results += gains(part, common.store, PARTS[part.name], rival=RIVALS.get(part.name), by_set=True)
         except UserError as error:
             if part.name != REAL_SAMPLES:
                 raise

@@ -55,6 +55,7 @@ MetricOption = Annotated[
 ReferenceOption = Annotated[
     str | None, option("Reference of the differences (default: the experiment's).", completes=completion.stored_methods)
 ]
+WideOption = Annotated[bool, option("Show all columns of tables, however wide (default: those that fit).", "--wide")]
 OverSeedsOption = Annotated[bool, option("Show one row for all training seeds of a method.", "--over-seeds")]
 DataReference = Annotated[str, argument("Data reference: name[/subset][:split]; or your own file.", completion.references, metavar="REF")]
 SettingOption = Annotated[str | None, option('Candidates, e.g. "corpus(retriever=bm25,n=50)" (default: the dataset\'s first)')]

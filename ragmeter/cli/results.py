@@ -24,6 +24,7 @@ from results.offered import PARQUET, POWER, TABLES, TRACKERS, WIDE
 if TYPE_CHECKING:
     from results.boards.board import Board
     from results.boards.published import Compared, Figure
+    from results.boards.verdict import BoardVerdict
     from results.store.store import Store
 
 app = App(default="table", help="Tables; show RUN QUESTION, compare, tag, report, export (TREC).")
@@ -59,13 +60,15 @@ def table(
     over_seeds: options.OverSeedsOption = False,
     reference: options.ReferenceOption = None,
     questions: Annotated[bool, option("Write one row per question and metric (csv, parquet).", "--questions")] = False,
+    wide: options.WideOption = False,
 ) -> None:
-    """Print an experiment's tables: values with 95 % intervals, and paired differences from the reference."""
+    """Print an experiment's verdict and tables: values with 95 % intervals, and paired differences from the reference."""
     from leaderboard.matrix.exports import still_matrix
     from ragmeter.show.board_text import show_board
     from results.boards import published
     from results.boards.board import boards
     from results.boards.tables import plain
+    from results.boards.verdict_of import verdicts
     from results.store import queries
 
     if form not in FORMATS:
@@ -83,26 +86,30 @@ def table(
     if store.database.exists:
         with offering_score():
             results = boards(store, name, metrics=metric or None, over_seeds=over_seeds, reference=reference)
+    chosen = {metric for board in results for metric in board.metrics} if metric else None
     if form in (*WIDE, PARQUET) or questions:
         _export_tables(store, results, form, output, name, metric if questions else None, questions=questions)
         return
     rows = published.compare_boards(results) if with_published else []
     if common.json or form == "json":
         value: dict[str, Any] = {"experiment": name, "boards": [item.to_json() for item in results]}
+        if name is not None and results:
+            value["verdicts"] = [verdict.to_json() for verdict in verdicts(store, name, metrics=chosen, reference=reference)]
         if name is not None and len(results) > 1 and (whole := still_matrix(store, name, name)) is not None:
             value["overall"] = [plain(line.to_json()) for line in whole.shown.board.overall]
         if with_published:
             value["published"] = [row.to_json() for row in rows]
         text = json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n"
     elif form == "text" and output is None:
-        _show_tables(store, results, rows if with_published else None, name)
+        lines = [] if with_published or name is None or not results else verdicts(store, name, metrics=chosen, reference=reference)
+        _show_tables(common, results, rows if with_published else None, name, lines, wide=wide)
         return
     elif with_published:
         text = published.render(rows, "markdown" if form == "text" else form)
     elif form == "text":
         sheet = io.StringIO()
         for item in results:
-            show_board(item, SafeConsole(file=sheet, width=FILE_WIDTH, highlight=False, no_color=True))
+            show_board(item, SafeConsole(file=sheet, width=FILE_WIDTH, highlight=False, no_color=True), wide=wide, verbose=True)
         text = sheet.getvalue()
     else:
         from results.boards.tables import render
@@ -181,21 +188,35 @@ def _show_overall(store: Store, experiment: str) -> None:
         out.print(Text(note, style="dim"))
 
 
-def _show_tables(store: Store, results: Sequence[Board], rows: Sequence[Compared] | None, name: str | None) -> None:
-    from ragmeter.show.board_text import show_board
+def _show_tables(
+    common: Common,
+    results: Sequence[Board],
+    rows: Sequence[Compared] | None,
+    name: str | None,
+    known: Sequence[BoardVerdict],
+    *,
+    wide: bool,
+) -> None:
+    from ragmeter.show.board_text import show_board, show_verdict
     from results.boards import published
+    from results.boards.verdict_text import headline_of, headlines
 
+    store = common.store
     if not results:
         err.print(Text(f"no run is stored in {store.folder} yet: `ragmeter demo` or `ragmeter run FILE` makes some"), soft_wrap=True)
         return
     closest = published.closest(rows or ())
+    lines = headlines(known)
+    for line in lines:
+        if line.main.place.suite:
+            show_verdict(line, out)
     for item in results:
         if rows is None:
-            show_board(item, out)
+            show_board(item, out, headline=headline_of(item, lines), wide=wide, verbose=common.verbose)
             continue
         out.print(Text(item.dataset, style="bold") + Text(f"  setting {item.setting}"))
-        lines = [row.cells for row in closest if row.board is item]
-        listing(published.HEADS, lines, empty="the four papers print no figure of these methods on this dataset")
+        table = [row.cells for row in closest if row.board is item]
+        listing(published.HEADS, table, empty="the four papers print no figure of these methods on this dataset")
         out.print()
     if rows is None and name is not None and len(results) > 1:
         _show_overall(store, name)
@@ -295,7 +316,7 @@ def show(
         endpoints = stated(store, row.run)
         fallbacks = queries.fallbacks(store, row.run)
         value = row.to_json() | documents | {"endpoints": endpoints, "fallbacks": fallbacks, "board": scores.to_json()}
-        common.emit(value, lambda: show_run(row, scores, endpoints, fallbacks))
+        common.emit(value, lambda: show_run(row, scores, endpoints, fallbacks, verbose=common.verbose))
         return
     known = {question.question: question for question in queries.questions(store, row.dataset_fingerprint)}
     if question not in known:

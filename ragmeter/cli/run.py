@@ -26,6 +26,7 @@ from ragmeter.cli.options import (
     ProcessesOption,
     ProfileOption,
     SkipBadOption,
+    WideOption,
     option,
     set_option,
 )
@@ -71,6 +72,7 @@ def run(
     task_index: Annotated[int | None, option("Part of the tasks to run, from 0 (with --task-count).", min=0)] = None,
     task_count: Annotated[int | None, option("Number of parts that the tasks are split into.", min=1)] = None,
     no_calls: Annotated[bool, option(NO_CALLS, "--no-calls")] = False,
+    wide: WideOption = False,
     max_usd: MaxUsdOption = None,
     max_hours: MaxHoursOption = None,
     max_calls: MaxCallsOption = None,
@@ -169,7 +171,7 @@ def run(
         processes,
         _timeout,
     )
-    code, value = run_and_show(chosen, how, common)
+    code, value = run_and_show(chosen, how, common, wide=wide)
     common.emit(value, lambda: show_where(common))
     return code
 
@@ -211,16 +213,17 @@ def _list(common: Common) -> int:
     return 0
 
 
-def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int, dict[str, Any]]:
+def run_and_show(experiment: Experiment, how: How, common: Common, *, wide: bool = False) -> tuple[int, dict[str, Any]]:
     """Run an experiment and show people its tables; returns the exit code and the value for programs."""
     from methods.spending import LimitReached
     from ragmeter.runner.experiment import run_experiment
-    from ragmeter.show.board_text import conclusion, show_battles, show_board
+    from ragmeter.show.board_text import show_battles, show_board, show_verdict
     from results.boards.board import boards
     from results.boards.names import base_name, first_name
+    from results.boards.verdict_of import verdicts
+    from results.boards.verdict_text import headline_of, headlines
     from results.store import queries
     from results.store.database import now
-    from results.store.variants import without_options
 
     store, began = common.store, now()
     stopped: LimitReached | None = None
@@ -237,29 +240,27 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
         from results.judging.battles import battle_boards
 
         battles = battle_boards(store, runs, experiment.reference)
+    known = verdicts(store, experiment.name)
     value: dict[str, Any] = {}
     if common.json:
         value = {"experiment": experiment.name, "boards": [board.to_json() for board in results]}
+        value |= {"verdicts": [verdict.to_json() for verdict in known]}
         value |= {"battles": [battle.to_json() for battle in battles], "published": comparison_json(results)}
     else:
         seeded = any(base_name(row.method) != first_name(row.method) for row in runs)
         shown = boards(store, experiment.name, over_seeds=True) if seeded else results
+        lines = headlines(known)
+        for line in lines:
+            if line.main.place.suite:
+                show_verdict(line, out)
         for board in shown:
-            show_board(board, out, verbose=common.verbose, began=began)
+            show_board(board, out, headline=headline_of(board, lines), wide=wide, verbose=common.verbose, began=began)
         if common.verbose:
             if seeded:
                 out.print(Text("rows of several seeds; `ragmeter results` shows each", style="dim"))
             show_comparison(results)
             for battle in battles:
                 show_battles(battle, out, {row.method for row in runs if row.kind == "control"})
-        known = queries.definitions(store)
-        short = [(without_options(board.dataset), board.setting) for board in shown]
-        for board in shown:
-            better = known.get(next(iter(board.metrics), ""), {}).get("higher_is_better", True)
-            name = without_options(board.dataset)
-            name = board.dataset if short.count((name, board.setting)) > 1 else name
-            on = f"{name}, {board.setting}: " if len(shown) > 1 else ""
-            out.print(Text(on + conclusion(board, higher_is_better=better)))
     code = conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), common.verbose, stopped)
     return code or conclude_judging(experiment, store), value
 

@@ -29,7 +29,7 @@ from ragmeter.runner.sizes import ModelSize, size_of
 from ragmeter.runner.tasks import Loaded, Task, default_metrics, require_scoring
 from ragmeter.trainings import TrainingPlan
 from results.store import queries
-from results.store.store import Store
+from results.store.store import FINISHED, Store
 
 
 @dataclass(frozen=True)
@@ -282,14 +282,21 @@ class _Planner:
         return self.row(key, parts, stated, origin=shape.origin, measured_hours=None if each is None else each * (left or 0) / 3600)
 
     def _measured(self, method: MethodPlan, benchmark: BenchmarkPlan, shape: Shape) -> float | None:
-        """Return the seconds per question of the newest run of a method on the same data."""
+        """Return the seconds per question of the newest run of a method on the same data.
+
+        Questions that were answered at the same time share their wall time.
+        """
         names = (str(shape.reference), str(benchmark.setting))
         runs = [row for row in self.runs if row.origin == "run" and row.done and (row.dataset.partition("(")[0], row.setting) == names]
         if not runs:
             return None
         described = json.loads(json.dumps(method.composition.describe(shape.reading)))
-        alike = [row.run for row in sorted(runs, key=lambda row: row.updated_at) if row.description == described]
-        return queries.costs(self.store, alike[-1:])[alike[-1]].seconds if alike else None
+        alike = max((row for row in runs if row.description == described), key=lambda row: row.updated_at, default=None)
+        if alike is None:
+            return None
+        own = queries.costs(self.store, [alike.run])[alike.run].seconds
+        wall = (alike.updated_at - alike.started_at).total_seconds() / alike.done
+        return min(own, wall) if alike.status == FINISHED else own
 
     def _run(self, experiment: Experiment, method: MethodPlan, benchmark: BenchmarkPlan, shape: Shape) -> str | None:
         """Return the fingerprint of a task, if everything that decides it is here."""

@@ -9,6 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from benchmarks.core.errors import counted
+from leaderboard.elements.formats import span
 from methods.work import Work
 from ragmeter.plan.gpus import BANDWIDTH, COUNTS, GPUS
 from ragmeter.plan.plan import WAITING, Plan, PlannedWork, hours_json, work_json
@@ -16,8 +17,8 @@ from ragmeter.runner.preflight import Missing
 from ragmeter.runner.spending import compared
 from ragmeter.show.console import listing, out
 
-SHOWN = 3
-"""Missing things on the one screen."""
+LINES, SHOWN = 10, 3
+"""Lines on the one screen, and missing things among them."""
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
@@ -45,6 +46,17 @@ def show_plan(plan: Plan, store: str, *, verbose: bool = False) -> None:
     """Print a plan in at most ten lines; `verbose`: with every row, all that it rests on and all that is missing."""
     if verbose:
         _tables(plan)
+    facts, missing = _facts(plan, store, verbose), _missing(plan, verbose)
+    room = len(facts) if verbose else LINES - len(missing)
+    if len(facts) > room:
+        facts, left = facts[:room], len(facts) - room
+        facts[-1] = (f"{facts[-1][0]}  ({counted(left, 'more line')}: --verbose)", facts[-1][1])
+    for line, style in [*facts, *missing]:
+        _print(line, style)
+
+
+def _facts(plan: Plan, store: str, verbose: bool) -> list[tuple[str, str]]:
+    """Return what a plan takes, the most important lines first, each with its style."""
     waiting = sum(row.key["status"] == WAITING for row in plan.tasks)
     questions = sum(row.key["left"] or 0 for row in plan.tasks)
     tasks = (
@@ -53,33 +65,52 @@ def show_plan(plan: Plan, store: str, *, verbose: bool = False) -> None:
     stages = sum(not row.key["trained"] for row in plan.stages)
     more = [counted(stages, "stage") + " to train"] if stages else []
     more += [f"at most {sum(row.key['judgments'] for row in plan.judges):,} judgments"] if plan.judges else []
-    _print(f"{plan.name}: {', '.join([*([tasks] if plan.tasks else []), *more]) or 'nothing to train'}; store: {store}")
+    lines = [(f"{plan.name}: {', '.join([*([tasks] if plan.tasks else []), *more]) or 'nothing to train'}; store: {store}", "")]
+    if questions or stages:
+        lines.append((_wall_time(plan), ""))
     work = plan.totals["all"]
     if numbers := [f"{name} {form(of(work))}" for name, of, form in COSTS if of(work)]:
-        _print(f"{'at least ' if work.unknown else ''}{', '.join(numbers)}")
-    if any(row.hours for row in plan.rows):
-        _print("hours on one GPU: " + ", ".join(f"{gpu.gigabytes} GB {_hours(plan.hours[gpu, 1])}" for gpu in GPUS))
-    if plan.measured_hours is not None:
-        left, measured = (sum(map(bool, values)) for values in zip(*((r.key["left"], r.measured_hours) for r in plan.tasks), strict=True))
-        _print(f"hours at the speed of earlier runs here: {_hours(plan.measured_hours)} for {measured} of {counted(left, 'task')}")
-    for line in compared(plan.limits, work, plan.measured_hours):
-        _print(line, "" if line.endswith("within the limit") else "yellow")
-    for name, mapping in plan.mappings.items():
-        _print(f"{name}: {mapping}")
+        lines.append((f"{'at least ' if work.unknown else ''}{', '.join(numbers)}", ""))
+    lines += [(line, "" if line.endswith("within the limit") else "yellow") for line in compared(plan.limits, work, plan.measured_hours)]
     if plan.samples:
         few = ", ".join(f"{item.reference} ({item.questions:,} of about {shorten_number(item.whole_number or 0)})" for item in plan.samples)
-        _print(f"a sample is here, and planned as if it were all: {few}", "yellow")
+        lines.append((f"a sample is here, and planned as if it were all: {few}", "yellow"))
     unknown = list(dict.fromkeys(reason for row in plan.rows for reason in row.work.unknown))
     for reason in unknown if verbose else unknown[:1]:
-        _print(f"unknown: {reason}" + ("" if verbose or len(unknown) == 1 else f" (and {len(unknown) - 1} more)"))
-    if plan.missing:
-        kinds = ", ".join(f"{number} {kind}" for kind, number in Counter(item.kind for item in plan.missing).items())
-        hint = "" if verbose or len(plan.missing) <= SHOWN else "; --verbose shows all"
-        _print(f"before it can run ({kinds}{hint}):", "bold")
+        lines.append((f"unknown: {reason}" + ("" if verbose or len(unknown) == 1 else f" (and {len(unknown) - 1} more)"), ""))
+    if any(row.hours for row in plan.rows):
+        lines.append(("hours on one GPU: " + ", ".join(f"{gpu.gigabytes} GB {_hours(plan.hours[gpu, 1])}" for gpu in GPUS), ""))
+    return [*lines, *((f"{name}: {mapping}", "") for name, mapping in plan.mappings.items())]
+
+
+def _wall_time(plan: Plan) -> str:
+    """Return the wall time that is expected on this machine, as far as earlier runs here tell it."""
+    left = [row for row in plan.tasks if row.key["left"]]
+    known = [row for row in left if row.measured_hours is not None]
+    if not known:
+        return "expected wall time here: unknown, as nothing like it ran here before; a run with --limit 5 measures it"
+    seconds = 3600 * sum(row.measured_hours or 0.0 for row in known)
+    rest = len(left) - len(known)
+    lacking = [f"{counted(rest, 'task')} not measured yet"] if rest else []
+    lacking += ["without training"] if any(not row.key["trained"] for row in plan.stages) else []
+    lacking += ["without judging"] if any(row.key["judgments"] for row in plan.judges) else []
+    return f"expected wall time here: {'at least ' if lacking else ''}{span(seconds)}, at the speed of earlier runs" + "".join(
+        f"; {text}" for text in lacking
+    )
+
+
+def _missing(plan: Plan, verbose: bool) -> list[tuple[str, str]]:
+    """Return what is missing before a plan can run, each with its remedy."""
+    if not plan.missing:
+        return []
+    kinds = ", ".join(f"{number} {kind}" for kind, number in Counter(item.kind for item in plan.missing).items())
+    hint = "" if verbose or len(plan.missing) <= SHOWN else "; --verbose shows all"
+    lines = [(f"before it can run ({kinds}{hint}):", "bold")]
     for item in plan.missing if verbose else _foremost(plan.missing):
         where = f" ({item.where})" if verbose and item.where and item.kind != "key" else ""
         who = ", ".join(item.needed_by[:3]) + (" …" if len(item.needed_by) > 3 else "")
-        _print(f"- {item.what}{where}; for {who}" + (f"; try: {item.remedy}" if item.remedy else ""))
+        lines.append((f"- {item.what}{where}; for {who}" + (f"; try: {item.remedy}" if item.remedy else ""), ""))
+    return lines
 
 
 def _print(text: str, style: str = "") -> None:

@@ -7,6 +7,7 @@ its query alone, the numbers end up the same.
 from __future__ import annotations
 
 import importlib
+import math
 import shlex
 import threading
 import time
@@ -71,7 +72,7 @@ class Progress(Protocol):
 
     def begin(self, task: Task, done: int) -> None: ...
     def stage(self, task: Task, name: str) -> None: ...
-    def advance(self, task: Task, questions: int) -> None: ...
+    def advance(self, task: Task, questions: int, *, failed: int = 0, dollars: float = 0.0) -> None: ...
     def end(self, task: Task, status: str, message: str | None) -> None: ...
 
 
@@ -434,7 +435,8 @@ def _asked(
                 raise _broken(task, f"answered {prediction.question_id!r}, which was not asked or answered already")
             recorder.add((question, replace(prediction, question_id=question.id)))
             watch.see(prediction)
-            progress.advance(task, 1)
+            spent = prediction.usage.cost_usd
+            progress.advance(task, 1, failed=int(FAILED in prediction.notes), dollars=spent if math.isfinite(spent) else 0.0)
             if streak.stops(failed := prediction.notes.get(FAILED), question.document_id):
                 # What is under way is cancelled, and nothing more is sent.
                 getattr(predictions, "close", lambda: None)()

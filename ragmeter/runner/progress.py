@@ -1,16 +1,27 @@
-"""One display over a whole experiment: which task, which stage, how many questions, how long still."""
+"""One display over a whole experiment: per task its stage, answered and failed questions, speed, cost and time left."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from datetime import timedelta
 from textwrap import shorten
 from types import TracebackType
 from typing import Self
 
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    ProgressColumn,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as RichProgress
+from rich.progress import Task as BarTask
 from rich.table import Column
 from rich.text import Text
 
@@ -22,31 +33,59 @@ LOG_S = 60.0
 """Minimum seconds between two progress lines in a log file."""
 _WIDE = 110
 """Minimum number of terminal columns for the long bar."""
+_NARROW = 72
+"""Minimum number of terminal columns for the bar of a task that shows its pace."""
+_PACE = 25
+"""Columns that speed, failures and cost take, with the gap before them."""
 _BESIDE = 1 + 13 + 7 + 7 + 5
 """Columns that spinner, count (of a million), both times and the gaps take."""
 
 
-def _bar(width: int) -> int:
-    return 24 if width >= _WIDE else 10
+def _bar(width: int, pace: bool) -> int:
+    """Return the bar's width; 0 if there is no room for one."""
+    return 24 if width >= _WIDE else 10 if not pace else 5 if width >= _NARROW else 0
 
 
-def _described(width: int) -> Column:
+def _described(width: int, pace: bool) -> Column:
     """The description has what the others leave of the line: it is cut before any of them."""
-    return Column(no_wrap=True, overflow="ellipsis", max_width=max(8, width - _BESIDE - _bar(width)))
+    beside = _BESIDE + _bar(width, pace) + (_PACE if pace else 0) - (8 if pace and width < _WIDE else 0)
+    return Column(no_wrap=True, overflow="ellipsis", max_width=max(8, width - beside))
+
+
+class _Pace(ProgressColumn):
+    """How fast a task answers, how many questions failed, and what its answers cost so far."""
+
+    def render(self, task: BarTask) -> Text:
+        return Text(_pace(task), style="dim", no_wrap=True)
+
+
+def _pace(task: BarTask) -> str:
+    """Return for example `3.1/s, 2 failed, $0.012`; empty of a bar that counts something else."""
+    if "failed" not in task.fields:
+        return ""
+    failed, dollars = task.fields["failed"], task.fields["dollars"]
+    speed = [f"{task.speed:.3g}/s" if task.speed < 100 else f"{task.speed:,.0f}/s"] if task.speed else []
+    return ", ".join([*speed, *([f"{failed:,} failed"] if failed else []), *([f"${dollars:.3g}"] if dollars else [])])
 
 
 class _Display:
-    """Bars on standard error while its block lasts; a line now and then where that is a file."""
+    """Bars on standard error while its block lasts; a line now and then where that is a file.
 
-    def __init__(self, quiet: bool) -> None:
+    Args:
+        quiet: Show nothing.
+        pace: Show speed, failures and cost, in a narrow terminal in the place of the time that passed.
+    """
+
+    def __init__(self, quiet: bool, *, pace: bool = False) -> None:
         self._in_file = not quiet and not err.is_terminal
         self._next_line = 0.0
         self._live = RichProgress(
             SpinnerColumn(),
-            TextColumn("{task.description}", table_column=_described(err.width)),
-            BarColumn(bar_width=_bar(err.width), table_column=Column(no_wrap=True)),
+            TextColumn("{task.description}", table_column=_described(err.width, pace)),
+            *([BarColumn(bar_width=bar, table_column=Column(no_wrap=True))] if (bar := _bar(err.width, pace)) else []),
             MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+            *([_Pace(table_column=Column(no_wrap=True))] if pace else []),
+            *([] if pace and err.width < _WIDE else [TimeElapsedColumn(table_column=Column(no_wrap=True))]),
             TimeRemainingColumn(table_column=Column(no_wrap=True)),
             console=err,
             disable=quiet or self._in_file,
@@ -65,11 +104,18 @@ class _Display:
         if self._in_file and time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LOG_S
             shown = [
-                Text.from_markup(task.description) + (f" {task.completed:,.0f} of {task.total:,.0f}" if task.total else "")
+                Text.from_markup(task.description) + (f" {task.completed:,.0f} of {task.total:,.0f}" if task.total else "") + _rest(task)
                 for task in self._live.tasks
                 if task.visible
             ]
             err.print(Text("; ").join(shown), soft_wrap=True)
+
+
+def _rest(task: BarTask) -> str:
+    """Return pace and time left of a task, for a line of a file."""
+    left = task.time_remaining
+    pace = _pace(task)
+    return "".join(f", {text}" for text in (pace, f"{timedelta(seconds=round(left))} left" if pace and left else "") if text)
 
 
 class RunProgress(_Display):
@@ -81,29 +127,32 @@ class RunProgress(_Display):
     """
 
     def __init__(self, tasks: int, *, quiet: bool = False) -> None:
-        super().__init__(quiet)
+        super().__init__(quiet, pace=True)
         self._all = self._live.add_task("experiment", total=tasks)
-        self._one = self._live.add_task("", total=None, visible=False)
+        self._lines: dict[int, TaskID] = {}
         self._quiet = quiet
-        self._shown: Task | None = None
 
     def begin(self, task: Task, done: int) -> None:
-        self._shown = task  # the last replies of the one before may still come in
-        self._live.reset(self._one, total=task.run.questions, completed=done, visible=True, description=_name(task))
+        # The last replies of the tasks before may still come in: each has a line until it ends.
+        line = self._live.add_task(_name(task), total=task.run.questions, completed=done, failed=0, dollars=0.0)
+        self._lines[id(task)] = line
         self._log()
 
     def stage(self, task: Task, name: str) -> None:
-        if task is self._shown:
-            self._live.update(self._one, description=f"{escape(name)}: {_name(task)}")
+        if (line := self._lines.get(id(task))) is not None:
+            self._live.update(line, description=f"{escape(name)}: {_name(task)}")
         self._log()
 
-    def advance(self, task: Task, questions: int) -> None:
-        if task is self._shown:
-            self._live.advance(self._one, questions)
+    def advance(self, task: Task, questions: int, *, failed: int = 0, dollars: float = 0.0) -> None:
+        if (line := self._lines.get(id(task))) is not None:
+            known = self._live.tasks[self._live.task_ids.index(line)].fields
+            self._live.update(line, advance=questions, failed=known["failed"] + failed, dollars=known["dollars"] + dollars)
         self._log()
 
     def end(self, task: Task, status: str, message: str | None) -> None:
         self._live.advance(self._all)
+        if (line := self._lines.pop(id(task), None)) is not None:
+            self._live.remove_task(line)
         if message and not self._quiet:
             # The whole message stands at the end of the run; in between its beginning suffices.
             beginning = shorten(message.partition("\n")[0], 80, placeholder=" …")

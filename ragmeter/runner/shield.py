@@ -25,11 +25,11 @@ class _Shield:
         self._broken = False
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        def shown(*arguments: Any) -> None:
+        def shown(*arguments: Any, **named: Any) -> None:
             if self._broken:
                 return
             try:
-                getattr(self._display, name)(*arguments)
+                getattr(self._display, name)(*arguments, **named)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:

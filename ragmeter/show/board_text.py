@@ -1,9 +1,10 @@
-"""Boards and battles as text in a terminal: value ± half interval, paired difference to the reference below it."""
+"""Boards and battles as text in a terminal: the verdict, then one line per method with value ± half interval."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,10 @@ from rich.console import Console
 from rich.text import Text
 
 from benchmarks.core.errors import counted
-from ragmeter.show.console import print_table
+from ragmeter.show.console import GAP, print_table, widest
 from results.boards.board import Board, Cell, Row
 from results.boards.health import health_text
-from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
+from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, POSITIVE_CONTROL, implausible
 from results.boards.tables import (
     BRACKETS,
     bracketed,
@@ -30,8 +31,8 @@ from results.boards.tables import (
     values_shown,
     what_marks_hold_for,
 )
+from results.boards.verdict_text import Headline, headline_parts
 from results.statistics.core import Estimate
-from results.statistics.tested import FEWEST_CLUSTERS
 from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import Cost
 from results.store.reuse import reuse_line
@@ -42,107 +43,152 @@ if TYPE_CHECKING:
     from results.statistics.battles import WinRate
     from results.statistics.bradley_terry import Strength
 
+NOTES = 3
+"""Notes below a table, the legend among them; `--verbose` prints all."""
+_NAME = 26
+"""Columns that a method's name has at least, if it needs them."""
 _NAMED = 2
 """So many methods of which the same must be known are named; more are counted."""
 
 
-def show_board(board: Board, console: Console, *, verbose: bool = False, began: datetime | None = None) -> None:
-    """Print a board.
+def show_board(
+    board: Board,
+    console: Console,
+    *,
+    headline: Headline | None = None,
+    wide: bool = False,
+    verbose: bool = False,
+    began: datetime | None = None,
+) -> None:
+    """Print a board: its verdict, one line per method, the best first, and at most three notes.
 
     Args:
         board: What to print.
         console: Where to.
-        verbose: How intervals and tests are computed as well, and the whole ids of the metrics.
+        headline: The verdict on it; its main metric sorts the methods.
+        wide: Print every column, however wide the table becomes; else those that fit, the main metric first.
+        verbose: Print all notes, how intervals and tests are computed, and the whole ids of the metrics.
         began: When the command began that made some of the runs; None for one that only shows them.
     """
     title = Text(board.dataset, style="bold") + Text(f"  setting {board.setting}  ·  {board.sampled.in_words(board.questions)}")
     if any(board.seeds):
         title += Text(f"  ·  {'seeds' if len(board.seeds) > 1 else 'seed'} {', '.join(map(str, board.seeds))}")
     console.print(title, soft_wrap=True)
-    heads = labels(board.metrics)
-    _print_scores(board, heads, console)
-    for note in _notes(board, heads, verbose, console.width):
-        console.print(Text(note, style="dim"))
-    for metric, wrong in board.flags.items():
-        console.print(Text(f"⚑ {heads.get(metric, metric)} {'; '.join(wrong)}", style="yellow"))
-    for line in health_text(board.health):
-        console.print(Text(line, style="yellow"))
-    for line, names in remarks_of(board.rows).items():
-        who = f"{len(names)} methods" if len(names) > _NAMED else ", ".join(names)
-        console.print(Text(f"{who}: {line}", style="yellow"))
-    if reused := reuse_line({row.run.method: row.reuse for row in board.rows if row.reuse is not None}, began):
-        console.print(Text(reused, style="yellow"))
+    if headline is not None:
+        show_verdict(headline, console)
+    heads, main = labels(board.metrics), _main(board, headline)
+    left_out = _print_scores(board, heads, main, console, wide)
+    warnings = _warnings(board, heads, began)
+    notes = [(line, "dim") for line in _notes(board, heads, main, verbose, left_out)]
+    notes = [*notes[:1], *((line, "yellow") for line in warnings), *notes[1:]]
+    shown = notes if verbose else notes[:NOTES]
+    for number, (line, style) in enumerate(shown, 1):
+        rest = len(notes) - len(shown) if number == len(shown) else 0
+        hidden = len(warnings) - sum(other == "yellow" for _, other in shown)
+        what = f"{counted(hidden, 'more warning')} and {counted(rest - hidden, 'note')}" if hidden else counted(rest, "more note")
+        more = Text(f"  ({what}: --verbose)", style="yellow" if hidden else "dim") if rest else Text("")
+        console.print(Text(line, style=style) + more)
     console.print()
 
 
-def _notes(board: Board, heads: dict[str, str], verbose: bool, width: int) -> list[str]:
-    """Return the notes that explain numbers and marks."""
+def show_verdict(headline: Headline, console: Console) -> None:
+    """Print a verdict, the names of methods in bold."""
+    styles = {"method": "bold", "number": "cyan", "words": ""}
+    console.print(Text("").join(Text(part.text, style=styles[part.kind]) for part in headline_parts(headline)))
+
+
+def _main(board: Board, headline: Headline | None) -> str | None:
+    """Return the metric that sorts a board: that of its verdict, else the primary one, else the first."""
+    if headline is not None and headline.main.place.metric in board.metrics:
+        return headline.main.place.metric
+    return (board.primary.of(board.metrics) if board.primary else None) or next(iter(board.metrics), None)
+
+
+def _warnings(board: Board, heads: dict[str, str], began: datetime | None) -> list[str]:
+    """Return what a reader must know of a board's metrics and runs beside their numbers."""
+    lines = [f"⚑ {heads.get(metric, metric)} {'; '.join(wrong)}" for metric, wrong in board.flags.items()]
+    lines += health_text(board.health)
+    for line, names in remarks_of(board.rows).items():
+        lines.append(f"{f'{len(names)} methods' if len(names) > _NAMED else ', '.join(names)}: {line}")
+    if reused := reuse_line({row.run.method: row.reuse for row in board.rows if row.reuse is not None}, began):
+        lines.append(reused)
+    return lines
+
+
+def _notes(board: Board, heads: dict[str, str], main: str | None, verbose: bool, left_out: int) -> list[str]:
+    """Return the notes that explain numbers and marks, the legend first."""
     how = (f" (over {board.sampled.kind}s)", ", paired (Holm per column, its interval too)") if verbose else ("", "")
     shown = values_shown(cell.scale for row in board.rows for cell in row.cells.values())
     legend = [f"{shown} {interval_words(interval_texts(board))}{how[0]}"]
     if board.reference:
-        legend.append(f"below: difference from {board.reference}{how[1]}, * p < .05, ** p < .01")
+        legend.append(f"Δ: difference from {board.reference}{how[1]}, * p < .05, ** p < .01")
     if any(bracketed(cell) for row in board.rows for cell in row.cells.values()):
         legend.append(BRACKETS)
-    notes = [whole] if len(whole := "; ".join(legend)) <= width else legend
-    if any(row.cost is not None and not math.isnan(row.cost.seconds) for row in board.rows):
-        notes = [*notes, "s/question: mean, and below it p50–p95"]
-    notes = [*notes, *what_marks_hold_for(board), *family_of_marks(board), *insufficient_data_notes(board), *could_have_shown(board)]
-    if not verbose:
-        return notes
+    if left_out:
+        legend.append(f"{counted(left_out, 'more column')}: --wide")
+    notes = ["; ".join(legend), *insufficient_data_notes(board), *could_have_shown(board, main)]
+    notes += [*what_marks_hold_for(board), *family_of_marks(board)]
     long = ", ".join(f"{head} = {metric}" for metric, head in heads.items() if head != metric)
-    return [*notes, *([long] if long else [])]
+    return [*notes, *([long] if verbose and long else [])]
 
 
-def conclusion(board: Board, *, higher_is_better: bool = True) -> str:
-    """Summarize the paired tests of a board's first metric in one sentence.
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A column of a table: the smaller `rank`, the sooner it is shown if not all fit."""
 
-    Args:
-        board: With its reference.
-        higher_is_better: Of the first metric.
-    """
-    if board.reference is None:
-        return "Nothing was compared: no method here is the experiment's reference."
-    cells = {row.run.method: row.cells.get(board.metrics[0]) for row in board.rows} if board.metrics else {}
-    differences = {
-        name: cell.difference.value if higher_is_better else -cell.difference.value
-        for name, cell in cells.items()
-        if cell is not None and cell.difference is not None and not math.isnan(cell.difference.value)
-    }
-    if not differences:
-        return f"Nothing was compared with {board.reference}."
-    significant = [name for name in differences if (cell := cells[name]) is not None and mark(cell)]
-    untested = [
-        name
-        for name in differences
-        if name not in significant
-        and (cell := cells[name]) is not None
-        and cell.difference is not None
-        and (cell.difference.insufficient_data or cell.difference.clusters < FEWEST_CLUSTERS)
-    ]
-    groups = {
-        "significantly ahead of": [name for name in significant if differences[name] > 0],
-        "significantly behind": [name for name in significant if differences[name] < 0],
-        "not distinguishable from": [name for name in differences if name not in (*significant, *untested)],
-        "not tested against": untested,
-    }
-    on = labels(board.metrics)[board.metrics[0]]
-    phrases, against = [], board.reference
-    for what, names in groups.items():
-        if names:
-            *others, last = names
-            who = " and ".join(filter(None, [", ".join(others), last])) if len(names) <= _NAMED + 1 else f"{len(names)} methods"
-            phrases.append(f"{who} {'is' if len(names) == 1 else 'are'} {what} {against}")
-            against = "it"
-    return f"On {on}, {'; '.join(phrases)} (paired test, p < .05 after Holm's correction)."
+    rank: int
+    head: str
+    cells: list[Text]
+
+    @property
+    def width(self) -> int:
+        return max(map(widest, (Text(self.head), *self.cells)))
 
 
-def _print_scores(board: Board, heads: dict[str, str], console: Console) -> None:
-    columns = [(heads[metric], [cell_text(row.cells.get(metric)) for row in board.rows]) for metric in board.metrics]
-    columns += _cost_columns(board)
-    rows = [[_name_row(board, row), *(cells[number] for _, cells in columns)] for number, row in enumerate(board.rows)]
-    styles = ["dim" if row.control else "" for row in board.rows]
-    print_table(console, [Text("method"), *(Text(head) for head, _ in columns)], rows, keys=1, numbers=True, styles=styles)
+def _print_scores(board: Board, heads: dict[str, str], main: str | None, console: Console, wide: bool) -> int:
+    """Print one line per method; returns how many columns do not fit."""
+    rows = sorted_rows(board, main)
+    names = [_name_row(board, row) for row in rows]
+    columns = _columns(board, rows, heads, main)
+    kept, room = columns, console.width - min(max(map(widest, names), default=0), max(_NAME, console.width // 3))
+    if not wide:
+        kept = []
+        for column in sorted(columns, key=lambda column: column.rank):
+            if column.width + GAP <= room or not kept:
+                kept.append(column)
+                room -= column.width + GAP
+        kept = [column for column in columns if column in kept]
+    lines = [[name, *(column.cells[number] for column in kept)] for number, name in enumerate(names)]
+    styles = ["dim" if row.control else "" for row in rows]
+    print_table(console, [Text("method"), *(Text(column.head) for column in kept)], lines, keys=1, numbers=True, styles=styles, whole=wide)
+    return len(columns) - len(kept)
+
+
+def sorted_rows(board: Board, main: str | None) -> list[Row]:
+    """Return a board's rows by the main metric, the best first; then methods that are not compared, and controls."""
+    sign = 1.0 if main in board.lower_is_better else -1.0
+
+    def key(row: Row) -> tuple[bool, bool, float]:
+        cell = row.cells.get(main or "")
+        lacking = cell is None or math.isnan(cell.estimate.value)
+        return row.control, lacking or bool(cell and cell.apart), math.inf if lacking or cell is None else sign * cell.estimate.value
+
+    return sorted(board.rows, key=key)
+
+
+def _columns(board: Board, rows: Sequence[Row], heads: dict[str, str], main: str | None) -> list[_Shown]:
+    """Return all columns in the order of the table: the main metric, the other metrics, costs."""
+    columns = []
+    for number, metric in enumerate(sorted(board.metrics, key=lambda metric: metric != main)):
+        cells = [row.cells.get(metric) for row in rows]
+        head = heads[metric]
+        arrow = "↓" if metric in board.lower_is_better else "↑"
+        columns.append(_Shown(2 * bool(number) + number, f"{head} {arrow}", [cell_text(cell) for cell in cells]))
+        if any(cell is not None and cell.difference is not None for cell in cells):
+            worse = metric in board.lower_is_better
+            texts = [difference_text(cell, lower_is_better=worse) for cell in cells]
+            columns.append(_Shown(1 if not number else 2000 + number, f"Δ {head}", texts))
+    return [*columns, *(_Shown(1000 + number, name, cells) for number, (name, cells) in enumerate(_cost_columns(rows)))]
 
 
 def _name_row(board: Board, row: Row) -> Text:
@@ -153,46 +199,50 @@ def _name_row(board: Board, row: Row) -> Text:
     elif row.run.method == board.reference:
         name += Text(" (reference)", style="dim")
     marks = [row.run.origin] * (row.run.origin != "run") + [CONTAMINATED] * bool(row.contaminated)
+    marks += [POSITIVE_CONTROL] * row.run.positive_control
     marks += [IMPLAUSIBLE] * bool(implausible(row.run)) + [NOT_RESCORED] * bool(not_rescored(row.run, board.metrics))
     marks += [row.run.status] * (row.run.status == INCOMPLETE)
     return name + Text(f" ({', '.join(marks)})", style="dim") if marks else name
 
 
 def cell_text(cell: Cell | None) -> Text:
-    """Return a cell: `63.4 ± 4.2`, below it `[61.7, 65.0]` if verdicts are missing, and `+2.1 ± 3.0 *` if it was compared."""
+    """Return a value: `63.4 ± 4.2`, and behind it `[61.7, 65.0]` if verdicts are missing."""
     if cell is None or math.isnan(cell.estimate.value):
         return Text("–", style="dim")
     span = bracketed(cell)
-    text = Text(plus_minus(cell.estimate.value, cell.estimate.low, cell.estimate.high, scale=cell.scale, sides=bool(span)))
-    if span:
-        text += Text("\n" + span)
-    if cell.difference is not None and not math.isnan(cell.difference.value):
-        result = cell.difference
-        stars = mark(cell)
-        style = "dim" if not stars else "green" if result.value > 0 else "red"
-        text += Text("\n" + plus_minus(result.value, result.low, result.high, "{:+.1f}", cell.scale) + stars, style=style)
-    return text
+    value = plus_minus(cell.estimate.value, cell.estimate.low, cell.estimate.high, scale=cell.scale, sides=bool(span))
+    return Text(" ".join(filter(None, (value, span))))
 
 
-def _seconds(cost: Cost | None) -> str:
-    """A question's mean seconds, and below it `p50–p95`."""
-    if cost is None or math.isnan(cost.seconds):
-        return "–"
-    low, high = (f"{value:.{4 if value < 1 else 2}f}" for value in (cost.seconds_p50, cost.seconds_p95))
-    return f"{cost.seconds:.4f}\n{low}–{high}"
+def difference_text(cell: Cell | None, *, lower_is_better: bool = False) -> Text:
+    """Return a difference from the reference with its stars: `+2.1 ± 3.0 *`; empty if the method was not compared."""
+    if cell is None or cell.difference is None or math.isnan(cell.difference.value):
+        return Text("")
+    result, stars = cell.difference, mark(cell)
+    better = (result.value > 0) != lower_is_better
+    # Stars have a place of their own, so that the numbers of a column stay below each other.
+    shown = plus_minus(result.value, result.low, result.high, "{:+.1f}", cell.scale)
+    return Text(f"{shown} {stars:<2}", style="dim" if not stars else "green" if better else "red")
 
 
-def _cost_columns(board: Board) -> list[tuple[str, list[Text]]]:
+def _cost_columns(rows: Sequence[Row]) -> list[tuple[str, list[Text]]]:
     """Return the cost of an answer by column name; columns that are unknown for all methods are left out."""
-    costs, built_ones = [row.cost for row in board.rows], [row.indexing for row in board.rows]
+    costs, built_ones = [row.cost for row in rows], [row.indexing for row in rows]
+    timed = [cost if cost is not None and not math.isnan(cost.seconds) else None for cost in costs]
     every = {
-        "s/question": [_seconds(cost) for cost in costs],
         "tokens": ["–" if cost is None or not cost.tokens > 0 else f"{cost.tokens:.0f}" for cost in costs],
+        "s/question": ["–" if cost is None else f"{cost.seconds:.4f}" for cost in timed],
+        "US$": ["–" if cost is None or not cost.cost_usd > 0 else f"{cost.cost_usd:.4g}" for cost in costs],
         "memory": ["–" if cost is None or not cost.memory_tokens > 0 else f"{cost.memory_tokens:.0f}" for cost in costs],
         # Of models that were asked while an index was built: once, whatever the number of questions.
         "index tokens": ["–" if built is None or not built.tokens else f"{built.tokens:,}" for built in built_ones],
+        "p50–p95 s": ["–" if cost is None else _quantiles(cost) for cost in timed],
     }
     return [(name, [Text(cell) for cell in cells]) for name, cells in every.items() if set(cells) != {"–"}]
+
+
+def _quantiles(cost: Cost) -> str:
+    return "–".join(f"{value:.{4 if value < 1 else 2}f}" for value in (cost.seconds_p50, cost.seconds_p95))
 
 
 FEW_PAIRINGS = 12

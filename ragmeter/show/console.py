@@ -113,16 +113,17 @@ def print_table(
         rows: One cell per column.
         keys: If the table is too wide, columns after the first `keys` ones stay whole; those that do not fit follow in
             further tables that begin with the same keys. 0: one table.
-        whole: Never break a cell; the terminal wraps what is too long.
+        whole: One table in which no cell is broken; the terminal wraps what is too long.
         numbers: Align columns after the keys to the right.
         styles: One per row.
     """
     widths = [max(map(widest, column)) for column in zip(heads, *rows, strict=True)]
     first = max(_KEY, console.width // 3)
     folded = [min(width, first) if position < keys else width for position, width in enumerate(widths)]
-    for group in _groups(widths if _across(widths) <= console.width else folded, keys, console.width):
+    groups = _groups(widths if _across(widths) <= console.width else folded, keys, console.width)
+    for group in [[*range(len(widths))]] if whole else groups:
         needed = _across([widths[position] for position in group])
-        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold", show_header=any(head.plain for head in heads))
+        table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold", show_header=any(head.plain for head in heads))
         # A number is never cut: if even one column does not fit beside the keys, the terminal wraps the line.
         table.width = needed if whole else min(needed, max(console.width, _across([folded[position] for position in group]) if keys else 0))
         for position in group:
@@ -134,12 +135,12 @@ def print_table(
         console.print(table, crop=False, soft_wrap=whole)
 
 
-_GAP, _KEY = 2, 18
+GAP, _KEY = 2, 18
 """Blanks between columns; how wide a key stays at least."""
 
 
 def _across(widths: Sequence[int]) -> int:
-    return sum(widths) + _GAP * (len(widths) - 1)
+    return sum(widths) + GAP * (len(widths) - 1)
 
 
 def _groups(widths: Sequence[int], keys: int, room: int) -> list[list[int]]:

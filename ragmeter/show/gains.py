@@ -4,6 +4,8 @@ The base is the reference of the experiment, or a row that is named. The stronge
 value of those that are no controls and were not trained by any of the approaches. Differences are paired and tested as on
 any board: over what was sampled, corrected over the methods of the column (Holm). "Beats" is said of a significant gain
 over at least 30 clusters that holds for new trainings, which takes three seeds.
+
+The demo claims less than a test would allow: a difference must also have its direction in each of three sets of test worlds.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from methods.models.weights import POCKET, SHIPPED
 from results.boards.board import Board, Cell, boards
 from results.boards.names import base_name, is_called
 from results.boards.tables import labels, mark, plus_minus
 from results.statistics.difference import CLAIM_CLUSTERS, NEW_TRAININGS
 from results.statistics.tested import FEWEST_CLUSTERS
+from results.store import queries
 from results.store.variants import without_options
 
 if TYPE_CHECKING:
@@ -27,6 +32,8 @@ if TYPE_CHECKING:
     from results.store.store import Store
 
 APPROACHES = ("ARK", "GPR", "SARK", "CLaRa")
+SETS = 3
+"""Sets of clusters in each of which a difference must have its direction, if it is looked at by sets."""
 AHEAD, BEHIND, LEVEL, UNTESTED = "significantly ahead of", "significantly behind", "not distinguishable from", "not tested against"
 
 
@@ -37,10 +44,12 @@ class Against:
     Attributes:
         name: The method.
         cell: The approach's value, with the difference to that method.
+        sets: The difference in each of three sets of clusters; empty if it is not looked at by sets.
     """
 
     name: str
     cell: Cell
+    sets: tuple[float, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -58,14 +67,29 @@ class Against:
             return UNTESTED
         if not mark(self.cell) and result.clusters < FEWEST_CLUSTERS:
             return UNTESTED
-        return LEVEL if not mark(self.cell) else AHEAD if result.value > 0 else BEHIND
+        if not mark(self.cell):
+            return LEVEL
+        found = AHEAD if result.value > 0 else BEHIND
+        return found if self.in_each_set else f"not shown to be {found}"
+
+    @property
+    def in_each_set(self) -> bool:
+        """Return whether the difference has its direction in each set of clusters."""
+        result = self.cell.difference
+        return result is not None and all(value * result.value > 0 for value in self.sets)
+
+    @property
+    def by_set(self) -> str:
+        """Return `+5.1, -0.2, +6.9`; empty if it is not looked at by sets."""
+        return ", ".join(f"{round(value * self.cell.scale, 9):+.1f}" for value in self.sets)
 
     def to_json(self) -> dict[str, Any]:
         """Fractions; None: no difference."""
         result = self.cell.difference
         keys = ("value", "low", "high", "n", "clusters", "insufficient_data", "generalizes")
         numbers = {} if result is None else {key: getattr(result, key) for key in keys}
-        return {"method": self.name, "verdict": self.verdict, "p_holm": self.cell.p_holm, **numbers}
+        sets = {"sets": list(self.sets)} if self.sets else {}
+        return {"method": self.name, "verdict": self.verdict, "p_holm": self.cell.p_holm, **numbers, **sets}
 
 
 @dataclass(frozen=True)
@@ -78,6 +102,7 @@ class Gain:
         metric: As tables call it.
         base, strongest: What it is compared with; None: there is no such row.
         cell: Its value.
+        rival: A further row that it is compared with, and what that is; None: none.
     """
 
     approach: str
@@ -86,6 +111,7 @@ class Gain:
     base: Against | None
     strongest: Against | None
     cell: Cell
+    rival: tuple[str, Against] | None = None
 
     @property
     def value(self) -> str:
@@ -128,6 +154,8 @@ class Gain:
         result = self.base.cell.difference if self.base else None
         if self.significant or result is None:
             return self._short_of
+        if self.base is not None and mark(self.base.cell) and not self.base.in_each_set:
+            return f"not in each of {SETS} sets of test {self.board.sampled.kind}s: {self.base.by_set}"
         if result.insufficient_data or result.clusters < FEWEST_CLUSTERS:
             return result.insufficient_data or self._short_of
         least = self.cell.scale * result.detectable
@@ -138,7 +166,12 @@ class Gain:
         """All of it in one sentence."""
         parts = [("its base", self.base)] if self.base else []
         parts += [("the strongest baseline", self.strongest)] if self.strongest and not self._same else []
-        phrases = [f"{item.verdict} {who}{' and strongest baseline' * self._same}, {item.name} ({item.shown})" for who, item in parts]
+        known = {item.name for _, item in parts}
+        parts += [self.rival] if self.rival and self.rival[1].name not in known else []
+        phrases = [
+            f"{item.verdict} {who}{' and strongest baseline' * (self._same and item is self.base)}, {_in_words(item)}"
+            for who, item in parts
+        ]
         return f"{self.metric} {self.value} on {self.asked}: {'; '.join(phrases) or 'nothing to compare with'}"
 
     @property
@@ -156,11 +189,23 @@ class Gain:
             "value": {"value": value.value, "low": value.low, "high": value.high, "n": value.n},
             "base": self.base.to_json() if self.base else None,
             "strongest": self.strongest.to_json() if self.strongest else None,
+            **({"rival": self.rival[1].to_json()} if self.rival else {}),
         }
 
 
+def _in_words(item: Against) -> str:
+    return f"{item.name} ({item.shown}" + (f"; by test set {item.by_set})" if item.sets else ")")
+
+
 def gains(
-    experiment: Experiment, store: Store, heads: Sequence[str], base: str | None = None, names: Sequence[str] = APPROACHES
+    experiment: Experiment,
+    store: Store,
+    heads: Sequence[str],
+    base: str | None = None,
+    names: Sequence[str] = APPROACHES,
+    *,
+    rival: tuple[str, str] | None = None,
+    by_set: bool = False,
 ) -> Iterator[Gain]:
     """Yield the gains of an experiment's approaches by board and metric; the seeds of a training are one gain.
 
@@ -170,6 +215,8 @@ def gains(
         heads: Metrics as tables call them; those that a board has not are passed over.
         base: Name of the row that approaches began from; None: the experiment's reference.
         names: Approaches, as their rows are called.
+        rival: What a further row is that approaches are compared with, and its name; None: none.
+        by_set: Look at differences in each of three sets of clusters, too. The experiment must have one training seed.
     """
     trained = {base_name(method.name) for method in experiment.methods if _trained(method)}
 
@@ -183,20 +230,53 @@ def gains(
                 continue
             shown = [row for row in board.rows if not row.control and metric in row.cells]
             able = [row for row in shown if not math.isnan(row.cells[metric].estimate.value)]
-            baselines = [row for row in able if not any(is_called(row.run.method, name) for name in trained)]
+            untrained = [row for row in able if not any(is_called(row.run.method, name) for name in trained)]
+            baselines = [row for row in untrained if row.run.may_win]
             best = max(baselines, key=lambda row: row.cells[metric].estimate.value, default=None)
             strongest = against(best.run.method)[number] if best else None
+            further = against(rival[1])[number] if rival and any(row.run.method == rival[1] for row in able) else None
+            of = store if by_set else None
             for row in able:
                 approach = next((name for name in names if is_called(row.run.method, name)), None)
                 if approach is not None:
-                    to_base = Against(board.reference, row.cells[metric]) if board.reference else None
-                    yield Gain(approach, board, head, to_base, _against(strongest, row.run.run, metric), row.cells[metric])
+                    run = row.run.run
+                    to_rival = _against(further, run, metric, of)
+                    beside = (rival[0], to_rival) if rival and to_rival else None
+                    to_base, to_best = (_against(other, run, metric, of) for other in (board, strongest))
+                    yield Gain(approach, board, head, to_base, to_best, row.cells[metric], beside)
 
 
-def _against(board: Board | None, run: str, metric: str) -> Against | None:
+def _against(board: Board | None, run: str, metric: str, store: Store | None) -> Against | None:
     if board is None or board.reference is None:
         return None
-    return next(Against(board.reference, row.cells[metric]) for row in board.rows if row.run.run == run)
+    cell = next(row.cells[metric] for row in board.rows if row.run.run == run)
+    return Against(board.reference, cell, in_sets(store, board, run, metric) if store is not None else ())
+
+
+def in_sets(store: Store, board: Board, run: str, metric: str) -> tuple[float, ...]:
+    """Return the difference from the board's reference in each of three sets of clusters: every third, in their order.
+
+    Args:
+        store: Holds the scores.
+        board: One row per run.
+        run: What is compared with the reference.
+        metric: Id.
+
+    Returns:
+        NaN for a set without a scored question; empty for the reference itself and with fewer than three clusters.
+    """
+    other = next((row.run.run for row in board.rows if row.run.method == board.reference), run)
+    if other == run:
+        return ()
+    columns = queries.score_columns(store, board.dataset_fingerprint, [run, other], [metric], {row.run.experiment for row in board.rows})
+    difference = columns.values[run, metric] - columns.values[other, metric]
+    labels = columns.sampled.labels or columns.questions
+    number = {label: position for position, label in enumerate(dict.fromkeys(labels))}
+    if len(number) < SETS:
+        return ()
+    own = np.array([number[label] % SETS for label in labels])
+    parts = (difference[(own == part) & ~np.isnan(difference)] for part in range(SETS))
+    return tuple(float(part.mean()) if len(part) else math.nan for part in parts)
 
 
 def _trained(method: MethodPlan) -> bool:

@@ -37,8 +37,9 @@ def _failed(row: Row) -> str:
     return f", {row.run.failed} failed ({', '.join(f'{kind} {count}' for kind, count in row.failures.items())})" if row.run.failed else ""
 
 
-def show_run(row: RunRow, scores: Board, endpoints: Stated, fallbacks: Mapping[str, Mapping[str, int]]) -> None:
-    """Print what a run was, what the endpoints that it asked said of themselves, what did not come off, and what it scored."""
+def show_run(row: RunRow, scores: Board, endpoints: Stated, fallbacks: Mapping[str, Mapping[str, int]], *, verbose: bool = False) -> None:
+    """Print what a run scored and what it was; with `verbose`, also its environment and what it was made of."""
+    show_board(scores, out, verbose=verbose)
     facts = {
         "run": row.run if row.execution == 1 else f"{row.run} (execution {row.execution} of this fingerprint)",
         "path": row.path,
@@ -47,7 +48,7 @@ def show_run(row: RunRow, scores: Board, endpoints: Stated, fallbacks: Mapping[s
         "dataset": f"{row.dataset}  (fingerprint {row.dataset_fingerprint})",
         "setting": f"{row.setting}, seed {row.seed}",
         "started": f"{row.started_at:%Y-%m-%d %H:%M:%S} UTC, last written {row.updated_at:%Y-%m-%d %H:%M:%S} UTC",
-        "method": json.dumps(row.description, ensure_ascii=False),
+        "method": _described(row),
     }
     facts |= {f"endpoint of {model}": " | ".join(items) for model, items in endpoints.items()}
     facts |= {f"fallbacks of {name}": ", ".join(f"{why} {count:,}" for why, count in own.items()) for name, own in fallbacks.items()}
@@ -57,12 +58,24 @@ def show_run(row: RunRow, scores: Board, endpoints: Stated, fallbacks: Mapping[s
         cached = f", of which {spent.cached_tokens:,.1f} were cached by the endpoint" if spent.cached_tokens else ""
         dollars = "unknown" if math.isnan(spent.cost_usd) else f"US$ {spent.cost_usd:.6g} in all"
         facts["spent"] = f"{spent.prompt_tokens:,.1f} prompt tokens per question{cached}; cost: {dollars}"
+    if not verbose:
+        listing(("", ""), facts.items(), empty="")
+        out.print(Text("description, environment, code and data: --verbose or --json", style="dim"))
+        return
+    facts["description"] = json.dumps(row.description, ensure_ascii=False)
     documents = {f"env.{key}": value for key, value in row.environment.items()} | row.provenance
     facts |= {f"code of {name}": code_in_words(code) for name, code in documents.pop("code", {}).items()}
     facts |= {key: json.dumps(value, ensure_ascii=False) for key, value in documents.items()}
     listing(("", ""), facts.items(), empty="")
-    out.print()
-    show_board(scores, out)
+
+
+def _described(row: RunRow) -> str:
+    """Return a run's parts by role, as `bm25 → sark → pocket`, without their options."""
+    names = []
+    for part in row.description.values():
+        each = part if isinstance(part, list) else [part]
+        names += [str(item["id"]) for item in each if isinstance(item, Mapping) and "id" in item]
+    return " → ".join(names) or row.method_id
 
 
 def show_question(store: Store, question: QuestionRow, answer: AnswerRow, calls: Sequence[Call], *, verbose: bool) -> None:

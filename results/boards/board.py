@@ -366,6 +366,7 @@ class Board:
         health: What is unusual about its runs (`results.boards.health`).
         primary: The metric and the comparison that the experiment declares; None if it declares none.
         seeds: All seeds of its runs.
+        lower_is_better: Metrics of which less is better.
     """
 
     dataset: str
@@ -381,6 +382,7 @@ class Board:
     health: tuple[HealthLine, ...] = ()
     primary: Primary | None = None
     seeds: tuple[int, ...] = ()
+    lower_is_better: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
         """The board as a JSON object; values are fractions, None stands for "no value"."""
@@ -396,6 +398,7 @@ class Board:
             "reference": self.reference,
             "primary": None if self.primary is None else asdict(self.primary),
             "metrics": list(self.metrics),
+            "lower_is_better": sorted(self.lower_is_better),
             "flags": {metric: list(wrong) for metric, wrong in self.flags.items()},
             "health": [line.to_json() for line in self.health],
             "rows": [_row_json(row) for row in self.rows],
@@ -582,6 +585,7 @@ def board(
         _flags(rows, shown, known),
         unusual,
         seeds=all_seeds,
+        lower_is_better=frozenset(metric for metric in shown if not known.get(metric, {}).get("higher_is_better", True)),
     )
 
 
@@ -720,6 +724,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "kind": row.run.kind,
         "origin": row.run.origin,
         "gate": row.run.gate or None,
+        "positive_control": row.run.positive_control,
         "status": row.run.status,
         "done": row.run.done,
         "failed": row.run.failed,
@@ -751,7 +756,7 @@ def positions(store: Store, board: Board, metric: str, *, higher_is_better: bool
     able = tuple(
         row.run.run
         for row in board.rows
-        if not row.control and metric in row.cells and not row.cells[metric].apart and row.cells[metric].estimate.n
+        if row.run.may_win and metric in row.cells and not row.cells[metric].apart and row.cells[metric].estimate.n
     )
     if not able:
         return {}

@@ -7,18 +7,32 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 
 from results.boards.board import Board, Row
+from results.boards.systems import parameters_of
 from results.statistics.core import Estimate
-from results.statistics.pareto import pareto_front
+from results.statistics.difference import Range
+from results.statistics.intervals import estimates
+from results.statistics.pareto import certainly_dominated, pareto_front
+from results.store import queries
 from results.store.queries import Cost
+from results.store.store import Store
 
-Axis = Literal["tokens", "delivered", "memory", "seconds", "cost"]
+Axis = Literal["tokens", "delivered", "memory", "seconds", "cost", "parameters"]
+USED: dict[Axis, str] = {
+    "tokens": "prompt_tokens + completion_tokens + memory_tokens",
+    "delivered": "prompt_tokens + memory_tokens",
+    "memory": "memory_tokens",
+    "seconds": "seconds",
+    "cost": "cost_usd",
+}
+"""What is measured of each question; parameters are exact."""
 _KNOB = re.compile(r"[\s,:]*\(?(?:\d+(?:\.\d+)?\s*[x×]|(?:k|budget|rate|ratio|tokens)\s*=\s*[\d.]+)\)?$", re.IGNORECASE)
 
 
@@ -32,12 +46,17 @@ class UsageCost:
         x: On the axis asked for, per question; NaN where it is not known.
         front: Whether no other finished method is at least as good and as cheap, and better in one. Controls and
             unfinished runs are on no front.
+        low, high: The 95 % interval of x; NaN where x is exact or its interval is not known.
+        possible: Whether it is not on the front, but no other method is better and as cheap beyond both intervals.
     """
 
     row: Row
     value: Estimate
     x: float
     front: bool
+    low: float = math.nan
+    high: float = math.nan
+    possible: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +90,12 @@ def spent(row: Row, axis: Axis, questions: int) -> float:
 
     Args:
         row: The run.
-        axis: tokens (all), delivered, memory (tokens), seconds, or cost (US dollars).
+        axis: tokens (all), delivered, memory (tokens), seconds, cost (US dollars), or parameters (of all models, in all).
         questions: Answered; the cost is stored as a sum.
     """
+    if axis == "parameters":
+        number = parameters_of([row.run])
+        return math.nan if number is None else float(number)
     cost = row.cost
     if cost is None:
         return math.nan
@@ -93,7 +115,42 @@ def informative_axis(board: Board) -> Axis:
     return "tokens" if len({token for token in tokens if not math.isnan(token)}) > 1 else "seconds"
 
 
-def quality_budget(board: Board, metric: str, axis: Axis, *, higher_is_better: bool = True) -> list[UsageCost]:
+def cost_intervals(store: Store, board: Board, axis: Axis) -> dict[str, tuple[float, float]]:
+    """Return the 95 % interval of what each run takes per question, over the clusters that its quality is tested over.
+
+    Args:
+        store: Where to read.
+        board: Its rows. A row that stands for several runs has none: its cost is a mean over them. Nor has a run that took
+            the same for every question: its cost is exact.
+        axis: As for `spent`; parameters have no interval.
+    """
+    if axis not in USED:
+        return {}
+    runs = [row.run.run for row in board.rows if not math.isnan(spent(row, axis, row.run.done))]
+    columns = queries.score_columns(store, board.dataset_fingerprint, runs[:1], [], {row.run.experiment for row in board.rows})
+    position = {question: number for number, question in enumerate(columns.questions)}
+    used = np.full((len(runs), len(position)), np.nan)
+    at = {run: number for number, run in enumerate(runs)}
+    for run, question, value in store.database.rows(f"SELECT run, question, {USED[axis]} FROM usage WHERE list_contains(?, run)", [runs]):
+        used[at[run], position[question]] = value
+    if not runs:
+        return {}
+    results = dict(zip(runs, estimates(used, clusters=columns.sampled.labels, metric=Range(0.0, None)), strict=True))
+    known = {row.run.run: spent(row, axis, row.run.done) for row in board.rows}
+    varies = dict(zip(runs, np.nanmax(used, axis=1) > np.nanmin(used, axis=1), strict=True))
+    return {
+        run: (item.low, item.high) for run, item in results.items() if varies[run] and math.isclose(item.value, known[run], rel_tol=1e-6)
+    }
+
+
+def quality_budget(
+    board: Board,
+    metric: str,
+    axis: Axis,
+    *,
+    higher_is_better: bool = True,
+    intervals: Mapping[str, tuple[float, float]] = MappingProxyType({}),
+) -> list[UsageCost]:
     """Runs with their quality and cost, cheapest first, and which of them are on the Pareto front.
 
     Args:
@@ -101,6 +158,7 @@ def quality_budget(board: Board, metric: str, axis: Axis, *, higher_is_better: b
         metric: What quality is.
         axis: What cost is.
         higher_is_better: The metric's direction.
+        intervals: Of costs by run (`cost_intervals`).
     """
     results = [
         (row, row.cells[metric].estimate, spent(row, axis, row.run.done))
@@ -108,15 +166,24 @@ def quality_budget(board: Board, metric: str, axis: Axis, *, higher_is_better: b
         if metric in row.cells and not math.isnan(row.cells[metric].estimate.value)
     ]
     sign = 1.0 if higher_is_better else -1.0
-    able = np.array([not row.cells[metric].apart for row, _, _ in results], dtype=bool)
+    able = np.array([row.run.may_win and not row.cells[metric].apart for row, _, _ in results], dtype=bool)
     quality = np.where(able, [sign * value.value for _, value, _ in results], np.nan)
     front = pareto_front(quality, [x for _, _, x in results]) if results else ()
-    rows = [UsageCost(row, value, x, bool(on)) for (row, value, x), on in zip(results, front, strict=True)]
+    bounds = [intervals.get(row.run.run, (math.nan, math.nan)) for row, _, _ in results]
+    good = np.array([sorted((sign * v.low, sign * v.value, sign * v.high)) for _, v, _ in results]).reshape(-1, 3)
+    paid = np.array([(low, x, high) for (_, _, x), (low, high) in zip(results, bounds, strict=True)]).reshape(-1, 3)
+    good[~able] = np.nan
+    beaten = certainly_dominated(good, paid)
+    possible = able & ~np.isnan(paid[:, 1]) & ~beaten & ~np.asarray(front, dtype=bool)
+    rows = [
+        UsageCost(row, value, x, bool(on), low, high, bool(may))
+        for (row, value, x), on, (low, high), may in zip(results, front, bounds, possible, strict=True)
+    ]
     return sorted(rows, key=lambda item: (math.isnan(item.x), item.x))
 
 
 def _rankable(row: Row) -> bool:
-    return not row.control and row.run.status == "finished"
+    return row.run.may_win and row.run.status == "finished"
 
 
 def read_in_full(board: Board) -> Row | None:

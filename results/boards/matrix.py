@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.clusters import Sampled
 from results.boards.systems import COSTS, Figures, System, contaminated_by, why_not_ranked
@@ -208,7 +209,7 @@ class Matrix:
 
     def _mean(self, row: System) -> Mean | None:
         line = self.line(row)
-        if len(line) < 2 or len({_kind(column) for column in self.columns}) > 1:
+        if len(line) < 2 or len({kind_of(column) for column in self.columns}) > 1:
             return None
         results = [cell for cell in line if cell is not None and (not cell.apart or row.control) and cell.n]
         if len(results) < len(line):
@@ -231,7 +232,7 @@ class Matrix:
         return [row.runs[column.key] for column in self.columns if column.key in row.runs]
 
 
-def _kind(column: Column) -> str:
+def kind_of(column: Column) -> str:
     """Return a metric's name without parameters; values of different names are never averaged."""
     return (column.metric or "").partition("(")[0].partition("#")[0]
 
@@ -264,11 +265,12 @@ def ranked_cells(
         if column.key not in results:
             continue
         figures = results[column.key]
+        ends = figures.means.interval()
         for row in rows:
             run = row.runs.get(column.key)
-            if run is not None and (cell := _cell(run, column, figures, cards, known, violations)) is not None:
+            if run is not None and (cell := _cell(run, column, figures, ends, cards, known, violations)) is not None:
                 cells[row.key, column.key] = cell
-        able = [(row.key, column.key) for row in rows if _able(cells, row, column)]
+        able = [(row.key, column.key) for row in rows if _able(cells, row, column) and row.runs[column.key].may_win]
         if column.ranked and able:
             positions = np.array([figures.runs[cells[key].run.run] for key in able], dtype=np.int64)
             placed = bands(figures.pairs, positions=positions, higher_is_better=column.higher_is_better, p=figures.p)
@@ -296,15 +298,16 @@ def matrix(
         reference: Name of the method to compare with.
         correction: For how many tests p-values are corrected.
     """
-    pairs: dict[Key, _Pair] = {}
+    pairs: list[_Pairs] = []
     for column in columns:
         base = next((row for row in rows if row.name == reference and _able(cells, row, column)), None)
-        for row in rows:
-            if base is not None and row is not base and _able(cells, row, column):
-                figures = results[column.key]
-                at = figures.runs[row.runs[column.key].run], figures.runs[base.runs[column.key].run]
-                if figures.pairs.n[at]:
-                    pairs[row.key, column.key] = _Pair.of(figures, at)
+        if base is None:
+            continue
+        figures = results[column.key]
+        at = {row.key: figures.runs[row.runs[column.key].run] for row in rows if row is base or _able(cells, row, column)}
+        against = at.pop(base.key)
+        if some := {(key, column.key): place for key, place in at.items() if figures.pairs.n[place, against]}:
+            pairs.append(_Pairs.of(figures, some, against))
     whole = dict(cells)
     for key, item in _paired(pairs, correction).items():
         whole[key] = replace(cells[key], paired=item)
@@ -324,19 +327,17 @@ def _overall(
     kin: Mapping[str, int],
 ) -> tuple[Overall, ...]:
     """Return what the methods with a value on every benchmark come to over all of them."""
-    whole = [
-        row for row in rows if not row.control and all(_able(cells, row, column) and cells[row.key, column.key].n for column in columns)
-    ]
+    whole = [row for row in rows if row.may_win and all(_able(cells, row, column) and cells[row.key, column.key].n for column in columns)]
     if len(columns) < 2 or len(whole) < 2 or not all(column.ranked for column in columns):
         return ()
     values = np.array([[cells[row.key, column.key].value for row in whole] for column in columns])
     counts = borda(values, higher_is_better=[column.higher_is_better for column in columns])
-    alike = len({_kind(column) for column in columns}) == 1
+    alike = len({kind_of(column) for column in columns}) == 1
     tasks = dict.fromkeys(column.task for column in columns) if alike else {}
     means = {task: values[[column.task == task for column in columns]].mean(axis=0) for task in tasks} if len(tasks) > 1 else {}
     base = next((row for row in whole if row.name == reference), None)
     others = [row for row in whole if row is not base]
-    strata = [] if base is None or not alike else [_stratum(results[column.key], column, others, base, kin) for column in columns]
+    strata = [] if base is None or not alike else [stratum(results[column.key], column, others, base, kin) for column in columns]
     differences = dict(zip((row.key for row in others), pooled(strata), strict=True)) if strata else {}
     lines = [
         Overall(
@@ -356,7 +357,7 @@ def _holds_for(pairs: Sequence[Paired | None]) -> str:
     return "; ".join(dict.fromkeys(item.generalizes for item in pairs if item is not None))
 
 
-def _stratum(figures: Figures, column: Column, others: Sequence[System], base: System, kin: Mapping[str, int]) -> Stratum:
+def stratum(figures: Figures, column: Column, others: Sequence[System], base: System, kin: Mapping[str, int]) -> Stratum:
     """Return all methods and the base on one benchmark."""
     ours, theirs = ([figures.sides[figures.runs[row.runs[column.key].run]] for row in group] for group in (others, [base] * len(others)))
     metric = range_of_metric(figures.definition)
@@ -386,12 +387,18 @@ def _able(cells: Mapping[Key, Cell], row: System, column: Column) -> bool:
 
 
 def _cell(
-    run: RunRow, column: Column, figures: Figures, cards: Cards, known: Checkpoints, violations: Mapping[str, Sequence[str]]
+    run: RunRow,
+    column: Column,
+    figures: Figures,
+    ends: tuple[NDArray[np.float64], NDArray[np.float64]],
+    cards: Cards,
+    known: Checkpoints,
+    violations: Mapping[str, Sequence[str]],
 ) -> Cell | None:
     position = figures.runs.get(run.run)
     if position is None or not figures.scored[position]:
         return None
-    low, high = figures.means.interval()
+    low, high = ends
     means, scored, unscored = figures.means, int(figures.scored[position]), int(figures.unscored[position])
     n = int(means.n[position])
     contaminated = contaminated_by(run, cards, known)
@@ -412,41 +419,52 @@ def _cell(
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
-    """One difference, of shape (1,), with the name of its clusters and what a mark on it would hold for."""
+class _Pairs:
+    """The differences of a column from the reference, row by row.
 
+    Attributes:
+        keys: Of the cells.
+        tested: Shape (rows,).
+        clusters: What clusters are called.
+        generalizes: What marks would hold for.
+    """
+
+    keys: tuple[Key, ...]
     tested: Differences
     clusters: str
-    generalizes: str
+    generalizes: tuple[str, ...]
 
     @classmethod
-    def of(cls, figures: Figures, at: tuple[int, int]) -> _Pair:
-        one, other = (figures.sides[place] for place in at)
-        tested = compared([one], [other], clusters=figures.sampled.labels, metric=range_of_metric(figures.definition))
-        judged = figures.definition.get("judge") is not None
-        return cls(tested, f"{figures.sampled.kind}s", generalizes(one, other, judged=judged))
+    def of(cls, figures: Figures, at: Mapping[Key, int], against: int) -> _Pairs:
+        """Compare the methods at some places with the one at another."""
+        ours, base = [figures.sides[place] for place in at.values()], figures.sides[against]
+        metric, judged = range_of_metric(figures.definition), figures.definition.get("judge") is not None
+        tested = compared(ours, [base] * len(ours), clusters=figures.sampled.labels, metric=metric)
+        return cls(tuple(at), tested, f"{figures.sampled.kind}s", tuple(generalizes(side, base, judged=judged) for side in ours))
 
 
-def _paired(pairs: Mapping[Key, _Pair], correction: Correction) -> dict[Key, Paired]:
+def _paired(pairs: Sequence[_Pairs], correction: Correction) -> dict[Key, Paired]:
     """Differences with p-values corrected over a column, or over all cells, and intervals of the levels of these tests."""
-    families: dict[str, list[Key]] = {}
-    for key in pairs:
-        families.setdefault(key[1] if correction == "column" else "", []).append(key)
+    families = [[part] for part in pairs] if correction == "column" else [list(pairs)] if pairs else []
     results: dict[Key, Paired] = {}
-    for keys in families.values():
-        plain = np.array([float(pairs[key].tested.p[0]) for key in keys])
+    for family in families:
+        plain = np.concatenate([part.tested.p for part in family])
         # A pair with insufficient data counts as tested and not significant.
         tested = np.where(np.isnan(plain), 1.0, plain)
         if correction == "fdr":
             corrected = np.array(benjamini_hochberg(tested.tolist()))
             # Benjamini & Yekutieli (2005): intervals of what was selected, at the level of the last one rejected.
-            levels = np.full(len(keys), 1 - 0.05 * max(1, int((corrected <= 0.05).sum())) / len(keys))
+            levels = np.full(len(tested), 1 - 0.05 * max(1, int((corrected <= 0.05).sum())) / len(tested))
         else:
             corrected, levels = holm_array(tested), holm_levels(tested)
-        for key, p, adjusted, level in zip(keys, plain, corrected, levels, strict=True):
-            pair = pairs[key]
-            low, high = pair.tested.interval(np.array([level]))
-            why = str(pair.tested.insufficient_data(pair.clusters)[0])
-            values = (float(pair.tested.value[0]), float(low[0]), float(high[0]), int(pair.tested.n[0]), float(p))
-            results[key] = Paired(*values, math.nan if why else float(adjusted), why, pair.generalizes)
+        start = 0
+        for part in family:
+            here = slice(start, start + len(part.keys))
+            low, high = part.tested.interval(levels[here])
+            why = map(str, part.tested.insufficient_data(part.clusters))
+            numbers = (part.tested.value, low, high, part.tested.n, part.tested.p, corrected[here])
+            rows = zip(*(np.asarray(column).tolist() for column in numbers), strict=True)
+            for key, (value, least, most, n, p, adjusted), reason, holds in zip(part.keys, rows, why, part.generalizes, strict=True):
+                results[key] = Paired(value, least, most, int(n), p, math.nan if reason else adjusted, reason, holds)
+            start = here.stop
     return results

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
-import yaml
-
-from benchmarks.core.yaml import LOADER
 from results.boards.names import base_name
-from results.store.queries import ExperimentRow, RunRow
+from results.store.queries import ExperimentRow, RunRow, laid
 
 EACH = 5
 """Percent: how often a column without any difference shows a star."""
@@ -47,16 +42,6 @@ def primary_of(experiment: ExperimentRow) -> Primary | None:
     """Return what the file of a stored experiment declares; None if it declares nothing."""
     value = laid(experiment.source, experiment.profile).get("primary")
     return Primary(str(value["metric"]), value.get("method")) if isinstance(value, Mapping) and value.get("metric") else None
-
-
-@lru_cache(maxsize=64)
-def laid(source: str, profile: str | None) -> Mapping[str, Any]:
-    """Return the keys of an experiment's file, its profile laid over them; it was validated before it was stored."""
-    try:
-        value = yaml.load(source, LOADER)
-    except yaml.YAMLError:
-        return {}
-    return value | ((value.get("profiles") or {}).get(profile) or {}) if isinstance(value, dict) else {}
 
 
 def of_metrics(starred: int, metrics: int) -> str:

@@ -514,7 +514,7 @@ def on_board(board: Board, *, stated: Mapping[str, str] | None = None) -> dict[t
         for conditions in [_named(row.run.method, row.run.description) | known]
         for metric, cell in row.cells.items()
     }
-    apart = {(row.run.run, metric) for row in board.rows for metric, cell in row.cells.items() if cell.apart}
+    apart = {(row.run.run, metric) for row in board.rows for metric, cell in row.cells.items() if cell.apart or row.run.positive_control}
     return {
         key: [comparison.left_open() for comparison in comparisons] if key in apart else comparisons
         for key, comparisons in results.items()

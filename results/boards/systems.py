@@ -264,6 +264,8 @@ WHOLE = "answers by itself"
 """Stands for the reader of a method that needs none."""
 UNKNOWN_READER = "not stated"
 CONTAMINATED = "contaminated"
+POSITIVE_CONTROL = "positive control"
+POSITIVE_CONTROL_TIP = "trained on what is asked, as its experiment declares: compared with others, never ranked or called the best"
 """What such a reason begins with."""
 IMPLAUSIBLE = "implausible"
 """Marks a submission with such findings; key of their sentences in its record."""
@@ -310,6 +312,16 @@ class System:
     def control(self) -> bool:
         """Whether it sees the gold."""
         return any(run.kind == "control" for run in self.runs.values())
+
+    @property
+    def positive_control(self) -> bool:
+        """Whether an experiment declares that it is trained on what it is asked."""
+        return any(run.positive_control for run in self.runs.values())
+
+    @property
+    def may_win(self) -> bool:
+        """Whether it may be ranked; controls and positive controls may not."""
+        return all(run.may_win for run in self.runs.values())
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -433,14 +445,15 @@ def contaminated_by(run: RunRow, cards: Cards, known: Checkpoints = _NONE) -> tu
     """Training data that cover what is asked, one sentence each: what every board, page and table says of a run.
 
     Of runs made here, references and fingerprints are compared; for submissions it is what was found when they were
-    sent in, questions compared too. Controls see the gold anyway and have none.
+    sent in, questions compared too. Controls see the gold anyway, and positive controls are trained on what is asked by
+    declaration: they have none.
 
     Args:
         run: The run.
         cards: Of methods and their parts by id.
         known: Registered checkpoints by their hash.
     """
-    if run.kind == "control":
+    if not run.may_win:
         return ()
     kept = ((run.card or {}).get("submission") or {}).get("contamination") or ()
     sent = (kept,) if isinstance(kept, str) else tuple(str(item) for item in kept)
@@ -456,13 +469,19 @@ def _system(name: str, key: str, runs: Mapping[str, RunRow], cards: Cards, known
         name,
         runs,
         tuple(dict.fromkeys(_reader(run) for run in every)),
-        next((part["parameters"] for part in responses if part.get("parameters") is not None), _most(every)),
+        parameters_of(every),
         next((part["open_weights"] for part in responses if part.get("open_weights") is not None), _here(every)),
         min(run.updated_at for run in every),
         max(run.updated_at for run in every),
         tuple(trained),
         all(declared(run, cards, known) for run in every),
     )
+
+
+def parameters_of(runs: Sequence[RunRow]) -> int | None:
+    """Return the parameters of a method's models: those on a submission's card, else as counted here; None if unknown."""
+    stated = (((run.card or {}).get("method") or {}).get("parameters") for run in runs)
+    return next((number for number in stated if number is not None), _most(runs))
 
 
 def _counted(runs: Sequence[RunRow]) -> list[Mapping[str, Any]]:

@@ -23,7 +23,7 @@ from benchmarks.core.unseen import printable
 from results.boards.board import Board, Cell, Row
 from results.boards.health import health_text
 from results.boards.primary import EACH, of_several
-from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
+from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, implausible
 from results.offered import TABLES
 from results.statistics.core import Difference
 from results.store.doubts import NOT_RESCORED, not_rescored
@@ -161,6 +161,8 @@ def remarks(row: Row) -> list[str]:
         # `run` and the run's page print the whole error.
         lines.append(shorten(run.error.partition("\n")[0], _SHORT, placeholder=" …"))
     lines += [f"these scores cannot be right: {what}" for what in row.violations]
+    if run.positive_control:
+        lines.append(f"{POSITIVE_CONTROL}: {POSITIVE_CONTROL_TIP}")
     if row.contaminated:
         lines.append(f"{CONTAMINATED}: {'; '.join(row.contaminated)}; not compared")
     if row.read is not None:
@@ -316,9 +318,9 @@ def _in_clusters(reason: str, board: Board) -> str:
     return reason.replace("clusters", f"{board.sampled.kind}s")
 
 
-def could_have_shown(board: Board) -> list[str]:
-    """Return the smallest detectable difference from the reference, by the board's first metric that has any."""
-    for metric, head in labels(board.metrics).items():
+def could_have_shown(board: Board, main: str | None = None) -> list[str]:
+    """Return the smallest detectable difference from the reference, by the main metric or the first that has any."""
+    for metric, head in sorted(labels(board.metrics).items(), key=lambda item: item[0] != main):
         cells = [row.cells[metric] for row in board.rows if metric in row.cells]
         known = [
             cell.scale * cell.difference.detectable
@@ -345,11 +347,12 @@ def source_of(run: RunRow, metric: str) -> str:
 
 
 def badge(board: Board, row: Row) -> str:
-    """What a method's name is followed by: ` (control)`, ` (reference)`, ` (submitted)`, ` (incomplete)` or nothing."""
+    """Return what a method's name is followed by: ` (control)`, ` (reference)`, ` (positive control)`, ` (submitted)` or nothing."""
     theirs = [NOT_RESCORED] * bool(not_rescored(row.run, board.metrics))
     if row.control:
         return f" ({', '.join(['control', *theirs])})"
     marks = ["reference"] * (row.run.method == board.reference) or [row.run.origin] * (row.run.origin != "run")
+    marks += [POSITIVE_CONTROL] * row.run.positive_control
     marks += [*theirs, *[INCOMPLETE] * (row.run.status == INCOMPLETE)]
     return f" ({', '.join(marks)})" if marks else ""
 

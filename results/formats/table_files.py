@@ -188,7 +188,7 @@ def _parts(board: Board, row: Row) -> Iterator[str]:
 
 
 def _best(board: Board, metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> float | None:
-    cells = [row.cells[metric] for row in board.rows if metric in row.cells and not row.control]
+    cells = [row.cells[metric] for row in board.rows if metric in row.cells and row.run.may_win]
     values = [settled(cell.estimate.value) for cell in cells if not cell.apart and not cell.incomplete and cell.estimate.n]
     choose = max if definitions.get(metric, {}).get("higher_is_better", True) else min
     return choose(values, default=None)
@@ -203,7 +203,7 @@ def _latex(row: Row | None, cell: Cell | None, best: float | None) -> str:
     if math.isnan(value.value):
         return "--"
     number, _, around = plus_minus(value.value, value.low, value.high, scale=cell.scale, sides=bool(bracketed(cell))).partition(" ")
-    may_win = not row.control and not cell.apart
+    may_win = row.run.may_win and not cell.apart
     text = rf"\mathbf{{{number}}}" if may_win and settled(value.value) == best else number
     if stars := mark(cell):
         higher = cell.difference is not None and cell.difference.value > 0

@@ -18,6 +18,8 @@ from benchmarks.core.errors import counted
 from benchmarks.core.unseen import printable
 from results.boards.changes import changes
 from results.boards.tables import markdown_text, to_markdown
+from results.boards.verdict_of import runs_verdict
+from results.boards.verdict_text import verdict_parts
 from results.gate.many import ManyGates
 from results.gate.report import DETECTABLE, SIGNS, interval, margin_of, memory_cells, points, rule_of
 from results.gate.verdicts import Gate, Verdict
@@ -78,7 +80,7 @@ def comment_of(store: Store, decided: Gate | ManyGates, baseline: str, candidate
         run = decided.baseline
         sampled = decided.sampled.in_words(decided.questions)
         heading += " on " + markdown_text(f"{run.dataset}, setting {run.setting}, {sampled}")
-    lines = [MARK, f"### ragmeter gate: {SIGNS[decided.outcome]}", "", f"{heading}.", ""]
+    lines = [MARK, f"### ragmeter gate: {SIGNS[decided.outcome]}", "", *_verdict(store, decided, baseline, candidate), f"{heading}.", ""]
     heads = ("metric", "verdict", "before", "after", "difference", "margin", "detectable loss", "attempt", "since the anchor")
     every = [(gate, verdict) for gate in decided.gates for verdict in gate.verdicts]
     rows = [([markdown_text(gate.place)] if many else []) + _values(verdict) for gate, verdict in every[:_ROWS]]
@@ -90,6 +92,26 @@ def comment_of(store: Store, decided: Gate | ManyGates, baseline: str, candidate
     remarks = [f"- {markdown_text(line)}" for line in decided.remarks[:_REMARKS]]
     lines += [*remarks, *_more(len(decided.remarks) - _REMARKS, "remark"), *([""] if remarks else [])]
     return _fitted([*lines, *_changed(decided), *_worse(store, every, address)])
+
+
+def _verdict(store: Store, decided: Gate | ManyGates, baseline: str, candidate: str) -> list[str]:
+    """Return which side is better, by the metric that decides: the first of those with the most severe outcome."""
+    tested = [(gate, verdict) for gate in decided.gates for verdict in gate.verdicts if verdict.outcome in _SEVERITY]
+    if not tested or baseline == candidate:
+        return []
+    gate, verdict = min(tested, key=lambda pair: _SEVERITY.index(pair[1].outcome))
+    if gate.baseline.run == gate.candidate.run:
+        return []
+    named = {candidate: gate.members.get("candidate", (gate.candidate,)), baseline: gate.members.get("baseline", (gate.baseline,))}
+    where = gate.place if len(decided.gates) > 1 else ""
+    parts = verdict_parts(runs_verdict(store, named, verdict.metric), where=where)
+    shown = (f"**{markdown_text(part.text)}**" if part.kind == "method" else _spaced(part.text) for part in parts)
+    return ["".join(shown), ""]
+
+
+def _spaced(text: str) -> str:
+    """Return `markdown_text` with the blanks around a text."""
+    return " " * (text[:1] == " ") + markdown_text(text) + " " * (text[-1:] == " ")
 
 
 def _values(verdict: Verdict) -> list[str]:

@@ -18,7 +18,7 @@ def check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: bool
         UserError: They must not be compared.
     """
     for role, run in (("baseline", baseline), ("candidate", candidate)):
-        if run.kind == "control":
+        if not run.may_win:
             raise UserError(f"the {role} {run.method} is a control, and controls are not gated", code="control-gated", where=run.path)
     keys = ("dataset", "dataset_fingerprint", "questions", "setting", "seed")
     differ = [key for key in keys if getattr(baseline, key) != getattr(candidate, key)]

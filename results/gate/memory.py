@@ -82,8 +82,8 @@ def set_anchors(store: Store, name: str, runs: Iterable[RunRow]) -> list[RunRow]
     """
     chosen = list({run.run: run for run in runs}.values())
     for run in chosen:
-        if run.kind == "control" or run.status != FINISHED:
-            why = "a control" if run.kind == "control" else run.status
+        if not run.may_win or run.status != FINISHED:
+            why = run.status if run.may_win else "a control"
             raise UserError(
                 f"{run.path} is {why} and cannot be an anchor",
                 code="anchor-not-finished",

@@ -291,7 +291,11 @@ def all_pairs(sides: Sequence[Side | ArrayLike], *, clusters: Clusters = None, m
 
 def p_at_both_ends(sides: Sequence[Side], pairs: Tested, *, clusters: Clusters = None, metric: Range | None = None) -> Floats:
     """Return the p-value of each pair that holds whatever the open values are; that of `pairs` if none is open."""
-    p = np.array(pairs.p)
+    # A pair has one p-value whichever comes first: half of the matrix, and its diagonal, is computed.
+    upper = np.triu(np.ones(pairs.middle.shape, dtype=np.bool_))
+    p = np.zeros(upper.shape)
+    p[upper] = pairs[upper].p
+    p = np.where(upper, p, p.T)
     lacking = [side.open is not None and bool(side.open.any()) for side in sides]
     for row in range(len(p)):
         others = [other for other in range(row + 1, len(p)) if lacking[row] or lacking[other]]

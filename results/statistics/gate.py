@@ -36,7 +36,9 @@ _MOST = 10_000_000
 """Clusters beyond which nobody asks."""
 
 
-def clusters_needed(pilot: Tested, effect: float, *, power: float = POWER, level: float = LEVEL, ratio: float = 1.0) -> int | None:
+def clusters_needed(
+    pilot: Tested, effect: float, *, power: float = POWER, level: float = LEVEL, ratio: float = 1.0, least: int = 2
+) -> int | None:
     """Return how many clusters show a true difference of `effect`, if they are like those of a pilot.
 
     Args:
@@ -45,6 +47,7 @@ def clusters_needed(pilot: Tested, effect: float, *, power: float = POWER, level
         power: With this probability.
         level: Coverage of the interval that must leave out 0.
         ratio: Variance of such clusters relative to the pilot's, for example if questions are answered more often.
+        least: Where the search begins: fewer clusters are known not to show it.
 
     Returns:
         None if no number of clusters does, since the trainings alone vary too much.
@@ -66,7 +69,7 @@ def clusters_needed(pilot: Tested, effect: float, *, power: float = POWER, level
 
     if math.isnan(float(pilot.detectable(power, level)[0])):
         return math.ceil(2 * max(ratio, 1.0))
-    return _smallest(shown, math.ceil(2 * max(ratio, 1.0)))
+    return _smallest(shown, math.ceil(least * max(ratio, 1.0)))
 
 
 def _smallest(holds: Callable[[int], bool], least: int) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
@@ -56,17 +55,13 @@ def holm_levels(p: Floats, level: float = LEVEL) -> Floats:
     is tested at (1 - level) / (those that still stand at its turn), all others at that of the first which is not rejected.
     Equal p-values are tested at the strictest level among them, so equal data has equal intervals in any order.
     """
-    alpha, tested = 1 - level, ~np.isnan(p)
-    levels = np.full(len(p), level)
-    order = np.flatnonzero(tested)[np.argsort(p[tested], kind="stable")]
-    standing = len(order)
-    for number, at in enumerate(order):
-        if standing == len(order) - number and p[at] <= alpha / standing:
-            levels[at] = 1 - alpha / standing
-            standing -= 1
-        else:
-            levels[at] = 1 - alpha / standing
-    for before, at in pairwise(order):
-        if p[at] == p[before]:
-            levels[at] = levels[before]
+    alpha, levels = 1 - level, np.full(len(p), level)
+    tested = np.flatnonzero(~np.isnan(p))
+    order = tested[np.argsort(p[tested], kind="stable")]
+    steps = np.arange(len(order), 0, -1)
+    rejected = int(np.cumprod(p[order] <= alpha / steps).sum())
+    standing = np.maximum(steps, len(order) - rejected)
+    # Of equal p-values the first is tested at the strictest level.
+    first = np.searchsorted(p[order], p[order], side="left")
+    levels[order] = 1 - alpha / standing[first]
     return levels

@@ -1,4 +1,4 @@
-"""Quality against what it costs: the Pareto front."""
+"""Quality against what it costs: the Pareto front, and who is off it despite all intervals."""
 
 from __future__ import annotations
 
@@ -30,3 +30,22 @@ def pareto_front(quality: ArrayLike, costs: ArrayLike) -> NDArray[np.bool_]:
     better = (less[:, None, :] < less[None, :, :]).any(axis=2)
     dominated = (no_worse & better & known[:, None]).any(axis=0)
     return np.asarray(known & ~dominated, dtype=np.bool_)
+
+
+def certainly_dominated(quality: ArrayLike, costs: ArrayLike) -> NDArray[np.bool_]:
+    """Return which methods another one dominates wherever the true values lie in their intervals.
+
+    The other's whole interval of quality is above, and its cost is equal or its whole interval of costs is not above.
+
+    Args:
+        quality: Shape (methods, 3): low, value, high; more is better. Without an interval (NaN) nothing is certain.
+        costs: Shape (methods, 3): low, value, high; less is better. Without an interval the value is exact.
+
+    Returns:
+        Shape (methods,). A method without a value is not dominated and dominates nobody.
+    """
+    good, paid = np.asarray(quality, np.float64), np.asarray(costs, np.float64)
+    low, high = (np.where(np.isnan(paid[:, side]), paid[:, 1], paid[:, side]) for side in (0, 2))
+    better = good[:, None, 0] > good[None, :, 2]
+    as_cheap = (high[:, None] <= low[None, :]) | (paid[:, None, 1] == paid[None, :, 1])
+    return np.asarray((better & as_cheap).any(axis=0), dtype=np.bool_)

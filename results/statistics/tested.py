@@ -142,8 +142,12 @@ class Tested:
         def chosen(mask: Mask) -> tuple[Floats, Floats]:
             whole = np.zeros(self.middle.shape, dtype=np.bool_)
             cells = np.arange(whole.size).reshape(whole.shape)[where]
+            places = np.atleast_1d(cells)[np.atleast_1d(mask)]
+            if (np.diff(places) > 0).all():
+                whole.flat[places] = True
+                return self.rows(whole)
             sums, counts = [], []
-            for place in np.atleast_1d(cells)[np.atleast_1d(mask)]:
+            for place in places:
                 whole[...] = False
                 whole.flat[place] = True
                 one, many = self.rows(whole)

@@ -26,7 +26,7 @@ from benchmarks.styles import STYLED
 from results.store import queries
 from results.store.database import now
 from results.store.queries import RunRow
-from results.store.read_questions import Record, Touched, is_contaminated, put_record, records
+from results.store.read_questions import Fold, Record, Touched, is_contaminated, put_record, records
 from results.store.store import FINISHED, Store
 from results.store.variants import covers_run
 
@@ -570,7 +570,7 @@ def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
     Two parts of one split have the same reference, so if there is a record of the questions that were read, it decides.
     """
     in_record = {
-        reference for item in _lineage(run, known) if item.read is not None for reference in references_of(item) if f"({PART}" in reference
+        reference for item in _lineage(run, known) if item.read is not None for reference in references_of(item) if _is_part(reference)
     }
     results = [
         f"{reference} was trained on" + (f" by {who}" if who else "")
@@ -589,12 +589,31 @@ def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
 
 
 def touched_by(run: RunRow, known: Checkpoints) -> Touched:
-    """Return the evaluated questions that the trainings of a run's checkpoints read, and of those that these began from."""
+    """Return the evaluated questions that were read when a checkpoint that answers them was trained, or one that it began from."""
     result = Touched()
-    for item in _lineage(run, known):
-        if item.read is not None:
-            result |= item.read.touched(run.dataset_fingerprint, _called(item))
+    folds = _folds(run)
+    others = [sha256 for sha256 in _named_hashes(run, known) if sha256 not in folds]
+    groups = [(None, others), *((fold, [sha256]) for sha256, fold in folds.items())]
+    for fold, hashes in groups:
+        for item in _ancestors(hashes, known):
+            if item.read is not None:
+                result |= item.read.touched(run.dataset_fingerprint, _called(item), fold)
     return result
+
+
+_BY_FOLD = ("ark_folds",)
+"""Methods that ask the K-th of their N checkpoints the questions of fold K only (`benchmarks.datasets.fold_of`)."""
+
+
+def _folds(run: RunRow) -> dict[str, Fold]:
+    """Return the fold of the questions that a checkpoint is asked, by its hash; checkpoints that are not there are asked all."""
+    folded, others = ([part for part in parts(run.description) if (part["id"] in _BY_FOLD) is by_fold] for by_fold in (True, False))
+    results: dict[str, Fold] = {}
+    for part in folded:
+        hashes = _hashes(part)
+        results |= {sha256: (number, len(hashes)) for number, sha256 in enumerate(hashes, 1) if hashes.count(sha256) == 1}
+    elsewhere = {sha256 for part in others for sha256 in _hashes(part)}
+    return {sha256: fold for sha256, fold in results.items() if sha256 not in elsewhere}
 
 
 def read_unknown(run: RunRow, known: Checkpoints) -> bool:
@@ -667,8 +686,12 @@ def _of_stage(lists: Mapping[str, Any], stage: str) -> list[Any]:
     return list(own) if isinstance(own, list | tuple) else [text for item in every for text in item]
 
 
-PART = "ids="
-"""Begins the variant of a reference that stands for a part of a split, which a file of ids chooses."""
+_PARTS = ("ids", "fold")
+"""Options of loaders that choose a part of a split; they become the variant of its reference."""
+
+
+def _is_part(reference: str) -> bool:
+    return any(f"({option}=" in reference for option in _PARTS)
 
 
 def _own(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -682,8 +705,11 @@ def _named(text: Any, options: Mapping[str, Any]) -> str | None:
         reference = DataReference.parse(text) if isinstance(text, str) else None
     except UserError:
         return None
-    if reference is not None and (ids := _own(options, reference.name).get("ids")):
-        return f"{reference}({PART}{ids})"
+    if reference is not None:
+        own = _own(options, reference.name)
+        for option in _PARTS:
+            if own.get(option):
+                return f"{reference}({option}={own[option]})"
     if reference is None or reference.name != STYLED:
         return None if reference is None else str(reference)
     value = options.get(STYLED)
@@ -700,8 +726,13 @@ def trained_here(run: RunRow, known: Checkpoints) -> bool:
 
 def _lineage(run: RunRow, known: Checkpoints) -> list[Checkpoint]:
     """The registered checkpoints that a run's parts are made of, and those that these began from."""
+    return _ancestors(_named_hashes(run, known), known)
+
+
+def _ancestors(hashes: Sequence[str], known: Checkpoints) -> list[Checkpoint]:
+    """Return registered checkpoints, and those that they began from, each once."""
     results: dict[str, Checkpoint] = {}
-    left = _named_hashes(run, known)
+    left = list(hashes)
     while left:
         sha256 = left.pop(0)
         if sha256 in known and sha256 not in results:

@@ -17,12 +17,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import yaml
 from duckdb import DuckDBPyConnection
 from numpy.typing import NDArray
 
 from benchmarks.clusters import QUESTION, Sampled, connected
 from benchmarks.core.errors import MissingPackage as MissingPackage
 from benchmarks.core.errors import UserError, nearest, unknown_name
+from benchmarks.core.yaml import LOADER
 from benchmarks.schema import Passage, Turn, sentence_of, turns_of
 from methods.api import SPENDING, WAIT, Call, Prediction
 from results.store.redaction import redacted, shareable, without_secrets
@@ -31,13 +33,14 @@ from results.store.variants import StyledRun
 
 _RUNNING = """
 WITH running AS (SELECT * FROM runs WHERE status = ?),
-     answered AS (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions
+     answered AS (SELECT run, count(*) AS done, count(failed) AS failed, sum(cost_usd) AS dollars
+                  FROM predictions LEFT JOIN usage USING (run, question)
                   WHERE run IN (SELECT run FROM running) GROUP BY run),
      named AS (SELECT run, first(experiment ORDER BY experiment) AS experiment,
                       first(method ORDER BY experiment) AS method
                FROM experiment_runs WHERE run IN (SELECT run FROM running) GROUP BY run)
 SELECT r.run, coalesce(n.experiment, '-'), coalesce(n.method, r.method), r.dataset, r.setting, r.seed, r.questions,
-       coalesce(a.done, 0), coalesce(a.failed, 0), r.started_at, r.updated_at
+       coalesce(a.done, 0), coalesce(a.failed, 0), r.started_at, r.updated_at, coalesce(a.dollars, 0)
 FROM running r LEFT JOIN answered a USING (run) LEFT JOIN named n USING (run) ORDER BY r.updated_at, r.run
 """
 _SAME_MOMENT = timedelta(seconds=1)
@@ -56,6 +59,7 @@ class Running:
         done, failed: Answered so far, and those among them that failed.
         started_at: When it was first started, UTC.
         resumed_at: When the present execution started, UTC; later than `started_at` where it was resumed.
+        dollars: What the answers so far cost; NaN if nobody knows what some call cost.
     """
 
     run: str
@@ -69,6 +73,7 @@ class Running:
     failed: int
     started_at: datetime
     resumed_at: datetime
+    dollars: float = 0.0
 
     @property
     def resumed(self) -> bool:
@@ -137,6 +142,7 @@ class RunRow:
         accepted_at: When its failed questions were accepted as wrong answers (UTC); None: they were not.
         not_rescored: Metrics whose scores came from another store and could not be computed here.
         gate: Outcome of the newest gate that it was the candidate of; empty without one.
+        positive_control: Whether the experiment declares that it is trained on what it is asked: compared, and never ranked.
     """
 
     run: str
@@ -167,11 +173,17 @@ class RunRow:
     accepted_at: datetime | None = None
     not_rescored: tuple[str, ...] = ()
     gate: str = ""
+    positive_control: bool = False
 
     @property
     def fingerprint(self) -> str:
         """The task's fingerprint, which all its executions share."""
         return fingerprint_of(self.run)
+
+    @property
+    def may_win(self) -> bool:
+        """Whether it may be ranked and called the best; controls and positive controls may not."""
+        return self.kind != "control" and not self.positive_control
 
     @property
     def short(self) -> str:
@@ -197,7 +209,10 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentRow:
-    """A stored experiment; `source` is the YAML text it was run from, `finished` how many of its runs have ended well."""
+    """A stored experiment; `source` is the YAML text it was run from, `finished` how many of its runs have ended well.
+
+    `answered` are the questions of these, each counted once per method and benchmark.
+    """
 
     name: str
     source: str
@@ -208,6 +223,7 @@ class ExperimentRow:
     updated_at: datetime
     runs: int
     finished: int
+    answered: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,8 +334,35 @@ def runs(
     conditions += [] if hidden else ["NOT list_contains(?, r.origin)"]
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     order = " ORDER BY m.experiment NULLS LAST, m.position, r.started_at"
-    rows = store.database.rows(_RUNS + where + order, [*queries.values(), *([] if hidden else [list(HIDDEN)])])
-    return [_run_row(row) for row in rows]
+    with store.database.reading() as connection:
+        rows = connection.execute(_RUNS + where + order, [*queries.values(), *([] if hidden else [list(HIDDEN)])]).fetchall()
+        declaring = connection.execute(
+            "SELECT name, source, profile FROM experiments WHERE contains(source, ?)", [POSITIVE_CONTROLS]
+        ).fetchall()
+    declared = {name: laid(source, profile).get(POSITIVE_CONTROLS) or () for name, source, profile in declaring}
+    results = [_run_row(row) for row in rows]
+    if not declared:
+        return results
+    return [replace(run, positive_control=True) if _is_of(run.method, declared.get(run.experiment, ())) else run for run in results]
+
+
+def _is_of(method: str, names: Collection[str]) -> bool:
+    """Return whether a name is one of these, or of a seed or repeat of one, as `results.boards.names` makes them."""
+    return any(method == name or method.startswith((f"{name} #", f"{name} ~")) for name in names)
+
+
+POSITIVE_CONTROLS = "positive_controls"
+"""Key of an experiment's file that names such rows."""
+
+
+@lru_cache(maxsize=64)
+def laid(source: str, profile: str | None) -> Mapping[str, Any]:
+    """Return the keys of an experiment's file, its profile laid over them; it was validated before it was stored."""
+    try:
+        value = yaml.load(source, LOADER)
+    except yaml.YAMLError:
+        return {}
+    return value | ((value.get("profiles") or {}).get(profile) or {}) if isinstance(value, dict) else {}
 
 
 def has_runs(store: Store) -> bool:
@@ -362,7 +405,9 @@ def experiments(store: Store) -> list[ExperimentRow]:
     """Stored experiments, newest first."""
     rows = store.database.rows("""SELECT name, source, path, profile, reference, question_limit, updated_at,
                (SELECT count(*) FROM experiment_runs m WHERE m.experiment = e.name),
-               (SELECT count(*) FROM experiment_runs m JOIN runs r USING (run) WHERE m.experiment = e.name AND r.status = 'finished')
+               (SELECT count(*) FROM experiment_runs m JOIN runs r USING (run) WHERE m.experiment = e.name AND r.status = 'finished'),
+               (SELECT CAST(coalesce(sum(r.questions), 0) AS BIGINT) FROM experiment_runs m JOIN runs r USING (run)
+                WHERE m.experiment = e.name AND r.status = 'finished')
                FROM experiments e ORDER BY updated_at DESC""")
     return [ExperimentRow(*row) for row in rows]
 
@@ -642,12 +687,18 @@ def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
 
 def spendings(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> list[tuple[str, int, float, int]]:
     """Return the notes `spending` of runs: run, calls whose cost nobody knows, cached tokens per question, and all calls."""
+    # Reading JSON is slow: only of runs that have such a note at all.
+    noted = connection.execute(
+        f"""SELECT DISTINCT run FROM predictions WHERE list_contains(?, run) AND contains(CAST(notes AS VARCHAR), '"{SPENDING}"')""",
+        [list(run_ids)],
+    ).fetchall()
+    if not noted:
+        return []
     return connection.execute(
         f"""SELECT run, sum(coalesce(CAST(notes -> '$.{SPENDING}.unpriced' AS BIGINT), 0))::BIGINT,
             avg(coalesce(CAST(notes -> '$.{SPENDING}.cached_tokens' AS BIGINT), 0)), sum(model_calls)::BIGINT
-            FROM predictions JOIN usage USING (run, question) WHERE list_contains(?, run)
-            GROUP BY run HAVING bool_or(contains(CAST(notes AS VARCHAR), '"{SPENDING}"'))""",
-        [list(run_ids)],
+            FROM predictions JOIN usage USING (run, question) WHERE list_contains(?, run) GROUP BY run""",
+        [[run for (run,) in noted]],
     ).fetchall()
 
 

@@ -9,10 +9,13 @@ from pathlib import Path
 from duckdb import DuckDBPyConnection
 
 from benchmarks.core.fingerprint import READ_QUESTIONS
+from benchmarks.datasets import fold_of
 from benchmarks.read_questions import ReadQuestions
 from results.store import queries
 from results.store.store import Store
 
+Fold = tuple[int, int]
+"""Which fold of how many a question belongs to, by its text."""
 SHARE = 0.05
 """Share of questions from which a run counts as contaminated as a whole and is not compared."""
 
@@ -52,23 +55,26 @@ class Record:
 
     store: Store
     sha256: str
-    _known: dict[str, Touched] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[str, Fold | None], Touched] = field(default_factory=dict, repr=False)
 
-    def touched(self, dataset: str, who: str) -> Touched:
+    def touched(self, dataset: str, who: str, fold: Fold | None = None) -> Touched:
         """Return the questions of a benchmark that the training read.
 
         Args:
             dataset: The benchmark's fingerprint.
             who: What the checkpoint is called.
+            fold: Only questions of this fold; None: all.
         """
-        if dataset not in self._known:
+        key = dataset, fold
+        if key not in self._known:
             ((content,),) = self.store.database.rows("SELECT hashes FROM read_questions WHERE sha256 = ?", [self.sha256])
             read = ReadQuestions.from_bytes(content, f"checkpoint {self.sha256}")
             rows = queries.questions(self.store, dataset)
             hits = read.touched([row.text for row in rows], [row.golds for row in rows])
-            ids = frozenset(row.question for row, hit in zip(rows, hits.tolist(), strict=True) if hit)
-            self._known[dataset] = Touched(ids, (who,), tuple(filter(None, [read.rate]))) if ids else Touched()
-        return self._known[dataset]
+            members = (fold is None or fold_of(row.text, fold[1]) == fold[0] for row in rows)
+            ids = frozenset(row.question for row, hit, own in zip(rows, hits.tolist(), members, strict=True) if hit and own)
+            self._known[key] = Touched(ids, (who,), tuple(filter(None, [read.rate]))) if ids else Touched()
+        return self._known[key]
 
 
 def records(store: Store) -> dict[str, Record]:

@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 from leaderboard.elements import pictures
 from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import Order, from_json
-from leaderboard.report import as_json, page, report, sortable
+from leaderboard.report import as_json, page, report, sortable_board
 from leaderboard.views import board as drawings
 from leaderboard.views.board import ordered
 from leaderboard.views.budget import pareto_chart
 from ragmeter.cli import main
 from results.boards.board import Board, boards
 from results.boards.budget import quality_budget
+from results.boards.verdict_of import verdicts
 from results.store import queries
 from results.store.store import Store
 
@@ -125,6 +126,7 @@ def test_what_is_embedded_is_the_board(html: str, filled: Path, synthetic: Modul
     store, document = Store(filled), json.loads(Elements(html).blocks["script application/json"])["board"]
     assert (document["format"], document["version"]) == ("ragmeter-board", 2)
     assert document["generated"] == "2026-01-02T03:04:05+00:00"
+    assert document["verdicts"] == [verdict.to_json() for verdict in verdicts(store, synthetic.EXPERIMENT)]
     assert document["boards"] == [json.loads(json.dumps(board.to_json())) for board in boards(store, synthetic.EXPERIMENT)]
     assert set(document["metrics"]) == set(document["boards"][0]["metrics"])
     assert document["metrics"][F1]["definition"] == queries.definitions(store)[F1]["definition"]
@@ -132,7 +134,7 @@ def test_what_is_embedded_is_the_board(html: str, filled: Path, synthetic: Modul
 
 def test_every_order_of_the_table_is_the_boards(made_up: Board, filled: Path) -> None:
     definitions = queries.definitions(Store(filled))
-    result = sortable(made_up, F1, definitions)
+    result = sortable_board(made_up, F1, definitions)
     assert len(result["orders"]) == 2 * len({key.partition("|")[0] for key in result["orders"]})
     for key, order in result["orders"].items():
         column, _, direction = key.partition("|")
@@ -168,13 +170,13 @@ def test_the_front_is_drawn_through_those_on_it(made_up: Board) -> None:
     assert len(marks) == sum(row.front for row in rows)
 
 
-def test_names_do_not_overlap_and_those_on_the_front_come_first() -> None:
-    close = [("beaten", False, 100.0, 100.0), ("front", True, 104.0, 102.0), ("far", False, 400.0, 300.0)]
-    assert [text[2][0] for text in pictures._names(close)] == ["front", "beaten", "far"]
+def test_names_do_not_overlap_and_the_highest_come_first() -> None:
+    close = [("lower", 104.0, 102.0), ("upper", 100.0, 100.0), ("far", 400.0, 300.0)]
+    assert [text[2][0] for text in pictures._names(close)] == ["upper", "lower", "far"]
     assert [text[1]["text-anchor"] for text in pictures._names(close)] == ["start", "end", "start"]
-    crowd = [("n" * 20, number == 7, 400.0 + number, 100.0) for number in range(20)]
+    crowd = [("n" * 20, 400.0 + number, 100.0) for number in range(20)]
     assert len(pictures._names(crowd)) == 2
-    edge = pictures._names([("n" * 20, True, pictures.WIDTH - 5.0, 100.0)])
+    edge = pictures._names([("n" * 20, pictures.WIDTH - 5.0, 100.0)])
     assert edge[0][1]["text-anchor"] == "end"
 
 
@@ -274,7 +276,7 @@ def test_the_report_has_the_matrix_with_every_cell_and_a_table_for_every_judge_a
     name = queries.experiments(store)[0].name
     text = report(store, name, NOW)
     data = json.loads(re.search(r'<script type="application/json" id="report">(.*?)</script>', text, re.DOTALL)[1])
-    response = " ".join(text for part in parts(data["parts"][1][6][0], "text") for text in part[2] if isinstance(text, str))
+    response = " ".join(from_json(json.dumps(data["parts"][2]["tree"])).texts())
     document = data["board"]
     assert document["matrix"]
     scored = {(item["dataset"], item["setting"]) for item in document["matrix"] if item["source"] == "measured"}

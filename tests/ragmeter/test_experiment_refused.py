@@ -50,6 +50,25 @@ def test_what_to_write_is_said(old: str, new: str, hint: str) -> None:
     assert "x.yaml" in str(error.where)
 
 
+@pytest.mark.parametrize(
+    ("declared", "code"),
+    [
+        ("reference: bm25\npositive_controls: [bm25]", "bad-positive-control"),
+        ("positive_controls: [oracle_evidence]", "bad-positive-control"),
+        ("positive_controls: [dens]", "unknown-row"),
+    ],
+)
+def test_positive_control_that_is_no_row_sees_the_gold_or_is_the_reference_is_refused(declared: str, code: str) -> None:
+    methods = "[{id: bm25}, {id: random}, {id: oracle_evidence}]"
+    with raises(code, where="x.yaml"):
+        experiment.parse(GOOD.replace("[{id: bm25, k: 3}]", methods) + declared, "x.yaml")
+
+
+def test_first_row_that_is_no_positive_control_is_the_reference() -> None:
+    text = GOOD.replace("[{id: bm25, k: 3}]", "[{id: bm25}, {id: random}]") + "positive_controls: [bm25]"
+    assert experiment.parse(text, "x.yaml").reference == "random"
+
+
 def test_what_is_wrong_in_a_mapping_is_reported_where_a_name_might_have_stood() -> None:
     error = refused(GOOD.replace("k: 3", "reader: {id: extractive, config: 3}"))
     assert error.what.startswith("methods.0.reader.config: a mapping of keys is wanted, got 3")

@@ -18,7 +18,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.registry import resolve
 from methods.api import Services
 from methods.baselines.graph.two_towers import POOLINGS, Pooling
-from methods.graphs.triples import LinearizeConfig, PretrainingGraph, linearized, load_graph
+from methods.graphs.triples import LinearizeConfig, PretrainingGraph, linearized, load_graph, without_questions
 from methods.models.encoder import EncoderConfig, sentence_transformer
 from methods.models.likelihood import logits_only_at
 from methods.models.weights import loading, locate, without_load_report
@@ -472,7 +472,8 @@ class SkpTrainingConfig(TrainingConfig):
 
 def _work(config: SkpTrainingConfig, of: LengthsOf) -> list[StageWork]:
     """Every text and its copy in each epoch; a batch that does not fit is read once more in parts."""
-    graphs = [of(item, config.graph_options) for item in config.graph]
+    options = without_questions(config.graph, config.graph_options)
+    graphs = [of(item, options) for item in config.graph]
     triples = sum(graph.corpus for graph in graphs)
     length = sum(graph.corpus * graph.passage for graph in graphs) / triples if triples else 0.0
     if config.unit == "subgraph":

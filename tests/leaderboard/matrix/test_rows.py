@@ -9,8 +9,23 @@ from typing import Any
 
 import pytest
 
-from leaderboard.matrix.rows import ANY_DATA, Filters, Order, choices, default_order, drawn, matches, ordered, sort_columns
+from leaderboard.elements.formats import MAIN
+from leaderboard.matrix.rows import (
+    ANY_DATA,
+    OWN,
+    Filters,
+    Order,
+    choices,
+    columns_of,
+    default_order,
+    drawn,
+    matches,
+    ordered,
+    own_metrics,
+    sort_columns,
+)
 from results.boards.matrix import Cell, Column, Matrix
+from results.boards.primary import Primary
 from results.boards.systems import System, key_of
 from results.store.queries import Cost, RunRow
 from results.store.variants import style_of_name
@@ -26,6 +41,30 @@ def row(name: str, kind: str = "retriever", **facts: Any) -> System:
     day = datetime(2026, 3, 1)
     plain = System(key_of(name), name, {"a": run(name, kind)}, ("phi",), None, None, day, day, (), True)
     return replace(plain, **facts)
+
+
+F1, EM, RECALL, JUDGED = "f1(rules=hotpotqa)#v1", "em#v1", "recall@5#v2", "judge_match#v1"
+SCORED = {"run-bm25": [F1, EM, RECALL, JUDGED]}
+CARDS = {"f" * 16: {"card": {"metrics": ("f1(rules=hotpotqa)", "em")}}}
+
+
+@pytest.mark.parametrize(
+    ("named", "primary", "measure", "expected"),
+    [
+        ((EM,), None, OWN, EM),
+        ((EM, F1), None, OWN, EM),
+        ((RECALL, EM), None, OWN, RECALL),
+        ((RECALL, EM), Primary("em"), OWN, EM),
+        ((RECALL, EM), Primary("f1"), OWN, RECALL),  # declared, but another experiment's score
+        ((EM,), None, JUDGED, JUDGED),  # asked for
+        (None, None, OWN, F1),  # runs of no experiment follow the dataset
+    ],
+)
+def test_experiment_ranks_by_its_own_metrics(named: tuple[str, ...] | None, primary: Primary | None, measure: str, expected: str) -> None:
+    runs = [replace(run("bm25"), metrics=named)]
+    (column,) = columns_of([runs], SCORED, {}, CARDS, MAIN, measure, primary)
+    assert column.metric == expected
+    assert own_metrics(runs, SCORED["run-bm25"]) == list(named or SCORED["run-bm25"])
 
 
 ROWS = [

@@ -6,7 +6,6 @@ import csv
 import io
 import math
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +15,12 @@ import numpy as np
 import pytest
 
 from leaderboard.elements import formats
-from leaderboard.elements.formats import MAIN, PERCENT
+from leaderboard.elements.formats import MAIN, PERCENT, board_key
 from leaderboard.elements.nodes import TAGS, Node
-from leaderboard.elements.pictures import svg_file
 from leaderboard.matrix import exports, overall
-from leaderboard.matrix.exports import CSV_COLUMNS, Export, picture
-from leaderboard.matrix.rows import OWN, Order, columns_of, drawn, labels, papers_of, wanted_of
-from leaderboard.matrix.table import Shown, draw_matrix, explained, legend, pager, rank, value
+from leaderboard.matrix.exports import CSV_COLUMNS, Export
+from leaderboard.matrix.rows import OWN, Order, columns_of, drawn, labels, wanted_of
+from leaderboard.matrix.table import Shown, draw_matrix, explained, legend, pager
 from results.boards import systems as column_figures
 from results.boards.board import groups
 from results.boards.matrix import Overall, matrix, ranked_cells
@@ -70,8 +68,8 @@ def tree(shown: Shown) -> Node:
 
 @pytest.fixture(scope="module")
 def export(shown: Shown) -> Export:
-    rows = drawn(shown.board, Order("method", False), [], [], "", 0)
-    return Export(shown, (*rows.rows, *rows.controls), papers_of(shown.board.columns), "Several <b>benchmarks</b>")
+    order = Order("method", False)
+    return Export(shown, drawn(shown.board, order, [], [], "", 0), order, "Several <b>benchmarks</b>")
 
 
 def lines(tree: Node) -> dict[str, Node]:
@@ -142,7 +140,9 @@ def test_badges_say_where_figures_come_from(tree: Node) -> None:
 
 def test_the_published_figure_its_gap_and_status_stand_beside_ours(several: Path) -> None:
     shown = made(several, "recall@5#v2")
-    response = lines(draw_matrix(shown, drawn(shown.board, Order("method", False), [], [], "", 0), Order("method", False)))
+    order = Order("method", False)
+    response = lines(draw_matrix(shown, drawn(shown.board, order, [], [], "", 0), order, papers=True))
+    hidden = lines(draw_matrix(shown, drawn(shown.board, order, [], [], "", 0), order))
     row = next(row for row in shown.board.rows if row.name == "bm25")
     compared = 0
     for column, cell in zip(shown.board.columns, shown.board.line(row), strict=True):
@@ -151,23 +151,9 @@ def test_the_published_figure_its_gap_and_status_stand_beside_ours(several: Path
             compared += 1
             assert f"{known.figure.paper.upper()} {known.figure.value}, gap " in text(response["bm25"])
             assert known.status in text(response["bm25"])
+            assert known.status not in text(hidden["bm25"])
             assert f"prints {known.figure.value} {known.figure.unit}" in explained(shown, column, cell)
     assert compared
-
-
-def test_papers_rows_are_greyed_and_never_ranked(shown: Shown) -> None:
-    papers = papers_of(shown.board.columns)
-    assert papers
-    whole = draw_matrix(shown, drawn(shown.board, Order("method", False), [], [], "", 0), Order("method", False), papers)
-    body = next(whole.find(tag="tbody"))
-    rows = [row for row in body.find(tag="tr") if "published" in [text(b) for b in row.find(cls="badge")]]
-    assert len(rows) == len(papers)
-    for row in rows:
-        assert "rank" not in text(row)
-        assert "paper" in [text(badge) for badge in row.find(cls="badge")]
-        cells = [cell for cell in row.find(tag="td") if text(cell) != "–" and not list(cell.find(cls="badge"))]
-        assert cells
-        assert all("apart" in cell.classes.split() and "incomparable" in text(cell) for cell in cells)
 
 
 def test_heads_sort_and_open_a_benchmarks_own_board(shown: Shown) -> None:
@@ -217,8 +203,19 @@ def test_untrusted_names_are_leaves_of_the_tree(tree: Node, matrix_store: Module
     assert not list(tree.find(tag="a"))
 
 
-def test_the_legend_names_the_correction(shown: Shown) -> None:
+def test_legend_names_correction_and_clusters_in_three_lines(shown: Shown) -> None:
     assert "Holm-corrected within the benchmark, 5 %" in text(legend(shown))
+    assert "questions" in text(legend(shown))
+    assert len(legend(shown).children) == 3
+
+
+def test_cells_open_their_questions_and_only_on_a_page(shown: Shown, tree: Node, export: Export) -> None:
+    order = Order("method", False)
+    cell = next(cell for cell in shown.board.line(drawn(shown.board, order, [], [], "", 0).rows[0]) if cell is not None)
+    opened = [node.action for node in tree.find(tag="td") if node.action]
+    assert {"runs": cell.run.run, "board": board_key(cell.run), "metric": "em#v1"} in opened
+    assert len(opened) == len(shown.board.cells)
+    assert not [node for node in export.tree.find() if node.action and not node.action.keys() >= {"sort"}]
 
 
 @pytest.mark.parametrize(
@@ -232,9 +229,8 @@ def test_parameters_are_written_as_models_are_named(number: int | None, expected
 def test_csv_holds_every_cell_as_numbers(shown: Shown, export: Export) -> None:
     rows = list(csv.DictReader(io.StringIO(exports.csv(export))))
     assert list(rows[0]) == list(CSV_COLUMNS)
-    ours = [row for row in rows if row["source"] != "published"]
-    assert len(ours) == len(shown.board.cells)
-    by_run = {(row["run"], row["dataset"]): row for row in ours}
+    assert len(rows) == len(shown.board.cells)
+    by_run = {(row["run"], row["dataset"]): row for row in rows}
     for cell in shown.board.cells.values():
         line = by_run[cell.run.run, cell.run.dataset]
         assert float(line["value"]) == cell.value
@@ -244,9 +240,6 @@ def test_csv_holds_every_cell_as_numbers(shown: Shown, export: Export) -> None:
         if cell.paired is not None:
             assert line["p_corrected"] == ("" if math.isnan(cell.paired.corrected) else str(cell.paired.corrected))
             assert float(line["difference"]) == cell.paired.value
-    papers = [row for row in rows if row["source"] == "published"]
-    assert len(papers) == sum(len(paper.figures) for paper in export.papers)
-    assert all(row["rank"] == "" and row["not_comparable"] for row in papers)
 
 
 def test_no_cell_of_the_csv_is_a_formula_and_negative_numbers_stay_numbers(export: Export) -> None:
@@ -274,19 +267,19 @@ def test_markdown_and_latex_show_what_is_shown(shown: Shown, export: Export) -> 
     table_lines = first.strip().splitlines()
     # Below it: what the methods come to over all benchmarks.
     assert [len(part.strip().splitlines()) for part in below] == [2 + len(shown.board.overall)]
-    assert len(table_lines) == 2 + len(export.rows) + len(export.papers)
+    assert len(table_lines) == 2 + len(export.rows)
     assert len({line.replace(r"\|", "").count("|") for line in table_lines}) == 1
     assert "<script>" not in markdown
     assert "<b>" not in markdown
-    assert latex.count(r"\\" + "\n") == 1 + len(export.rows) + len(export.papers)
+    assert latex.count(r"\\" + "\n") == 1 + len(export.rows)
     assert "●" not in latex
     assert "▲" not in latex
     assert r"$\bullet$" in latex
     for cell in shown.board.cells.values():
-        interval = PERCENT.around(cell.value, cell.low, cell.high).replace("±", "± ").replace("[", "\\[").replace("]", "\\]")
-        assert f"{100 * cell.value:.1f} {interval}" in markdown
+        interval = PERCENT.around(cell.value, cell.low, cell.high).replace("[", "\\[").replace("]", "\\]")
+        assert re.search(rf"{100 * cell.value:.1f}(\\\))? {re.escape(interval)}", markdown)
     # What is not comparable stands in brackets, with the reason.
-    assert re.search(r"\| \\\([\d.]+ (± [\d.]+|\\\[[\d., ]+\\\]), [a-z ]+\\\) \|", markdown)
+    assert re.search(r"\| \\\([\d.]+\\\) (±[\d.]+|\\\[[\d., ]+\\\]), [a-z ]+", markdown)
     bands = [cell.band for cell in shown.board.cells.values() if cell.band is not None and cell.band.low < cell.band.high]
     assert bands
     assert all(f"rank {band.rank} \\({band.low}–{band.high}\\)" in markdown for band in bands)
@@ -295,53 +288,6 @@ def test_markdown_and_latex_show_what_is_shown(shown: Shown, export: Export) -> 
 
 def test_the_latex_can_be_set(export: Export, typeset: Callable[[str, Path], int], tmp_path: Path) -> None:
     assert typeset(exports.latex(export), tmp_path) > 1000
-
-
-def test_the_picture_is_xml_whose_text_is_what_is_shown(shown: Shown, export: Export, matrix_store: ModuleType) -> None:
-    drawing = svg_file(picture(export))
-    root = ElementTree.fromstring(drawing)
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert {node.tag.rpartition("}")[2] for node in root.iter()} <= {"svg", "style", "rect", "text", "title", "line", "g", "circle"}
-    words = ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert "Several <b>benchmarks</b>" in words
-    for row in shown.board.rows:
-        assert any(row.name.startswith(word.rstrip("…")) for word in words)
-        for column, cell in zip(shown.board.columns, shown.board.line(row), strict=True):
-            if cell is not None:
-                assert any(value(shown, column, cell) in word for word in words), column.key
-                assert cell.band is None or any(rank(cell) in word for word in words)
-
-
-def test_the_dots_of_a_picture_are_as_far_apart_as_the_values(shown: Shown, export: Export) -> None:
-    name = "{http://www.w3.org/2000/svg}"
-    root = ElementTree.fromstring(svg_file(picture(export)))
-    dots = [float(item.attrib["cx"]) for item in root.iter(f"{name}circle")]
-    compared = [
-        [
-            cell.value
-            for row in export.rows
-            if not row.control and (cell := shown.board.cells.get((row.key, column.key))) and not cell.apart and not math.isnan(cell.half)
-        ]
-        for column in shown.board.columns
-    ]
-    values = [mean.value for row in export.rows if not row.control and (mean := shown.board.mean(row)) is not None]
-    assert len(dots) == sum(map(len, compared)) + len(values)
-    first = [dot for dot in dots if dot <= min(dots) + 120]
-    assert len(first) == len(compared[0]) > 2
-    slopes = [
-        (a - b) / (x - y)
-        for a, x in zip(first, compared[0], strict=True)
-        for b, y in zip(first, compared[0], strict=True)
-        if abs(x - y) > 0.05
-    ]
-    assert slopes
-    assert max(slopes) == pytest.approx(min(slopes), rel=0.05)
-
-
-def test_a_picture_holds_no_character_that_xml_cannot(export: Export) -> None:
-    strange = Export(export.shown, export.rows, (), "a\x00b\ufffe\ud800 & <c> \"'")
-    root = ElementTree.fromstring(svg_file(picture(strange)).encode("utf-8"))
-    assert root.attrib["aria-label"] == "ab & <c> \"'"
 
 
 def test_printed_pooled_differences_have_a_star_exactly_if_their_printed_interval_leaves_out_zero(shown: Shown) -> None:

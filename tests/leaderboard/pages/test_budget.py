@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +18,7 @@ from leaderboard.elements.nodes import TAGS
 from leaderboard.report import behind
 from leaderboard.views import budget
 from results.boards.board import Board, Row, boards
-from results.boards.budget import UsageCost, budget_curves, informative_axis, quality_budget, read_in_full, spent
+from results.boards.budget import UsageCost, budget_curves, cost_intervals, informative_axis, quality_budget, read_in_full, spent
 from results.store import queries
 from results.store.queries import Cost
 from results.store.store import Store
@@ -53,6 +55,51 @@ def test_the_front_is_who_is_not_beaten(made_up: Board, metric: str, sign: int, 
     assert {row.row.run.run for row in rows if row.front} == {item.row.run.run for item in able if not beaten(item, able, sign)}
     assert any(row.front for row in rows)
     assert [row.x for row in rows] == sorted(row.x for row in rows)
+
+
+def test_costs_have_intervals_around_their_means_and_parameters_are_exact(copied: Callable[[], Path], synthetic: ModuleType) -> None:
+    store = Store(copied())
+    with store.database.writing() as connection:
+        connection.execute("UPDATE usage SET seconds = seconds * (1 + hash(question) % 10 / 10.0)")
+    (board,) = boards(store, synthetic.EXPERIMENT, metrics=[F1])
+    between = cost_intervals(store, board, "seconds")
+    known = {row.run.run: spent(row, "seconds", row.run.done) for row in board.rows}
+    assert between.keys() == known.keys()
+    assert all(low < known[run] < high for run, (low, high) in between.items())
+    assert cost_intervals(store, board, "parameters") == {}
+    assert all(known > 0 for run, known in ((run, spent_on(board, run, "cost")) for run in cost_intervals(store, board, "cost")))
+    folded = replace(board, rows=tuple(replace(row, cost=replace(row.cost, seconds=9.0)) for row in board.rows if row.cost))
+    assert cost_intervals(store, folded, "seconds") == {}, "a mean over several runs is not the mean of the first"
+
+
+def spent_on(board: Board, run: str, axis: Any) -> float:
+    return next(spent(row, axis, row.run.done) for row in board.rows if row.run.run == run)
+
+
+def test_dearer_method_is_off_the_front_for_certain_only_beyond_both_intervals(made_up: Board) -> None:
+    model = next(row for row in made_up.rows if row.run.method == "hybrid + chat reader")
+
+    def row(name: str, value: float, half: float, seconds: float) -> Row:
+        estimate = replace(model.cells[F1].estimate, value=value, low=value - half, high=value + half)
+        cells = {F1: replace(model.cells[F1], estimate=estimate, apart="")}
+        return replace(model, run=replace(model.run, run=name, method=name), cells=cells, cost=Cost(seconds, 1.0, 0.0, 0.0, 1.0, 0.0))
+
+    rows = (row("cheap", 0.8, 0.02, 1.0), row("near", 0.79, 0.02, 2.0), row("far", 0.5, 0.02, 2.0), row("close in cost", 0.5, 0.02, 1.1))
+    between = {"cheap": (0.9, 1.1), "near": (1.9, 2.1), "far": (1.9, 2.1), "close in cost": (1.0, 1.2)}
+    result = {item.row.run.run: item for item in quality_budget(replace(made_up, rows=rows), F1, "seconds", intervals=between)}
+    assert {name: budget.kind(item) for name, item in result.items()} == {
+        "cheap": budget.ON,
+        "near": budget.POSSIBLE,
+        "far": budget.BEATEN,
+        "close in cost": budget.POSSIBLE,
+    }
+    drawing = budget.pareto_chart(list(result.values()), "seconds", F1, PERCENT)
+    assert drawing is not None
+    assert [text[2][0] for text in drawing[2] if text[0] == "text" and text[1].get("class") == "name" and text[2][0] in between] == [
+        "cheap"
+    ]
+    lines = list(csv.DictReader(io.StringIO(drawing.csv())))
+    assert {line["name"]: (float(line["x_low"]), float(line["x_high"])) for line in lines} == between
 
 
 def test_controls_and_unfinished_runs_are_on_no_front(made_up: Board) -> None:

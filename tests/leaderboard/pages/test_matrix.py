@@ -179,9 +179,10 @@ def test_costs_are_a_family_and_are_not_ranked(app: Start, several: Path) -> Non
     assert methods(page)[0] == "bm25"  # the cheapest first
 
 
-def test_papers_figures_stand_below_when_asked_for(app: Start, several: Path) -> None:
-    assert "Printed in papers" not in words(app(several).open().part("matrix"))
-    assert "Printed in papers" in words(app(several).open(view="matrix", papers="1").part("matrix"))
+def test_published_figures_stand_in_their_cells_when_asked_for(app: Start, several: Path) -> None:
+    recall = {"view": "matrix", "measure": "recall@5#v2"}
+    assert not list(app(several).open(**recall).part("matrix").find(cls="printed"))
+    assert list(app(several).open(**recall, papers="1").part("matrix").find(cls="printed"))
 
 
 def test_a_filter_that_leaves_nobody_says_so_and_can_be_cleared(app: Start, several: Path) -> None:
@@ -210,10 +211,10 @@ def test_a_metric_that_nothing_was_scored_on_falls_back(app: Start, several: Pat
 
 
 def test_files_of_what_is_shown_are_offered(app: Start, several: Path) -> None:
-    for page in (app(several).open(), app(several).open(view="benchmark")):
+    for page, picture in ((app(several).open(), []), (app(several).open(view="benchmark"), ["SVG"])):
         labels = [button.proto.label for button in page.test.get("download_button")]
-        assert labels == ["CSV", "Markdown", "LaTeX", "SVG"]
-        assert page.has("export-png")
+        assert labels == ["CSV", "Markdown", "LaTeX", *picture]
+        assert page.has("export-png") == bool(picture)
 
 
 def test_nothing_of_the_store_is_markdown(app: Start, several: Path, matrix_store: ModuleType) -> None:

@@ -107,6 +107,20 @@ def test_yes_is_not_marked(app: Start, unsplit: Path) -> None:
     assert "has answer" not in words(detail)
 
 
+def test_the_chosen_pair_is_all_that_is_shown_and_failures_are_theirs(app: Start, filled: Path) -> None:
+    store = Store(filled)
+    first, second, *_ = [run for run in queries.runs(store, "made-up") if run.kind != "control"]
+    page = app(filled).open("questions", runs=f"{first.run},{second.run}", failures="1", metric="f1(rules=hotpotqa)#v1")
+    table = next(page.part("detail").find(tag="tbody"))
+    assert {words(node) for node in table.find(cls="method")} == {first.method, second.method}
+    asked = {str(node.action["question"]) for node in page.part("list").find(tag="button", cls="pick")}
+    columns = queries.score_columns(store, first.dataset_fingerprint, [first.run, second.run], ["f1(rules=hotpotqa)#v1"])
+    worst = [values == 0 for values in columns.values.values()]
+    failing = {name for name, *failed in zip(columns.questions, *worst, strict=True) if any(failed)}
+    assert asked == failing
+    assert page.query["runs"] == f"{first.run},{second.run}"
+
+
 def test_of_many_methods_the_first_have_squares_and_the_list_says_so(app: Start, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def squares(page: Any) -> set[int]:
         return {

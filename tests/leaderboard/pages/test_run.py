@@ -72,6 +72,12 @@ def test_a_run_that_stands_still_has_no_pace_and_says_for_how_long() -> None:
     assert "nothing new for 3 min 20 s" in words(diff_view.live([going(5)], {"ab" * 8: pace}))
 
 
+def test_cost_so_far_is_shown_if_it_is_known() -> None:
+    pace = {"ab" * 8: Sightings().look([going(5)], seconds(10))["ab" * 8]}
+    assert "0.25" in words(diff_view.live([going(5, dollars=0.25)], pace))
+    assert "nan" not in words(diff_view.live([going(5, dollars=float("nan"))], pace))
+
+
 def test_a_run_that_begins_anew_is_not_taken_to_run_backwards() -> None:
     sightings = Sightings()
     sightings.look([going(500)], seconds(0))

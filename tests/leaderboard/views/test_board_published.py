@@ -1,4 +1,4 @@
-"""Published figures on the board page: the closest of each paper, its status and what differs."""
+"""Published figures on the board: the closest one, its status and what differs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Question
-from leaderboard.views.board import published_table
+from leaderboard.elements.nodes import Order
+from leaderboard.views.board import draw_board
 from methods.api import Prediction
 from methods.pipeline import Composition
 from methods.registry import Component
@@ -53,19 +54,15 @@ def hotpotqa(tmp_path_factory: pytest.TempPathFactory) -> Board:
 
 
 @pytest.mark.slow
-def test_a_figure_of_the_same_method_stands_beside_ours_with_what_differs(hotpotqa: Board) -> None:
-    table = published_table(hotpotqa)
-    assert table is not None
-    (line,) = next(table.find(tag="tbody")).find(tag="tr")
-    texts = " | ".join(line.texts())
+def test_published_figure_of_the_same_method_stands_in_its_cell_with_what_differs(hotpotqa: Board) -> None:
+    tree = draw_board(hotpotqa, "recall@5#v2", Order("rank", False), {}, papers=True)
+    (printed,) = [cell for cell in tree.find(tag="td") if list(cell.find(cls="printed"))]
     # CLaRa's table of retrievers prints 62.09 for BM25 in the oracle setting.
-    assert "62.09 percent" in texts
-    assert "62.5" in texts
-    assert "+0.4" in texts
-    assert "other setting" in texts
-    assert "questions: 7384 there, 40 here" in texts
-    assert "CLARA" in texts
+    assert "CLARA 62.09, gap +0.4, other setting" in " ".join(printed.texts())
+    assert "questions: 7384 there, 40 here" in printed.tip
+    assert not list(draw_board(hotpotqa, "recall@5#v2", Order("rank", False), {}).find(cls="printed"))
 
 
-def test_a_board_that_no_paper_speaks_of_has_no_such_table(hotpotqa: Board) -> None:
-    assert published_table(replace(hotpotqa, dataset="worlds/multihop:test")) is None
+def test_board_that_no_paper_speaks_of_has_no_published_figure(hotpotqa: Board) -> None:
+    other = replace(hotpotqa, dataset="worlds/multihop:test")
+    assert not list(draw_board(other, "recall@5#v2", Order("rank", False), {}, papers=True).find(cls="printed"))

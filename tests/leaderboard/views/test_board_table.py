@@ -50,7 +50,7 @@ def shown(tree: Node, method: str) -> str:
 def test_every_shown_value_is_the_boards(made_up: Board) -> None:
     tree = draw_board(made_up, F1, Order("rank", False), DEFINITIONS)
     for row in made_up.rows:
-        line = shown(tree, row.run.method)
+        line = shown(tree, row.run.method).replace("(", "").replace(")", "")  # brackets of what is not comparable
         for metric, factor, digits in ((F1, 100, 1), (EM, 100, 1), (PERPLEXITY, 1, 2)):
             result = row.cells[metric].estimate
             low, value, high = (f"{factor * number:.{digits}f}" for number in (result.low, result.value, result.high))

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks.registry import load
 from methods.graphs.triples import linearized, load_graph, unnamed
 from tests.support.errors import raises
 
@@ -77,6 +78,13 @@ def test_the_questions_drawn_of_a_world_change_nothing() -> None:
     )
     assert list(few.triples) == list(many.triples)
     assert few.fingerprint == many.fingerprint
+
+
+def test_graph_of_a_world_that_is_too_small_for_a_type_of_question_is_read() -> None:
+    small = {"entities": 30, "community": 30, "triples": 60, "mix": {"multi": 1.0}}
+    with raises("too-few-world-questions"):
+        load("worlds/graph:train", small)
+    assert len(load_graph(["worlds/graph:train"], {"worlds": small})) > 100
 
 
 def test_test_graphs_are_refused_unless_asked_for_and_then_said(tmp_path: Path) -> None:

@@ -8,20 +8,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from benchmarks.core.errors import UserError
+from benchmarks.corpus import Corpus
+from benchmarks.registry import Benchmark, DataReference
+from benchmarks.schema import Question
 from docs._site import results as site
 from methods.registry import METHODS
 from ragmeter import experiment as experiments
 from ragmeter.cli import demo
 from ragmeter.cli.demo import PARTS
 from ragmeter.runner.experiment import How, run_experiment
-from ragmeter.show.gains import APPROACHES, UNTESTED, gains
+from ragmeter.show.gains import AHEAD, APPROACHES, UNTESTED, Against, Gain, gains, in_sets
 from results.boards.board import boards
 from results.store.store import Store
 from results.store.variants import without_options
+from tests.results.gate.test_decision import run_of
+from tests.support.toy import CARD
 from tools.measure import rows_of
 
 
@@ -60,7 +66,7 @@ def test_real_samples_that_are_not_here_are_left_out_and_a_fault_in_them_costs_t
 
     monkeypatch.setattr("ragmeter.runner.experiment.run_experiment", run)
     monkeypatch.setattr(demo, "_measure_at_once", lambda *_: set())
-    monkeypatch.setattr("ragmeter.show.gains.gains", lambda *_: [])
+    monkeypatch.setattr("ragmeter.show.gains.gains", lambda *_, **__: [])
     done = call("demo", "--store", str(tmp_path / "store"))
     assert references["demo-real"] == ["musique/ans:train"]
     for text in ("hotpotqa/distractor:train, 2wikimultihopqa:dev", "1 of 2: ARK", "this record cannot be read"):
@@ -173,6 +179,31 @@ def test_the_page_of_results_has_every_claim_and_gain() -> None:
     simulated = sum(len(part["situations"]) for name in ("verdicts", "coverage") for part in site.read(name).values())
     sections = len(site.SECTIONS) + 1
     assert sum(line.startswith("| ") for line in text.splitlines()) == gains_shown + claimed + simulated + 2 * sections
+
+
+@pytest.mark.parametrize(("last", "verdict"), [(0.9, AHEAD), (0.3, f"not shown to be {AHEAD}")])
+def test_difference_is_claimed_only_if_each_set_of_worlds_shows_it(last: float, verdict: str, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    worlds = np.repeat(np.arange(36), 5)
+    asked = [Question(f"q{n}", f"what {n}?", ("a",), metadata={"world": str(world)}) for n, world in enumerate(worlds)]
+    benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD.model_copy(update={"cluster": "world"}), asked, Corpus.of([]))
+    store.put_benchmark(benchmark, benchmark.fingerprint)
+    noise = np.tile([0.0, 0.02], 90)
+    for name, values in (("base", 0.4 + noise), ("ARK", np.where(worlds % 3 == 2, last, 0.9) - noise)):
+        run_of(store, benchmark, name, {"recall@5#v2": values.tolist()})
+    store.put_experiment("e", "name: e", None, None, "base", ["base-fingerprint", "ARK-fingerprint"])
+    (board,) = boards(store, "e")
+    row = next(row for row in board.rows if row.run.method == "ARK")
+    sets = in_sets(store, board, row.run.run, "recall@5#v2")
+    assert sets == pytest.approx((0.48, 0.48, last - 0.42))
+    assert Against("base", row.cells["recall@5#v2"]).verdict == AHEAD
+    item = Against("base", row.cells["recall@5#v2"], sets)
+    assert item.verdict == verdict
+    gain = Gain("ARK", board, "recall@5", item, None, item.cell, ("whole passages", replace(item, name="whole")))
+    assert gain.significant == (verdict == AHEAD)
+    assert "whole passages, whole (" in gain.sentence()
+    assert gain.significant or "-12.0" in gain.why_not()
+    assert in_sets(store, board, "base-fingerprint", "recall@5#v2") == ()
 
 
 @pytest.mark.parametrize(

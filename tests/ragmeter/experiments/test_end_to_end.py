@@ -1,12 +1,8 @@
-"""Systems that tune their model: three steps of each, and its row in an experiment."""
+"""Systems that tune their model: which checkpoint each row of an experiment uses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from ragmeter import experiment
 
@@ -22,10 +18,3 @@ def test_tuned_rows_use_the_checkpoints_of_their_trainings(tmp_path: Path) -> No
         "RetRobust": {"retrobust"},
         "DRO": {"dro"},
     }
-
-
-@pytest.mark.slow
-def test_each_system_trains_three_steps_and_its_result_answers(tmp_path: Path, call: Callable[..., Any]) -> None:
-    done = call("run", "end_to_end/tuned", "--profile", "tiny", "--store", str(tmp_path / "store"))
-    assert done.code == 0, done
-    assert all(row in done.out for row in ("Tuned reader", "DPA-RAG", "RAG-DDR", "RetRobust", "DRO"))

@@ -113,11 +113,12 @@ def test_figure_2_sweeps_k_with_one_checkpoint(tmp_path: Path) -> None:
     assert ks == [5, 10, 20, 30, 50, 100]
 
 
+@pytest.mark.parametrize(("profile", "preset"), [(None, "paper-small"), ("full", "paper")])
 @pytest.mark.parametrize("name", ["table1", "figure2"])
-def test_the_tables_share_one_training_of_the_papers_options(name: str, tmp_path: Path) -> None:
-    trained = {plan.name: plan for plan in load(name, tmp_path).trainings}
-    assert trained["gpr"].config == TRAININGS.get("gpr").validate({"preset": "paper"})
-    for method in load(name, tmp_path).methods:
+def test_the_tables_share_one_training_of_the_papers_options(name: str, profile: str | None, preset: str, tmp_path: Path) -> None:
+    trained = {plan.name: plan for plan in load(name, tmp_path, profile).trainings}
+    assert trained["gpr"].config == TRAININGS.get("gpr").validate({"preset": preset})
+    for method in load(name, tmp_path, profile).methods:
         if method.composition.method.id == "gpr":
             assert Path(config(method).model).is_relative_to(trained["gpr"].folder(tmp_path))
     if "skp" in trained:

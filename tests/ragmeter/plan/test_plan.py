@@ -21,10 +21,12 @@ from ragmeter import experiment
 from ragmeter.cli import app
 from ragmeter.plan.plan import Plan, plan_of
 from ragmeter.plan.shapes import shape_of
+from ragmeter.plan.show import LINES, show_plan
 from ragmeter.runner.experiment import limited
 from ragmeter.runner.loop import execute
 from ragmeter.runner.progress import RunProgress
 from ragmeter.runner.tasks import estimate, states, tasks_of
+from ragmeter.show.console import out
 from results.store import queries
 from results.store.store import Store
 
@@ -73,6 +75,10 @@ ADAPTERS = {
 """Adapters that experiments put onto weights."""
 
 
+def vendor(model: str) -> str:
+    return next((name for name in ("gpt", "gemini") if model.startswith(name)), "open weights")
+
+
 @pytest.mark.parametrize("name", shipped())
 def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: str, tmp_path: Path) -> None:
     store = tmp_path / "store"
@@ -81,6 +87,8 @@ def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: 
     assert len(result.tasks) == len(loaded.methods) * len(loaded.benchmarks)
     assert {row.key["training"] for row in result.stages} == {plan.name for plan in loaded.trainings}
     assert not store.exists()
+    vendors = {url: {vendor(model) for at, model in result.endpoints if at == url} for url, _ in result.endpoints}
+    assert all(len(names) == 1 for names in vendors.values()), vendors
     # Nothing is silently nothing: a row without questions or lengths says so, and all models have a known size.
     for row in result.tasks if name not in COUNTED_LATER else ():
         assert row.key["questions"] > 0
@@ -102,6 +110,9 @@ def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: 
         assert item.needed_by
     for rows in (result.stages, result.tasks, result.judges):
         json.dumps([row.to_json() for row in rows])
+    with out.capture() as shown:
+        show_plan(result, "store")
+    assert len(shown.get().splitlines()) <= LINES
 
 
 def test_a_published_table_is_planned_with_everything_known_of_it(tmp_path: Path) -> None:

@@ -70,3 +70,33 @@ def test_a_run_into_a_file_writes_a_line_a_minute(monkeypatch: pytest.MonkeyPatc
         shown.end(task, "finished", None)
     done = [int(line.rpartition(") ")[2].split(" of ")[0]) for line in text.getvalue().splitlines()]
     assert done == [0, 24, 48, 72, 96]
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_each_task_has_a_line_with_failures_and_cost_until_it_ends(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    monkeypatch.setattr(progress, "err", console)
+    run = SimpleNamespace(questions=100, dataset="hotpotqa/distractor:dev", setting="corpus")
+    first, second = (SimpleNamespace(run=run, method=SimpleNamespace(name=name)) for name in ("bm25", "dense"))
+    tasks: list[Any] = [first, second]
+    shown = progress.RunProgress(2)
+
+    def lines() -> list[str]:
+        with console.capture() as drawn:
+            console.print(shown._live.get_renderable())
+        return drawn.get().splitlines()
+
+    for task in tasks:
+        shown.begin(task, 0)
+    shown.advance(tasks[0], 1, failed=1, dollars=0.012)
+    shown.advance(tasks[0], 4, dollars=0.5)
+    shown.advance(tasks[1], 2)
+    bars = lines()
+    assert max(map(len, bars)) <= width
+    (one,) = [line for line in bars if "5/100" in line]
+    (other,) = [line for line in bars if "2/100" in line]
+    assert "1 failed, $0.512" in one
+    assert "failed" not in other
+    shown.end(tasks[0], "finished", None)
+    assert not any("5/100" in line for line in lines())
+    shown.advance(tasks[0], 1)  # a late reply of a task that ended

@@ -1,10 +1,9 @@
-"""Boards in a terminal: how they fit, what stands behind a method's name, and the sentence below them."""
+"""Boards in a terminal: one line per method that fits, sorted by the main metric, with at most three notes."""
 
 from __future__ import annotations
 
 import io
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -13,12 +12,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ragmeter.show.board_text import conclusion, show_board
-from results.boards.board import Board, boards
+from ragmeter.show.board_text import NOTES, show_board, sorted_rows
+from results.boards.board import Board, Row, boards
+from results.boards.verdict_of import verdicts
+from results.boards.verdict_text import headlines
 from results.store.store import Store
 
 
-def printed(board: Board, width: int, **options: bool) -> list[str]:
+def printed(board: Board, width: int, **options: Any) -> list[str]:
     out = io.StringIO()
     show_board(board, Console(file=out, width=width), **options)
     return [line.rstrip() for line in out.getvalue().splitlines()]
@@ -28,7 +29,7 @@ def printed(board: Board, width: int, **options: bool) -> list[str]:
 def test_names_say_who_was_sent_in_and_who_learned_what_is_asked(tmp_path: Path, module_at: Callable[[Path], ModuleType]) -> None:
     made = module_at(Path(__file__).parents[2] / "leaderboard" / "matrix_store.py")
     every = boards(made.fill(tmp_path / "store"), "several")
-    text = {(board.dataset, board.setting): "\n".join(printed(board, 200)) for board in every}
+    text = {(board.dataset, board.setting): "\n".join(printed(board, 200, verbose=True)) for board in every}
     nq_queries = text["nq:test", "distractor"]
     assert "\ntrained on it (contaminated) " in nq_queries
     assert "trained on it: contaminated: nq was trained on; not compared" in nq_queries
@@ -44,56 +45,68 @@ def board(store: Store) -> Board:
     return boards(store, "small")[0]
 
 
+def renamed(board: Board, rows: tuple[Row, ...], name: str) -> Board:
+    return replace(board, rows=tuple(replace(row, run=replace(row.run, method=f"{row.run.method}{name}")) for row in rows))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_table_has_one_line_per_method_that_fits(board: Board, width: int) -> None:
+    lines = printed(board, width)[1:]
+    assert max(map(len, lines)) <= width
+    starts = [next(number for number, line in enumerate(lines) if line.startswith(row.run.method)) for row in board.rows]
+    assert sorted(starts) == list(range(1, len(board.rows) + 1))
+
+
+def test_columns_that_do_not_fit_are_counted_and_wide_prints_them(board: Board) -> None:
+    narrow, wide = "\n".join(printed(board, 50)), "\n".join(printed(board, 50, wide=True))
+    assert ("--wide" in narrow, "--wide" in wide) == (True, False)
+    assert ("s/question" in narrow, "s/question" in wide) == (False, True)
+
+
 def test_long_name_is_broken_only_if_the_table_does_not_fit(board: Board) -> None:
     long = " with a name of half a terminal"
-    named = replace(board, rows=tuple(replace(row, run=replace(row.run, method=row.run.method + long)) for row in board.rows))
-    wide, narrow = printed(named, 120), printed(named, 60)
+    named = renamed(board, board.rows, long)
+    wide, narrow = printed(named, 160), printed(named, 60)
     assert any(line.startswith(f"random{long}  ") for line in wide)
     assert any(line.startswith("random with ") for line in narrow)
     assert all(len(line) <= 60 for line in narrow[1:])
+
+
+def test_rows_are_sorted_by_the_main_metric_controls_last_and_the_direction_is_marked(board: Board) -> None:
+    (metric,) = board.metrics
+
+    def worth(row: Row, value: float) -> Row:
+        cell = row.cells[metric]
+        return replace(row, cells={metric: replace(cell, estimate=replace(cell.estimate, value=value))})
+
+    board = replace(board, rows=tuple(worth(row, number / 10) for number, row in enumerate(board.rows)))
+    lower = replace(board, lower_is_better=frozenset(board.metrics))
+    up, down = ([row for row in sorted_rows(each, metric) if not row.control] for each in (board, lower))
+    values = [row.cells[metric].estimate.value for row in up]
+    assert values == sorted(values, reverse=True)
+    assert [row.run.method for row in down] == [row.run.method for row in reversed(up)]
+    assert [row.control for row in sorted_rows(board, metric)] == sorted(row.control for row in board.rows)
+    assert ("em ↑" in "\n".join(printed(board, 80)), "em ↓" in "\n".join(printed(lower, 80))) == (True, True)
 
 
 def test_more_is_said_where_it_is_asked_for(board: Board) -> None:
     brief, whole = (" ".join(printed(board, 80, verbose=verbose)) for verbose in (False, True))
     for words in ("em(rules=squad)#v1", "(over worlds)", "Holm per column"):
         assert (words in brief, words in whole) == (False, True)
-    assert "below: difference from bm25, * p < .05" in brief
+    assert "Δ: difference from bm25, * p < .05" in brief
 
 
-def moved(board: Board, values: Mapping[str, tuple[float, float]]) -> Board:
-    """The board with these differences to the reference, and their p-values."""
-
-    def row(old: Any) -> Any:
-        (metric,) = board.metrics
-        cell = old.cells[metric]
-        if cell.difference is None:
-            return old
-        value, p = values[old.run.method]
-        return replace(old, cells={metric: replace(cell, difference=replace(cell.difference, value=value, clusters=30), p_holm=p)})
-
-    return replace(board, rows=tuple(map(row, board.rows)))
+def test_hidden_warnings_are_counted(board: Board) -> None:
+    flagged = replace(board, flags={f"m{number}": ["measures something else"] for number in range(6)})
+    brief, whole = ("\n".join(printed(flagged, 400, verbose=verbose)) for verbose in (False, True))
+    assert (brief.count("⚑"), whole.count("⚑")) == (NOTES - 1, 6)
+    assert f"{6 - (NOTES - 1)} more warnings" in brief
+    assert "--verbose" not in whole
 
 
-@pytest.mark.parametrize(
-    ("value", "p", "response"),
-    [
-        (0.2, 0.01, "random is significantly ahead of bm25 "),
-        (-0.2, 0.01, "random is significantly behind bm25 "),
-        # However large a difference is, the test decides.
-        (0.9, 0.06, "random is not distinguishable from bm25 "),
-        (0.0, 1.0, "random is not distinguishable from bm25 "),
-    ],
-)
-def test_the_sentence_below_a_table_is_what_its_paired_tests_say(value: float, p: float, response: str, board: Board) -> None:
-    assert "random is not tested against bm25 " in conclusion(board), "eight questions decide nothing"
-    result = moved(board, {"random": (value, p)})
-    assert conclusion(result).startswith(f"On em, {response}")
-    if p < 0.05:
-        other = conclusion(result, higher_is_better=False)
-        assert ("behind" in other) == ("ahead" in response), "of a metric of which less is better"
-
-
-def test_without_a_comparison_the_sentence_says_so(board: Board) -> None:
-    assert conclusion(replace(board, reference=None)).startswith("Nothing was compared: ")
-    assert conclusion(moved(board, {"random": (math.nan, math.nan)})) == "Nothing was compared with bm25."
-    assert "gold_answer" not in conclusion(board), "controls are not tested"
+def test_verdict_stands_above_the_table(store: Store, board: Board) -> None:
+    (headline,) = headlines(verdicts(store, "small"))
+    lines = printed(board, 400, headline=headline)
+    assert headline.main.best is not None
+    assert headline.main.best.name in lines[1]
+    assert lines[2].startswith("method")

@@ -202,6 +202,7 @@ def test_the_closest_setting_comes_first_and_nothing_twice() -> None:
 class FakeRun:
     run: str
     description: dict[str, Any]
+    positive_control: bool = False
 
     @property
     def method(self) -> str:

@@ -101,7 +101,7 @@ class Read:
     def __init__(self, count: int) -> None:
         self._ids = frozenset(map(str, range(count)))
 
-    def touched(self, dataset: str, who: str) -> Touched:
+    def touched(self, dataset: str, who: str, fold: tuple[int, int] | None = None) -> Touched:
         return Touched(self._ids, (who,))
 
 
@@ -125,6 +125,7 @@ def test_generated_training_worlds_are_not_those_that_are_asked() -> None:
         ({"data": ["nq:train", "nq:train", 3, "no reference!"]}, "reranker", ("nq:train",)),
         ({"graph": ["webqsp:train+validation"]}, "towers", ("webqsp:train+validation",)),
         ({"graph": ["webqsp:test"], "graph_options": {"webqsp": {"ids": "s.json#a"}}}, "towers", ("webqsp:test(ids=s.json#a)",)),
+        ({"data": ["files:train"], "data_options": {"files": {"fold": "-1/5"}}}, "stage1", ("files:train(fold=-1/5)",)),
         ({"data": {"scp": ["a:x"], "instruction": ["b:x"], "joint": ["c:x"], "options": {"d": []}}}, "instruction", ("b:x",)),
         ({"data": {"scp": ["a:x"], "instruction": ["b:x"], "joint": ["c:x"]}}, "supervised", ("c:x",)),
         ({"data": {"first": ["a:x"], "second": ["b:x"]}}, "whole", ("a:x", "b:x")),

@@ -206,7 +206,7 @@ def test_insufficient_data_has_one_line_below_and_no_mark_in_a_cell(board: Board
     (line,) = insufficient_data_notes(few)
     assert "4 questions, fewer than 10 (3 values)" in line
     console = Console(width=200, record=True, file=io.StringIO())
-    show_board(few, console)
+    show_board(few, console, verbose=True)
     shown = console.export_text()
     assert (shown.count(line), shown.count(seen)) == (1, 1)
     assert "†" not in shown + render([few], "markdown") + render([few], "latex")

@@ -120,7 +120,7 @@ def put(store: Store, run: RunRow, values: Sequence[float | str], *, shortcut: i
 
 def texts(board: Board) -> tuple[str, str, str, str]:
     console = Console(width=220, record=True, file=io.StringIO())
-    show_board(board, console)
+    show_board(board, console, verbose=True)
     return console.export_text(), render([board], "markdown"), render([board], "latex"), render([board], "csv")
 
 

@@ -8,13 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.datasets import fold_of
 from benchmarks.read_questions import ReadQuestions, write_record
-from results.boards.board import Row, boards
+from results.boards.board import Row, boards, positions
+from results.boards.budget import quality_budget
 from results.boards.compare import compare, diff
-from results.boards.tables import READ_UNKNOWN, remarks
+from results.boards.systems import POSITIVE_CONTROL
+from results.boards.tables import READ_UNKNOWN, badge, remarks
+from results.formats.table_files import wide_latex
+from results.gate.comparable import check_comparable
 from results.store import checkpoints, queries
 from results.store.store import Store
 from tests.results.gate.test_decision import F1, questions, run_of
+from tests.support.errors import raises
 from tests.support.stores import checkpoint_that_read, made_with
 
 N = 100
@@ -127,6 +133,65 @@ def test_record_that_is_added_later_marks_earlier_runs(store: Store, tmp_path: P
     added = checkpoint_that_read(store, tmp_path / "other" / "c", [question.text for question in benchmark.questions])
     assert added.sha256 == checkpoint.sha256
     assert row_of(store, "ours").contaminated
+
+
+def of_folds(parts: int, *checkpoints: checkpoints.Checkpoint) -> dict[str, object]:
+    """Return the description of a run that asks the K-th checkpoint about fold K, with as many checkpoints as are left."""
+    weights = "-".join(item.sha256 for item in checkpoints[:parts])
+    return {"method": {"id": "ark_folds", "config": {}, "weights": weights}}
+
+
+def test_folds_count_the_questions_that_their_own_checkpoint_read(store: Store, tmp_path: Path) -> None:
+    benchmark = questions(store, N)
+    folds = [fold_of(question.text, 2) for question in benchmark.questions]
+    of = {fold: [question.text for question, own in zip(benchmark.questions, folds, strict=True) if own == fold] for fold in (1, 2)}
+    begun = checkpoint_that_read(store, tmp_path / "0", of[2])
+    one = checkpoint_that_read(store, tmp_path / "1", of[2][:3], [begun.sha256])
+    two = checkpoint_that_read(store, tmp_path / "2", of[1])
+    for name, order in (("held out", (one, two)), ("swapped", (two, one))):
+        run_of(store, benchmark, name, {F1: [0.4] * N}, method_id="ark_folds", description=of_folds(2, *order))
+    run_of(store, benchmark, "one for all", {F1: [0.4] * N}, description=made_with(one, two))
+    run_of(store, benchmark, "beside", {F1: [0.4] * N}, description=of_folds(2, one, two) | {"rerankers": made_with(two)["rerankers"]})
+    row = row_of(store, "held out")
+    assert (row.read, row.contaminated, row.cells[F1].apart) == (None, (), "")
+    for name, read in (("swapped", N), ("one for all", N), ("beside", len(of[1]))):
+        row = row_of(store, name)
+        assert row.read is not None
+        assert len(row.read.touched.questions) == read
+        assert row.contaminated
+
+
+def test_positive_control_is_compared_and_never_ranked_or_best(store: Store, tmp_path: Path) -> None:
+    benchmark = questions(store, N)
+    scores = {"base": np.arange(N) % 2 * 0.5, "ours": np.arange(N) % 2 * 0.8}
+    for name, values in scores.items():
+        run_of(store, benchmark, name, {F1: values.tolist()}, description={"method": {"id": "bm25"}})
+    read = checkpoint_that_read(store, tmp_path / "c", [question.text for question in benchmark.questions])
+    run_of(store, benchmark, "trained #1", {F1: [1.0] * N}, run="trained-fingerprint", description=made_with(read))
+    runs = [f"{name}-fingerprint" for name in (*scores, "trained")]
+    kept = "name: e\npositive_controls: [trained]\nprofiles: {other: {positive_controls: []}}"
+    store.put_experiment("e", kept, None, None, "base", runs)
+    (board,) = boards(store, "e")
+    row = next(row for row in board.rows if row.run.method == "trained #1")
+    cell = row.cells[F1]
+    assert row.run.positive_control
+    assert not row.contaminated
+    assert cell.difference is not None
+    assert cell.difference.value == pytest.approx(0.75)
+    assert any(POSITIVE_CONTROL in line for line in remarks(row))
+    assert badge(board, row) == f" ({POSITIVE_CONTROL})"
+    assert next(entry for entry in board.to_json()["rows"] if entry["method"] == "trained #1")["positive_control"]
+    assert set(positions(store, board, F1)) == {"base-fingerprint", "ours-fingerprint"}
+    assert r"\mathbf{40.0}" in wide_latex([board], queries.definitions(store), "e")
+    assert "trained #1" not in {item.row.run.method for item in quality_budget(board, F1, "seconds") if item.front}
+    with raises("control-gated"):
+        check_comparable(queries.find_run(store, "base-fingerprint"), row.run, allow_partial=False)
+    # Another profile of the file declares nothing.
+    store.put_experiment("e", kept, None, "other", "base", runs)
+    (board,) = boards(store, "e")
+    row = next(row for row in board.rows if row.run.method == "trained #1")
+    assert row.contaminated
+    assert row.cells[F1].difference is None
 
 
 def test_run_enters_checkpoints_that_bring_a_record(tmp_path: Path) -> None:

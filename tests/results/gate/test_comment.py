@@ -82,6 +82,17 @@ def test_the_worst_questions_come_first_with_their_values_and_command(store: Sto
     assert "q30 100.00 → 0.00: question 30" in text
 
 
+def test_verdict_on_the_two_sides_comes_before_the_table(store: Store) -> None:
+    lines = comment_of(store, compared(store), "main", "@candidate", None).splitlines()
+    assert lines[0] == MARK
+    line = next(number for number, text in enumerate(lines) if "**main**" in text)
+    assert line < next(number for number, text in enumerate(lines) if text.startswith("|"))
+    assert "**main** is best on f1" in lines[line]
+    assert "@candidate" not in lines[line]
+    assert "candidate**: +37.5" in lines[line]
+    assert not any("is best" in text for text in comment_of(store, compared(store), "same", "same").splitlines())
+
+
 def test_worse_means_higher_if_less_is_better(store: Store) -> None:
     gate = compared(store)
     turned = replace(gate.verdicts[0], higher_is_better=False)

@@ -119,7 +119,7 @@ def test_unscored_and_unscorable_are_counted_apart_on_boards_tables_and_in_json(
     assert (shown["value"], shown["low_if_wrong"], shown["high_if_right"]) == (0.5, 0.25, 0.75)
     assert (shown["n"], shown["unscored"], shown["unscorable"], shown["unread"], shown["scorable"]) == (2, 2, 1, 2, 4)
     console = Console(width=200, record=True, file=io.StringIO())
-    show_board(board, console)
+    show_board(board, console, verbose=True)
     for text in (console.export_text(), render([board], "markdown"), render([board], "latex")):
         response = text.replace("\\;", " ").replace("\\", "")
         assert "the judge gave 2 questions no value; counted as wrong or right, it is between 25.0 and 75.0" in response

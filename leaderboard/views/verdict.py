@@ -1,0 +1,44 @@
+"""The first line of a board and of the report: the verdict, and what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from leaderboard.elements.nodes import Node, el
+from results.boards.matrix import Matrix
+from results.boards.verdict import BoardVerdict
+from results.boards.verdict_text import Headline, Part, headline_parts, headlines, place_names
+
+
+def first_line(verdicts: Sequence[BoardVerdict]) -> Node | None:
+    """Return the verdict of a suite, or of its first benchmark; those of the others unfold below. None without any."""
+    if not verdicts:
+        return None
+    main, *others = known = headlines(verdicts)
+    first, *names = place_names(known)
+    where = first if others and not main.main.place.suite else ""
+    below = [el("p", *_parts(headline_parts(other, where=name))) for other, name in zip(others, names, strict=True)]
+    unfolded = el("details", el("summary", f"{len(below):,} benchmark{'s' * (len(below) != 1)}"), *below) if below else None
+    return el("div", el("p", *_parts(headline_parts(main, where=where)), cls="verdict"), unfolded, cls="stack")
+
+
+def one_line(headline: Headline) -> Node:
+    """Return the verdict on one board."""
+    return el("p", *_parts(headline_parts(headline)), cls="verdict")
+
+
+def _parts(parts: Sequence[Part]) -> list[Node | str]:
+    return [part.text if part.kind == "words" else el("strong", part.text) for part in parts]
+
+
+def facts(board: Matrix) -> list[str]:
+    """Return what a matrix rests on: questions, clusters and the last update."""
+    data = {column.first.dataset_fingerprint: column.key for column in board.columns if column.key in board.questions}
+    questions = sum(board.questions[key] for key in data.values())
+    clusters = sum(board.sampled[key].count(board.questions[key]) for key in data.values())
+    kinds = {board.sampled[key].kind for key in data.values()}
+    kind = kinds.pop() if len(kinds) == 1 else "cluster"
+    within = "" if clusters == questions else f" in {clusters:,} {kind}{'s' * (clusters != 1)}"
+    whole = [f"{questions:,} question{'s' * (questions != 1)}{within}"] if data else []
+    updated = max((row.last for row in board.rows), default=None)
+    return whole + ([f"updated {updated:%Y-%m-%d %H:%M} UTC"] if updated is not None else [])

@@ -1,0 +1,438 @@
+"""The verdict of a board or suite: the best method, what is not different from it or not tested, by how much, at what cost.
+
+Every place that states a result renders this object with `verdict_text.py`: the first line of pages and reports, the
+terminal, the JSON exports and the gate's comment. A verdict is computed from the figures of a matrix (`matrix.py`), so it
+agrees with its ranks: all pairs of methods are tested together (Holm). `verdict_of.py` reads all of an experiment. Over
+several benchmarks the best method is that with the highest mean, each benchmark weighing the same, and differences are
+pooled (`results.statistics.pooled`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from benchmarks.core.errors import counted
+from results.boards.matrix import Cell, Column, Matrix, kind_of, stratum
+from results.boards.systems import Figures, System
+from results.boards.tables import labels, plain
+from results.boards.unread import range_of_metric
+from results.statistics.core import LEVEL, Floats
+from results.statistics.difference import AtBothEnds, Side, compared, generalizes
+from results.statistics.gate import clusters_needed
+from results.statistics.holm import holm_array, holm_levels
+from results.statistics.places import Standing, bands
+from results.statistics.planning import seeds_needed
+from results.statistics.pooled import pooled
+from results.statistics.tested import FEWEST_CLUSTERS, Mask
+from results.store.queries import Cost
+
+ALPHA = 1 - LEVEL
+Outcome = Literal["best", "tied", "insufficient_data", "single", "none"]
+"""All others are behind; some are not significantly different; some could not be tested; one method; nothing is ranked."""
+COST_FIELDS = (("cost", "cost_usd"), ("tokens", "tokens"), ("time", "seconds"))
+"""What is compared as cost, by the field of `Cost`: the first that both methods have counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """A method that a verdict is about.
+
+    Attributes:
+        name: As tables show it.
+        value, low, high, n: Its mean with the 95 % interval, over n questions.
+        apart: Why it is not ranked; empty if it is.
+        failed: Questions that it failed.
+        cost: What its answers took; None if unknown.
+        position: Its row in `Figures`.
+    """
+
+    name: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    n: int = 0
+    apart: str = ""
+    failed: int = 0
+    cost: Cost | None = None
+    position: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CostRatio:
+    """The best method's cost per question divided by the other's; `what` is one of `COST_FIELDS`."""
+
+    what: str
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What shows the observed difference with 80 % power, at the level at which it is tested.
+
+    Attributes:
+        clusters, questions: With the trainings of the present data; None if no number suffices.
+        seeds: Trainings of each trained method, with the present questions; None if none suffice or only one exists.
+    """
+
+    clusters: int | None
+    questions: int | None
+    seeds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """The best method minus another one, on the questions that both were scored on.
+
+    Attributes:
+        name: The other method.
+        value, low, high: The difference, and its interval at the level at which it is tested: it leaves out 0 exactly if
+            the difference is significant.
+        p: Corrected p-value; NaN if there is insufficient data.
+        n, clusters: Common questions, and the clusters that they are in.
+        insufficient_data: Why the difference cannot be tested; empty if it can.
+        generalizes: What a mark holds for: new questions, new trainings or this checkpoint only, a judge's eyes.
+        cost: None if no cost is known of both.
+        needed: None if the difference is significant, 0, or of data that say nothing of its spread.
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    p: float
+    n: int = 0
+    clusters: int = 0
+    insufficient_data: str = ""
+    generalizes: str = "new questions"
+    cost: CostRatio | None = None
+    needed: Needed | None = None
+
+    @property
+    def significant(self) -> bool:
+        return self.p <= ALPHA
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a verdict is about.
+
+    Attributes:
+        benchmarks: Dataset and setting of each benchmark; several are a suite.
+        metric: The metric's id; None for a suite whose benchmarks have it in several versions or with several parameters.
+        name: The metric as tables call it.
+        higher_is_better: The metric's direction.
+        scale: What values are multiplied by where they are shown.
+        questions, clusters: Of the benchmarks together.
+        kind: What a cluster is.
+        fingerprints: Of the benchmarks' questions: two benchmarks may differ only in them.
+    """
+
+    benchmarks: tuple[tuple[str, str], ...]
+    metric: str | None
+    name: str
+    higher_is_better: bool = True
+    scale: float = 100.0
+    questions: int = 0
+    clusters: int = 0
+    kind: str = "question"
+    fingerprints: tuple[str, ...] = ()
+
+    @property
+    def suite(self) -> bool:
+        return len(self.benchmarks) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class BoardVerdict:
+    """Which method is best, and how certain that is.
+
+    Attributes:
+        place: Benchmarks and metric.
+        best: The method with the best value; None if nothing is ranked.
+        equal: Methods that were tested and are not significantly different from the best, the best value first.
+        untested: Methods that could not be tested against it, for example with fewer than ten clusters.
+        behind: Methods that are significantly behind it.
+        left_out: Methods that are not ranked, with the reason; controls are not named.
+        next: The best method minus the one with the next best value.
+        reference: The best method minus the experiment's reference, tested as in its tables: only the comparisons with the
+            reference are corrected for. None if the best is the reference, or there is none.
+    """
+
+    place: Place
+    best: Entrant | None = None
+    equal: tuple[str, ...] = ()
+    untested: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    next: Against | None = None
+    reference: Against | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.best is None:
+            return "none"
+        if self.equal:
+            return "tied"
+        if self.untested:
+            return "insufficient_data"
+        return "best" if self.behind else "single"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object; values are fractions, None stands for "no value"."""
+        known = {name: getattr(self, name) for name in ("equal", "untested", "behind", "left_out")}
+        best = None if self.best is None else {name: getattr(self.best, name) for name in ("name", "value", "low", "high", "n", "failed")}
+        pairs = {
+            name: None if item is None else asdict(item) | {"significant": item.significant}
+            for name, item in (("next", self.next), ("reference", self.reference))
+        }
+        return dict(plain(asdict(self.place) | {"outcome": self.outcome, "best": best} | known | pairs))
+
+
+def matrix_verdicts(
+    board: Matrix, figures: Mapping[str, Figures], definitions: Mapping[str, Mapping[str, Any]], names: Mapping[str, str] | None = None
+) -> list[BoardVerdict]:
+    """Return the verdict on each benchmark of a matrix, in its order; before them that on all together, if they have one metric.
+
+    Args:
+        board: With its cells and costs.
+        figures: By the column's key, those that the cells were made of.
+        definitions: Of metrics by id.
+        names: What metrics are called, by id; None: as short as tells those of this matrix apart.
+    """
+    names = names or labels([column.metric for column in board.columns if column.metric is not None])
+    columns = [column for column in board.columns if column.metric is not None and column.ranked and column.key in figures]
+    verdicts = [_column(board, column, figures[column.key], definitions, names) for column in columns]
+    if len(columns) == len(board.columns) > 1 and len({(kind_of(column), column.higher_is_better) for column in columns}) == 1:
+        verdicts.insert(0, _suite(board, figures, definitions, names))
+    return verdicts
+
+
+def _column(
+    board: Matrix, column: Column, figures: Figures, definitions: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]
+) -> BoardVerdict:
+    cells = {row.name: board.cells[row.key, column.key] for row in board.rows if (row.key, column.key) in board.cells}
+    entrants = [_entrant(name, cell, figures, board.costs.get(cell.run.run)) for name, cell in cells.items() if cell.run.kind != "control"]
+    verdict = decide(_place([column], {column.key: figures}, definitions, names), entrants, figures)
+    paired = None if verdict.best is None else cells[verdict.best.name].paired
+    if verdict.best is None or paired is None or board.reference is None:
+        return verdict
+    theirs = next((item for item in entrants if item.name == board.reference), None)
+    ratio = None if theirs is None else cost_ratio(verdict.best.cost, theirs.cost)
+    clusters = 0 if theirs is None else int(figures.pairs.clusters[verdict.best.position, theirs.position])
+    numbers = (paired.value, paired.low, paired.high, paired.corrected, paired.n, clusters)
+    why = paired.insufficient_data or too_few(clusters, verdict.place.kind, paired.corrected)
+    against = Against(board.reference, *numbers, insufficient_data=why, generalizes=paired.generalizes, cost=ratio)
+    return replace(verdict, reference=against)
+
+
+def _entrant(name: str, cell: Cell, figures: Figures, cost: Cost | None) -> Entrant:
+    position = figures.runs[cell.run.run]
+    apart = cell.apart or ("" if cell.n else "no question could be scored")
+    return Entrant(name, cell.value, cell.low, cell.high, cell.n, apart, cell.run.failed, cost, position)
+
+
+def _place(
+    columns: Sequence[Column], figures: Mapping[str, Figures], definitions: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]
+) -> Place:
+    """Return what several columns of one kind of metric are about together."""
+    first = columns[0].metric or ""
+    metrics = {column.metric for column in columns}
+    known = definitions.get(first, {})
+    sampled = [figures[column.key].sampled for column in columns]
+    kinds = {item.kind for item in sampled}
+    return Place(
+        tuple((column.first.dataset, column.first.setting) for column in columns),
+        first if len(metrics) == 1 else None,
+        kind_of(columns[0]) if len(metrics) > 1 else names[first],
+        columns[0].higher_is_better,
+        1.0 if known.get("unit") == "number" else 100.0,
+        sum(figures[column.key].questions for column in columns),
+        sum(item.count(figures[column.key].questions) for item, column in zip(sampled, columns, strict=True)),
+        kinds.pop() if len(kinds) == 1 else "cluster",
+        tuple(column.first.dataset_fingerprint for column in columns),
+    )
+
+
+def decide(place: Place, entrants: Sequence[Entrant], figures: Figures) -> BoardVerdict:
+    """Return the verdict on one benchmark.
+
+    Args:
+        place: What it is about.
+        entrants: Methods with a value, no controls.
+        figures: Their differences.
+    """
+    left_out = {item.name: item.apart for item in entrants if item.apart}
+    able = [item for item in entrants if not item.apart and item.n]
+    if not able:
+        return BoardVerdict(place, left_out=left_out)
+    at = np.array([item.position for item in able], dtype=np.int64)
+    standings = [band.standing for band in bands(figures.pairs, positions=at, higher_is_better=place.higher_is_better, p=figures.p)]
+    sign = 1.0 if place.higher_is_better else -1.0
+    order = sorted(range(len(able)), key=lambda row: (standings[row] is not Standing.BEST, -sign * round(able[row].value, 12)))
+    first, *others = order
+    if standings[first] is not Standing.BEST:
+        # On different questions, each can be behind another.
+        return BoardVerdict(place, left_out=left_out | {able[row].name: "each is behind another, on different questions" for row in order})
+    others.sort(key=lambda row: -sign * round(able[row].value, 12))
+
+    best = able[first]
+    # Equal values of too few clusters are no evidence of a tie.
+    known = {row: float(figures.pairs.clusters[best.position, able[row].position]) >= FEWEST_CLUSTERS for row in others}
+    stands = {row: Standing.UNTESTED if standings[row] is Standing.BEST and not known[row] else standings[row] for row in others}
+
+    def names(*wanted: Standing) -> tuple[str, ...]:
+        return tuple(able[row].name for row in others if stands[row] in wanted)
+
+    nearest = _against(place, best, able[others[0]], figures, *_corrected(figures, at, first, others[0])) if others else None
+    return BoardVerdict(
+        place, best, names(Standing.BEST, Standing.NO_DIFFERENCE), names(Standing.UNTESTED), names(Standing.BEHIND), left_out, nearest
+    )
+
+
+def _corrected(figures: Figures, at: np.ndarray[Any, np.dtype[np.int64]], row: int, other: int) -> tuple[float, float]:
+    """Return the corrected p-value of one pair among all of these methods, and the level at which Holm's procedure tests it."""
+    square = np.ix_(at, at)
+    p, n = (figures.pairs.p if figures.p is None else figures.p)[square], figures.pairs.n[square]
+    upper = np.triu_indices(len(at), 1)
+    every = np.where(np.isnan(p) & (n > 0), 1.0, p)[upper]
+    low, high = sorted((row, other))
+    index = int(np.flatnonzero((upper[0] == low) & (upper[1] == high))[0])
+    corrected = math.nan if math.isnan(p[low, high]) else float(holm_array(every)[index])
+    return corrected, float(holm_levels(every)[index])
+
+
+def _against(place: Place, best: Entrant, other: Entrant, figures: Figures, p: float, level: float) -> Against:
+    one, two = figures.sides[best.position], figures.sides[other.position]
+    tested = compared([one], [two], clusters=figures.sampled.labels, metric=range_of_metric(figures.definition))
+    low, high = tested.interval(np.array([level]))
+    value, n, clusters = float(tested.value[0]), int(tested.n[0]), int(tested.clusters[0])
+    why = str(tested.insufficient_data(f"{place.kind}s")[0]) or too_few(clusters, place.kind, p)
+    needed = None
+    if not why and not p <= ALPHA and round(value, 12) and not math.isnan(float(tested.detectable()[0])):
+        pilot = tested.plain if isinstance(tested, AtBothEnds) else tested
+        count = clusters_needed(pilot, value, level=level, least=max(clusters, 2))
+        questions = None if count is None else math.ceil(count * n / clusters)
+        needed = Needed(count, questions, seeds_needed(pilot, (one, two), value, level=level))
+    holds = generalizes(one, two, judged=figures.definition.get("judge") is not None)
+    ratio = cost_ratio(best.cost, other.cost)
+    return Against(other.name, value, float(low[0]), float(high[0]), p, n, clusters, why, holds, ratio, needed)
+
+
+def too_few(clusters: int, kind: str, p: float) -> str:
+    """Return why a difference that is not significant does not count as tested: fewer than ten clusters; empty if it does."""
+    return "" if clusters >= FEWEST_CLUSTERS or p <= ALPHA else f"{counted(clusters, kind)}, fewer than {FEWEST_CLUSTERS}"
+
+
+def cost_ratio(ours: Cost | None, theirs: Cost | None) -> CostRatio | None:
+    """Return how much more one method costs than another: in money, else in tokens, else in time; None if nothing is known of both."""
+    if ours is None or theirs is None:
+        return None
+    for what, name in COST_FIELDS:
+        one, other = getattr(ours, name), getattr(theirs, name)
+        if one > 0 and other > 0 and math.isfinite(one) and math.isfinite(other):
+            return CostRatio(what, one / other)
+    return None
+
+
+def _suite(
+    board: Matrix, figures: Mapping[str, Figures], definitions: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]
+) -> BoardVerdict:
+    """Return the verdict over all benchmarks: of the methods that are ranked on each."""
+    place = _place(board.columns, figures, definitions, names)
+    labels: set[str] = set()
+    able: list[tuple[System, Entrant]] = []
+    left_out: dict[str, str] = {}
+    for row in board.rows:
+        if row.control:
+            continue
+        cells = board.line(row)
+        apart = [
+            (cell.apart.partition(":")[0], c.first.dataset) for c, cell in zip(board.columns, cells, strict=True) if cell and cell.apart
+        ]
+        why = f"{apart[0][0]} on {apart[0][1]}" if apart else ""
+        ranked = [cell for cell in cells if cell is not None and not cell.apart and cell.n]
+        mean = board.mean(row)
+        if len(ranked) < len(board.columns) or mean is None:
+            left_out[row.name] = why or f"ranked on {len(ranked)} of {len(board.columns)} benchmarks"
+            continue
+        failed, n = sum(cell.run.failed for cell in ranked), sum(cell.n for cell in ranked)
+        ends = mean.value - mean.half, mean.value + mean.half
+        able.append((row, Entrant(row.name, mean.value, *ends, n, failed=failed, cost=board.cost(row))))
+    if not able:
+        return BoardVerdict(place, left_out=left_out)
+    sign = 1.0 if place.higher_is_better else -1.0
+    able.sort(key=lambda pair: -sign * round(pair[1].value, 12))
+    (base, best), others = able[0], able[1:]
+    if not others:
+        return BoardVerdict(place, best, left_out=left_out)
+    rows = [row for row, _ in others]
+    strata = [stratum(figures[column.key], column, rows, base, board.kin) for column in board.columns]
+    for part in strata:
+        labels.update(part.labels)
+    p = np.array([item.p for item in pooled(strata)])
+    corrected, levels = _of_all_pairs(p, len(able))
+    few = len(labels) < FEWEST_CLUSTERS
+
+    def named(mask: Mask) -> tuple[str, ...]:
+        return tuple(item.name for (_, item), kept in zip(others, mask, strict=True) if kept)
+
+    behind = corrected <= ALPHA
+    lacking = np.isnan(corrected) | few
+    verdict = BoardVerdict(
+        place,
+        best,
+        named(~behind & ~lacking),
+        named(~behind & lacking),
+        named(behind),
+        left_out,
+        _pooled_against(board, figures, (base, best), others[0], float(corrected[0]), float(levels[0]), len(labels)),
+    )
+    line = next((line for line in board.overall if line.row.key == base.key), None)
+    if line is None or line.pooled is None or board.reference is None:
+        return verdict
+    against, theirs = line.pooled, next((item for _, item in others if item.name == board.reference), None)
+    ratio = None if theirs is None else cost_ratio(best.cost, theirs.cost)
+    numbers = (against.value, against.low, against.high, against.p_holm)
+    why = too_few(len(labels), "cluster", against.p_holm)
+    held = Against(board.reference, *numbers, clusters=len(labels), insufficient_data=why, generalizes=line.generalizes, cost=ratio)
+    return replace(verdict, reference=held)
+
+
+def _of_all_pairs(p: Floats, methods: int) -> tuple[Floats, Floats]:
+    """Correct tests against the best as if every pair was tested: which method is the best was seen in the same data.
+
+    The other pairs count as not significant, so that Holm's procedure only becomes stricter.
+    """
+    tests = np.ones(methods * (methods - 1) // 2)
+    tests[: len(p)] = np.where(np.isnan(p), 1.0, p)
+    return np.where(np.isnan(p), np.nan, holm_array(tests)[: len(p)]), holm_levels(tests)[: len(p)]
+
+
+def _pooled_against(
+    board: Matrix,
+    figures: Mapping[str, Figures],
+    best: tuple[System, Entrant],
+    other: tuple[System, Entrant],
+    p: float,
+    level: float,
+    clusters: int,
+) -> Against:
+    strata = [stratum(figures[column.key], column, [best[0]], other[0], board.kin) for column in board.columns]
+    (result,) = pooled(strata, level)
+    sides = [_sides(figures[column.key], column, best[0], other[0]) for column in board.columns]
+    judged = any(figures[column.key].definition.get("judge") is not None for column in board.columns)
+    holds = "; ".join(dict.fromkeys(generalizes(one, two, judged=judged) for one, two in sides))
+    why = "a benchmark has insufficient data" if math.isnan(p) else too_few(clusters, "cluster", p)
+    n = sum(int((~np.isnan(one.mean) & ~np.isnan(two.mean)).sum()) for one, two in sides)
+    ratio = cost_ratio(best[1].cost, other[1].cost)
+    return Against(other[1].name, result.value, result.low, result.high, p, n, clusters, why, holds, ratio)
+
+
+def _sides(figures: Figures, column: Column, one: System, other: System) -> tuple[Side, Side]:
+    first, second = (figures.sides[figures.runs[row.runs[column.key].run]] for row in (one, other))
+    return first, second

@@ -1,0 +1,140 @@
+"""Read the verdicts of an experiment, or of two runs, from a store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from results.boards.board import folded_costs, folded_runs, groups, series_of
+from results.boards.matrix import Column, matrix, ranked_cells
+from results.boards.names import is_called
+from results.boards.primary import Primary, primary_of
+from results.boards.systems import Wanted, figures, scored_metrics, systems
+from results.boards.tables import labels
+from results.boards.verdict import BoardVerdict, Entrant, Place, decide, matrix_verdicts
+from results.store import queries
+from results.store.checkpoints import known_checkpoints
+from results.store.invariants import violations
+from results.store.provenance import cards
+from results.store.queries import RunRow
+from results.store.store import Store
+
+
+def verdicts(store: Store, experiment: str, *, metrics: Collection[str] | None = None, reference: str | None = None) -> list[BoardVerdict]:
+    """Return the verdicts of an experiment on every metric that it shows; all seeds of a method are one entrant.
+
+    First come those by the main metric of each benchmark (`main_metric`), the suite before its benchmarks; then those by
+    each other metric, in the experiment's order.
+
+    Args:
+        store: Where to read.
+        experiment: Its name.
+        metrics: Ids of the metrics that count; None: all that the experiment shows.
+        reference: Name of the method to compare with; None: the experiment's.
+    """
+    stored = queries.experiment(store, experiment)
+    definitions, data, declared = queries.definitions(store), queries.datasets(store), primary_of(stored)
+    every = groups(queries.runs(store, experiment))
+    ids = [run.run for runs in every for run in runs]
+    scored = scored_metrics(store, ids)
+    costs, broken = queries.costs(store, ids), dict(violations(store, ids))
+    series: dict[str, tuple[str, ...]] = {}
+    for runs in every:
+        costs |= folded_costs(costs, runs)
+        for first, members in series_of(runs).items():
+            series[first] = tuple(run.run for run in members)
+            if what := list(dict.fromkeys(item for run in members for item in broken.get(run.run, ()))):
+                broken[first] = what
+    folded = [folded_runs(runs) for runs in every]
+    shown_on = [_shown(runs, scored, metrics) for runs in folded]
+    mains = [
+        main_metric(shown, data.get(runs[0].dataset_fingerprint, {}).get("card", {}).get("metrics", ()), declared)
+        for runs, shown in zip(folded, shown_on, strict=True)
+    ]
+    tables = [list(enumerate(mains))]
+    for metric in dict.fromkeys(metric for shown in shown_on for metric in shown):
+        tables.append([(at, metric) for at, shown in enumerate(shown_on) if metric in shown and metric != mains[at]])
+    sets = [
+        [
+            Column(f"{at} {metric}", tuple(folded[at]), metric, bool(definitions.get(metric, {}).get("higher_is_better", True)))
+            for at, metric in table
+            if metric is not None
+        ]
+        for table in tables
+    ]
+    wanted = [
+        Wanted(
+            column.key,
+            column.first.dataset_fingerprint,
+            tuple(run.run for run in column.runs),
+            str(column.metric),
+            series,
+            frozenset(run.experiment for run in column.runs),
+        )
+        for columns in sets
+        for column in columns
+    ]
+    known, learned = figures(store, wanted), (cards(store), known_checkpoints(store))
+    results, base = [], reference or stored.reference
+    names = labels(list(dict.fromkeys(metric for shown in shown_on for metric in shown)))
+    for columns in filter(None, sets):
+        rows = systems({column.key: column.runs for column in columns}, *learned)
+        cells = ranked_cells(columns, rows, known, cards=learned[0], known=learned[1], violations=broken)
+        other = next((row.name for row in rows if not row.control and base and is_called(row.name, base)), None)
+        whole = matrix(columns, rows, known, cells, costs=costs, reference=other)
+        results += [
+            item for item in matrix_verdicts(whole, known, definitions, names) if not item.place.suite or len(columns) == len(folded)
+        ]
+    return results
+
+
+def _shown(runs: Sequence[RunRow], scored: Mapping[str, Sequence[str]], metrics: Collection[str] | None) -> list[str]:
+    """Return the metrics that are chosen, or that an experiment shows of runs, if any of them has values."""
+    there = dict.fromkeys(metric for run in runs for metric in scored.get(run.run, ()))
+    named = dict.fromkeys(metrics) if metrics is not None else dict.fromkeys(metric for run in runs for metric in run.metrics or there)
+    return [metric for metric in named if metric in there]
+
+
+def main_metric(metrics: Sequence[str], official: Sequence[str], primary: Primary | None) -> str | None:
+    """Return the metric that decides: the experiment's primary one, else the dataset's own, else the first; None without metrics.
+
+    Args:
+        metrics: Ids, in the experiment's order.
+        official: The dataset's metrics, without versions, the main one first.
+        primary: What the experiment declares.
+    """
+    declared = None if primary is None else primary.of(tuple(metrics))
+    own = (metric for metric in metrics if official and official[0] in (metric, metric.partition("#")[0]))
+    return declared or next(own, None) or next(iter(metrics), None)
+
+
+def runs_verdict(store: Store, named: Mapping[str, Sequence[RunRow]], metric: str) -> BoardVerdict:
+    """Return the verdict on a few methods of one benchmark by one metric, for example the two sides of a gate.
+
+    Args:
+        store: Where to read.
+        named: By the name shown, the runs of a method: the first stands for it, the others are its seeds and repeats.
+        metric: The metric's id.
+    """
+    first = next(iter(named.values()))[0]
+    series = {runs[0].run: tuple(run.run for run in runs) for runs in named.values()}
+    experiments = frozenset(run.experiment for runs in named.values() for run in runs)
+    wanted = Wanted("runs", first.dataset_fingerprint, tuple(series), metric, series, experiments)
+    known, definitions = figures(store, [wanted])[wanted.key], queries.definitions(store)
+    costs, (low, high) = queries.costs(store, list(series)), known.means.interval()
+    entrants = []
+    for name, runs in named.items():
+        at, cost = known.runs[runs[0].run], costs.get(runs[0].run)
+        numbers = float(known.means.value[at]), float(low[at]), float(high[at]), int(known.means.n[at])
+        entrants.append(Entrant(name, *numbers, failed=sum(run.failed for run in runs), cost=cost, position=at))
+    place = Place(
+        ((first.dataset, first.setting),),
+        metric,
+        labels([metric])[metric],
+        bool(definitions.get(metric, {}).get("higher_is_better", True)),
+        queries.scale_of(metric, definitions),
+        known.questions,
+        known.sampled.count(known.questions),
+        known.sampled.kind,
+        (first.dataset_fingerprint,),
+    )
+    return decide(place, entrants, known)

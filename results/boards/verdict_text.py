@@ -1,0 +1,230 @@
+"""The sentences of a verdict, as parts that a page can style, or as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from benchmarks.core.errors import counted
+from results.boards.board import Board
+from results.boards.tables import plus_minus
+from results.boards.verdict import Against, BoardVerdict, Place
+from results.store.variants import without_options
+
+NAMED = 3
+"""Methods that a sentence names; more are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a sentence: a method's name, which is untrusted, a number, or words."""
+
+    text: str
+    kind: Literal["words", "method", "number"] = "words"
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The verdicts on one benchmark or suite: by its main metric, and by the others."""
+
+    main: BoardVerdict
+    others: tuple[BoardVerdict, ...] = ()
+
+
+def headlines(verdicts: Sequence[BoardVerdict]) -> list[Headline]:
+    """Group verdicts by what they are about, in their order."""
+    groups: dict[object, list[BoardVerdict]] = {}
+    for verdict in verdicts:
+        groups.setdefault((verdict.place.benchmarks, verdict.place.fingerprints), []).append(verdict)
+    return [Headline(main, tuple(others)) for main, *others in groups.values()]
+
+
+def headline_of(board: Board, known: Sequence[Headline]) -> Headline | None:
+    """Return the headline of one board; None if nothing is scored on it."""
+    about = ((board.dataset, board.setting),), (board.dataset_fingerprint,)
+    return next((item for item in known if (item.main.place.benchmarks, item.main.place.fingerprints) == about), None)
+
+
+def text(parts: Iterable[Part]) -> str:
+    """Return parts as plain text."""
+    return "".join(part.text for part in parts)
+
+
+def place_names(known: Sequence[Headline]) -> list[str]:
+    """Return what each headline is about, as short as tells them apart: dataset and setting, or how many benchmarks."""
+    names = [_place_name(item.main.place) for item in known]
+    whole = [_place_name(item.main.place, options=True) for item in known]
+    names = [full if names.count(name) > 1 else name for name, full in zip(names, whole, strict=True)]
+    prints = [",".join(item[:6] for item in each.main.place.fingerprints) for each in known]
+    return [f"{name} ({print_})" if names.count(name) > 1 else name for name, print_ in zip(names, prints, strict=True)]
+
+
+def _place_name(place: Place, *, options: bool = False) -> str:
+    if place.suite:
+        return f"Mean over {counted(len(place.benchmarks), 'benchmark')}"
+    dataset, setting = place.benchmarks[0]
+    return f"{dataset if options else without_options(dataset)}, {setting}"
+
+
+def headline_parts(headline: Headline, *, where: str = "") -> tuple[Part, ...]:
+    """Return the verdict by the main metric, and what the other metrics say in one more sentence; see `verdict_parts`."""
+    main = verdict_parts(headline.main, where=where)
+    best: dict[str, list[str]] = {}
+    undecided: list[str] = []
+    for other in headline.others:
+        if other.best is not None and other.outcome == "best":
+            best.setdefault(other.best.name, []).append(_metric(other.place))
+        elif other.outcome in ("tied", "insufficient_data"):
+            undecided.append(_metric(other.place))
+    phrases = [[Part(name, "method"), Part(f" is best on {_listed(metrics)}")] for name, metrics in best.items()]
+    if undecided:
+        phrases.append([Part(f"no single best method on {_listed(undecided)}")])
+    if not phrases:
+        return main
+    joined = [part for number, phrase in enumerate(phrases) for part in ([Part("; ")] if number else []) + phrase]
+    return (*main, Part(" Other metrics: "), *joined, Part("."))
+
+
+def verdict_parts(verdict: BoardVerdict, *, where: str = "") -> tuple[Part, ...]:
+    """Return a verdict as sentences.
+
+    Args:
+        verdict: What is rendered.
+        where: What they begin with, for example one of `place_names`; a suite always says how many benchmarks it has.
+    """
+    where = where or (_place_name(verdict.place) if verdict.place.suite else "")
+    parts = [Part(f"{where}: ")] if where else []
+    parts += _claim(verdict)
+    parts += _difference(verdict)
+    if verdict.best is not None and verdict.outcome != "single":
+        parts.append(Part(f" {_sampled(verdict.place)}."))
+    if verdict.best is not None and verdict.best.failed:
+        failed = counted(verdict.best.failed, "question")
+        parts += [Part(" "), Part(verdict.best.name, "method"), Part(f" failed on {failed}, counted as wrong.")]
+    return (*parts, *_left_out(verdict.left_out))
+
+
+def verdict_text(verdict: BoardVerdict, *, where: str = "") -> str:
+    """Return `verdict_parts` as plain text."""
+    return text(verdict_parts(verdict, where=where))
+
+
+def _claim(verdict: BoardVerdict) -> list[Part]:
+    """Return who is best, and who may be as good."""
+    place, best = verdict.place, verdict.best
+    on = _metric(place)
+    if best is None:
+        return [Part(f"No method is ranked on {on}.")]
+    name, value = Part(best.name, "method"), Part(plus_minus(best.value, best.low, best.high, scale=place.scale), "number")
+    extreme = "highest" if place.higher_is_better else "lowest"
+    if verdict.outcome == "best":
+        return [name, Part(f" is best on {on}: "), value, Part(".")]
+    if verdict.outcome == "single":
+        return [Part("Only "), name, Part(f" is ranked on {on}: "), value, Part(f" ({_sampled(place)}); add a second method to compare.")]
+    if verdict.outcome == "tied":
+        parts = [Part(f"No single best method on {on}: "), name, Part(f" has the {extreme} value, "), value]
+        parts += [Part(", and not significantly different from it "), Part("are " if len(verdict.equal) > 1 else "is ")]
+        parts += _names(verdict.equal)
+        parts += [Part("; not tested: "), *_names(verdict.untested)] if verdict.untested else []
+        return [*parts, Part(".")]
+    if verdict.behind:
+        parts = [name, Part(f" is best on {on} among the methods tested: "), value]
+    else:
+        parts = [Part(f"Insufficient data for a best method on {on}: "), name, Part(f" has the {extreme} value, "), value]
+    return [*parts, Part("; not tested against it: "), *_names(verdict.untested), Part(".")]
+
+
+def _difference(verdict: BoardVerdict) -> list[Part]:
+    """Return the differences from the next best method and from the reference, with what it takes to show the first."""
+    parts: list[Part] = []
+    next_, reference = verdict.next, verdict.reference
+    if next_ is not None:
+        parts += [Part(" Difference from the next, "), Part(next_.name, "method"), Part(": "), *_against(next_, verdict.place)]
+        parts.append(Part("."))
+        if next_.needed is not None:
+            parts.append(Part(f" {_needed(next_, verdict.place)}."))
+    lacking = verdict.outcome == "insufficient_data" and reference is not None and bool(reference.insufficient_data)
+    if (
+        reference is not None
+        and not lacking
+        and (next_ is None or reference.name != next_.name or reference.significant != next_.significant)
+    ):
+        parts += [Part(" Difference from the reference, "), Part(reference.name, "method"), Part(": ")]
+        parts += [*_against(reference, verdict.place), Part(".")]
+    return parts
+
+
+def _against(against: Against, place: Place) -> list[Part]:
+    shown = plus_minus(against.value, against.low, against.high, "{:+.1f}", place.scale)
+    holds = "" if against.generalizes == "new questions" else f" for {against.generalizes}"
+    if against.significant:
+        mark = f" (significant{holds})"
+    elif against.insufficient_data:
+        mark = f" (not tested: {against.insufficient_data})"
+    else:
+        mark = " (not significant)"
+    cost = (
+        [] if against.cost is None else [Part(", at "), Part(f"{_times(against.cost.ratio)}×", "number"), Part(f" its {against.cost.what}")]
+    )
+    return [Part(shown, "number"), Part(mark), *cost]
+
+
+def _needed(against: Against, place: Place) -> str:
+    """Return what would show the observed difference."""
+    needed = against.needed
+    assert needed is not None
+    ways = []
+    if needed.questions is not None and needed.clusters is not None:
+        within = "" if place.kind == "question" else f" in {counted(needed.clusters, place.kind)}"
+        ways.append(f"about {counted(needed.questions, 'question')}{within}")
+    if needed.seeds is not None:
+        ways.append(counted(needed.seeds, "training seed"))
+    if not ways:
+        return "No number of questions shows this difference"
+    return f"Showing it takes {' or '.join(ways)} (80 % power)"
+
+
+def _left_out(reasons: Mapping[str, str]) -> list[Part]:
+    if not reasons:
+        return []
+    parts = [Part(" Not ranked: ")]
+    if len(reasons) > NAMED:
+        kinds: dict[str, int] = {}
+        for why in reasons.values():
+            kinds[why.partition(":")[0]] = kinds.get(why.partition(":")[0], 0) + 1
+        counts = ", ".join(f"{count} {why}" for why, count in kinds.items())
+        return [*parts, Part(f"{counted(len(reasons), 'method')} ({counts}).")]
+    for number, (name, why) in enumerate(reasons.items()):
+        parts += [Part(", ")] * bool(number) + [Part(name, "method"), Part(f" ({why.partition(':')[0]})")]
+    return [*parts, Part(".")]
+
+
+def _names(names: Sequence[str]) -> list[Part]:
+    if len(names) > NAMED:
+        return [Part(counted(len(names), "method"))]
+    parts: list[Part] = []
+    for number, name in enumerate(names):
+        if number:
+            parts.append(Part(" and " if number == len(names) - 1 else ", "))
+        parts.append(Part(name, "method"))
+    return parts
+
+
+def _metric(place: Place) -> str:
+    return place.name + ("" if place.higher_is_better else " (lower is better)")
+
+
+def _sampled(place: Place) -> str:
+    whole = counted(place.questions, "question")
+    return whole if place.kind == "question" else f"{whole} in {counted(place.clusters, place.kind)}"
+
+
+def _times(ratio: float) -> str:
+    """Return a ratio with two significant digits, or as a whole number from 10 on."""
+    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.1f}" if ratio >= 0.95 else f"{ratio:.2g}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    *others, last = words
+    return " and ".join(filter(None, [", ".join(others), last]))

@@ -1,0 +1,24 @@
+"""A run in a terminal: its scores come first, and what it was made of only where it is asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragmeter.show.console import out
+from ragmeter.show.run_text import show_run
+from results.boards.board import board
+from results.store import queries
+from results.store.store import Store
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_run_begins_with_its_scores_and_keeps_json_for_verbose(store: Store, verbose: bool) -> None:
+    run = next(row for row in queries.runs(store, "small") if row.method == "bm25")
+    with out.capture() as text:
+        show_run(run, board(store, [run]), {}, {}, verbose=verbose)
+    lines = text.get().splitlines()
+    assert lines[1].startswith("method")
+    assert lines[2].startswith("bm25")
+    assert any(line.split()[:2] == ["run", run.run] for line in lines)
+    assert any("{" in line for line in lines) == verbose
+    assert (len(lines) < 20) != verbose

@@ -43,7 +43,7 @@ def zipped(*names: str) -> bytes:
         ("longbench/qasper_e:test", json.dumps({name: value for name, value in PAPER.items() if name != "length"}), "'length'"),
         ("longbench/qasper:test", json.dumps(PAPER | {"all_classes": "City"}), "'all_classes' is a string"),
         ("longbench/qasper:test", json.dumps(PAPER | {"meta": {"x": [1, float("inf")]}}), "Infinity"),
-        ("longbench/qasper:test", json.dumps(PAPER | {"input": PAPER["context"], "context": PAPER["input"]}), "each other's field"),
+        ("longbench/qasper:test", json.dumps(PAPER | {"input": PAPER["context"], "context": PAPER["input"]}), "the two fields are swapped"),
         ("nq/open:test", '{"question": "a", "question": "b", "answer": ["x"]}', "'question' stands twice"),
         ("nq/open:test", json.dumps([OPEN, OPEN]).replace('"answer"', '"answer": ["x"], "answer"', 1), "record 1"),
         ("nq/open:test", json.dumps({"question": "word " * 300_000, "answer": ["x"]}), "1,500,000 characters"),

@@ -192,7 +192,7 @@ class Sample(BaseModel):
     [
         ({"inner": 3}, "inner: a mapping of keys is wanted"),
         ({"inner": {}}, "inner.name: is missing"),
-        ({"inner": {"nmae": "x"}}, "inner.nmae: is no known key"),
+        ({"inner": {"nmae": "x"}}, "inner.nmae: is not a known key"),
         ({"several": "a"}, "several: a list is wanted"),
         ({"several": []}, "several: its length must be at least 1, and is 0"),
         ({"several": [1]}, "several.0: a text is wanted"),
@@ -222,7 +222,7 @@ def test_a_kind_that_is_not_known_keeps_its_words() -> None:
     ("labels", "response"),
     [
         ({"extra": {"n": 5, "options": {"k1": "much"}}}, "option 'k1' of bm25: a number is wanted"),
-        ({"extra": {"n": 5, "options": {"kk": 1}}}, "option 'kk' of bm25: is no known key"),
+        ({"extra": {"n": 5, "options": {"kk": 1}}}, "option 'kk' of bm25: is not a known key"),
         (
             {"by": "reader", "reader": "pocket", "reader_options": {"max_new_tokens": "x"}},
             "option 'max_new_tokens' of pocket: a whole number is wanted",

@@ -120,7 +120,7 @@ def test_comments_are_counted(tmp_path: Path) -> None:
         ("qrels", '{"q": {"d": true}}', 1, "True"),
         ("qrels", '{"q": {"d": 1}, "r": 2}', 1, "'query-id'|no column"),
         ("qrels", '{"q": {"d": 1},\n"r": }', 2, "JSON"),
-        ("qrels", '{"qid": "q", "docid": "d", "rel": 1}\n[1]\n', 2, "no object"),
+        ("qrels", '{"qid": "q", "docid": "d", "rel": 1}\n[1]\n', 2, "not an object"),
         ("run", "q 0 d 1\n", 1, "qrels"),
         ("run", "q\td\t1\nq\te\t0.5\n", 2, "rank"),
         ("run", "q\td\t12\nq\te\t7\n", None, "score"),

@@ -69,7 +69,7 @@ def test_the_teacher_reads_all_documents_in_the_prompt_of_the_generator() -> Non
         estimate = teacher.estimate(ASKED)
         taught = teacher.answers(ASKED)
     assert estimate.calls == len(seen) == 3
-    assert all(text in seen[0] for text in (*ASKED[0].documents, ASKED[0].text))
+    assert any(all(text in prompt for text in (*ASKED[0].documents, ASKED[0].text)) for prompt in seen)
     row = next(rows_of(ASKED, taught))
     assert (row.question, row.documents, row.answer, row.gold, row.id) == (ASKED[0].text, ASKED[0].documents, "Ada", "Ada", "q0")
     totals = statistics_of(taught)

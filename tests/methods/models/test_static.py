@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from methods.models import static
-from methods.models.encoder import OPTIMUM, Encoder, EncoderConfig
+from methods.models.encoder import OPTIMUM, Encoder, EncoderConfig, sentence_transformer
 from methods.models.loaded import KEPT
 from methods.registry import Component
 from tests.support.errors import raises
@@ -30,7 +30,7 @@ def test_static_encoder_is_distilled_once_and_ignores_the_order_of_words(
 
 
 def test_static_vectors_are_principal_components_of_the_tokens_weighed_by_rank(tiny_encoder: str) -> None:
-    encoder = Encoder(EncoderConfig(model=tiny_encoder), "cpu")._passages._model  # type: ignore[attr-defined]
+    encoder = sentence_transformer(EncoderConfig(model=tiny_encoder), tiny_encoder, None, "cpu")
     size = encoder.get_embedding_dimension()
     embedding = static.distill(encoder, size)[0].embedding.weight.detach().numpy()
     tokenizer = encoder.tokenizer

@@ -196,7 +196,7 @@ def test_a_lasting_fault_fails_its_question_alone(server: Server) -> None:
     ("fault", "reason"),
     [
         (json_reply("{not json"), "not JSON"),
-        (json_reply("[]"), "no chat completion"),
+        (json_reply("[]"), "not a chat completion"),
         (json_reply({"error": "x"}), "error in place of a reply: x"),
         ((200, {"content-type": "text/html"}, "<html>hello</html>"), "/v1"),
         (json_reply({**completion("x"), "choices": []}), "no choice"),

@@ -130,7 +130,7 @@ def test_what_other_packages_register_is_offered_too(monkeypatch: pytest.MonkeyP
         ("run sark/figure6 --profile wo", {"worlds"}),
         ("results --format=la", {"latex", "latex-wide"}),
         ("data stats nothing/x", set()),
-        ("run demo --profile ", {"train"}),
+        ("run demo --profile ", {"tiny", "train"}),
         ("train --preset ", set()),
     ],
 )

@@ -138,7 +138,7 @@ def test_an_interrupted_judging_says_that_it_goes_on(ragmeter: Command, monkeypa
     [
         ("  - rule_mtch", "unknown judge 'rule_mtch'", 7),
         ("  - rule_match\n  - {id: match, config: {llm: {model: m, modle: m}}}", "modle", 8),
-        ("  - {id: rule_match, opponents: all}", "compares nobody", 7),
+        ("  - {id: rule_match, opponents: all}", "does not compare answers", 7),
         ("  - {id: rule_pairwise, opponents: none}", "opponents", 7),
         ("  - {id: match, config: {partial: drop}}", "llm", 7),
     ],

@@ -231,7 +231,7 @@ def test_the_order_shown_is_undone(store: Store, fill: Any, part: str, response:
 
 
 def test_a_word_that_is_no_verdict_is_refused() -> None:
-    with pytest.raises(ValueError, match="no verdict"):
+    with pytest.raises(ValueError, match="not a verdict"):
         judgments.undone(AS_GIVEN, "Answer 1")
 
 

@@ -187,7 +187,7 @@ def test_ties_and_nobody_are_labels_of_pairs(store: Store, runs: dict[str, Any],
         ("label", "1.5", "'1.5' is not a label", "0 to 1"),
         ("label", "nan", "'nan' is not a label", "0 to 1"),
         ("label", "-0.5", "'-0.5' is not a label", "0 to 1"),
-        ("criterion", " ", "does not say by what", "criterion"),
+        ("criterion", " ", "does not name its labeler", "criterion"),
     ],
 )
 def test_a_wrong_row_names_its_line_and_nothing_comes_in(

@@ -192,7 +192,7 @@ def test_a_manifest_that_is_none_is_refused(bundle: Path) -> None:
     assert "this is not JSON" in refused(manifest(b"[" * 500_000))
     stated = json.loads(members(bundle)["manifest.json"])
     assert "dataset_fingerprint" in refused(manifest(json.dumps(stated | {"dataset_fingerprint": "x"}).encode()))
-    assert "run_this: is no known key" in refused(manifest(json.dumps(stated | {"run_this": "rm"}).encode()))
+    assert "run_this: is not a known key" in refused(manifest(json.dumps(stated | {"run_this": "rm"}).encode()))
     assert "does not list" in refused(manifest(json.dumps(stated | {"files": {}}).encode()))
     assert "differ in setting" in refused(manifest(json.dumps(stated | {"setting": "corpus"}).encode()))
     assert "longer than" in refused(manifest(random.Random(0).randbytes(MIB).hex().encode()))

@@ -118,7 +118,7 @@ class Setting:
         if retriever is None:
             if "n" in options:
                 raise UserError(
-                    "corpus takes n only with a retriever",
+                    "the setting corpus has n but no retriever",
                     code="corpus-n-without-retriever",
                     where=where,
                     try_this="corpus(retriever=bm25,n=20), or corpus alone to let each method search for itself",

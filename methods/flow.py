@@ -127,7 +127,7 @@ class Trace:
     _since: float = 0.0
 
     def change(self, waiting: int = 0, serving: int = 0) -> None:
-        """So many more calls wait for a slot, or are being served."""
+        """Record a change in the number of calls that wait for a slot or are being served."""
         now = time.perf_counter()
         if self._waiting and not self._serving:
             self.waited_s += now - self._since

@@ -376,7 +376,7 @@ class Pipeline:
 
     @property
     def in_flight(self) -> int:
-        """Return questions at once."""
+        """Return how many questions are processed at once."""
         roles: list[tuple[Any, str]] = [(self.reader, "read"), *((reranker, "rerank") for reranker in self.rerankers)]
         if self.compressor is not None:
             roles.append((self.compressor, "compress"))

@@ -27,7 +27,7 @@ Where = Literal["here", "served", "away"]
 
 
 def tokens(text: str) -> int:
-    """Return tokens of a text, estimated."""
+    """Return the estimated number of tokens of a text."""
     return -(-len(text) // CHARACTERS)
 
 

@@ -462,37 +462,37 @@ class Compared:
 
     @property
     def difference(self) -> float:
-        """Return mean of b minus a, question by question."""
+        """Return the mean paired difference, b minus a."""
         return self.paired.value
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Return 95 % interval of the difference, over what was sampled; NaN if there is insufficient data."""
+        """Return the 95 % interval of the difference; NaN if there is insufficient data."""
         return self.paired.low, self.paired.high
 
     @property
     def p(self) -> float:
-        """Return two-sided p-value of the difference of this one metric, not corrected for others; NaN if there is insufficient data."""
+        """Return the two-sided p-value of the difference, not corrected for other metrics or methods; NaN if there is insufficient data."""
         return self.paired.p
 
     @property
     def n(self) -> int:
-        """Return questions that both have a value on."""
+        """Return the number of questions on which both have a value."""
         return self.paired.n
 
     @property
     def wins(self) -> int:
-        """Return questions on which b is better than a, in the metric's own direction."""
+        """Return the number of questions on which b is better than a, in the metric's own direction."""
         return self.paired.wins if self.higher_is_better else self.paired.losses
 
     @property
     def ties(self) -> int:
-        """Return questions on which both score the same."""
+        """Return the number of questions with equal scores."""
         return self.paired.ties
 
     @property
     def losses(self) -> int:
-        """Return questions on which b is worse than a."""
+        """Return the number of questions on which b is worse than a."""
         return self.paired.losses if self.higher_is_better else self.paired.wins
 
     def questions(self) -> DataFrame:
@@ -567,7 +567,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
     number = _chosen(result.numbers, metric, where)
     if number.first is None or number.second is None or number.difference is None:
         raise UserError(
-            f"the two have no question with a value on {number.metric} in common",
+            f"no question has a value of {number.metric} in both runs",
             code="no-common-question",
             where=where,
             try_this="ragmeter run --resume, or another metric",

@@ -72,13 +72,13 @@ def outside(context: Shown) -> Passage:
 
 
 class TextIndex:
-    """Finds the passages of a corpus by their content.
+    """Index that finds the passages of a corpus by their text.
 
     Args:
         passages: The passages.
 
     Raises:
-        UserError: They have more than `LARGEST` words.
+        UserError: The corpus has more than `LARGEST` words.
     """
 
     def __init__(self, passages: Iterable[Passage]) -> None:

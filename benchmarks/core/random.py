@@ -35,7 +35,7 @@ class Draws:
         return low + int(self.random() * (high - low + 1))
 
     def chance(self, probability: float) -> bool:
-        """Return true with this probability."""
+        """Return True with this probability."""
         return self.random() < probability
 
     def pick(self, items: Sequence[T]) -> T:

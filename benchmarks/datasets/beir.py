@@ -190,7 +190,7 @@ def load(reference: DataReference, config: BeirConfig) -> Benchmark:
     """
     only_asked(reference)
     if config.hub is not None and config.path is not None:
-        raise UserError("path and hub exclude each other", code="path-and-hub", where="hub", try_this="leave out one of them")
+        raise UserError("path and hub cannot be combined", code="path-and-hub", where="hub", try_this="leave out one of them")
     place, skipped = _Place(reference, config), list[SkippedRecord]()
     paths = place.files("queries")
     ids, stated = QuestionIds(paths), list[_Asked]()

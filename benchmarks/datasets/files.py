@@ -150,7 +150,7 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
     """
     only_asked(reference)
     if config.hub is not None and config.path is not None:
-        raise UserError("path and hub exclude each other", code="path-and-hub", where="hub", try_this="leave out one of them")
+        raise UserError("path and hub cannot be combined", code="path-and-hub", where="hub", try_this="leave out one of them")
     loading = _Loading(reference, config, Library(config.cutting))
     source = _questions_at(reference, config)
     where = ", ".join(map(str, source.paths))

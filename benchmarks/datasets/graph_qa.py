@@ -203,7 +203,7 @@ class Vocabulary:
 
     @cached_property
     def homonyms(self) -> int:
-        """Return named entities whose name another one has too."""
+        """Return the number of entities whose name an earlier entity has too."""
         return len(self.names) - len(set(self.names.values()))
 
     def entity(self, record: Record, value: Any, name: str) -> str:
@@ -362,16 +362,16 @@ def topics_by_id(record: Record, name: str) -> dict[str, str]:
 NOTES = {
     "questions_without_gold": "{n} questions have no gold answer in the file and cannot be scored",
     "questions_without_parses": "{n} questions have no parse, hence no answer",
-    "questions_without_good_parse": "{n} questions have no parse that the authors call good and complete; their own "
-    "script leaves them out, here they are scored (metadata good_parse tells them apart)",
+    "questions_without_good_parse": "{n} questions have no parse marked good and complete; the official "
+    "script omits them, ragmeter scores them (metadata: good_parse)",
     "questions_without_topic": "{n} questions name no topic entity",
     "repeated_topics": "{n} topic entities have the name of another one of their question; each counts once",
-    "repeated_answers": "{n} answers stand again at their question; RoG's evaluator counts each, all other metrics once",
+    "repeated_answers": "{n} answers are repeated; RoG's evaluator counts each, all other metrics count one",
     "answers_as_text": "{n} questions have a string instead of a list of answers",
     "null_answers": "{n} answers are null in the file; they are left out",
     "unnamed_answers": "{n} answers have no name in the file: their id is the answer",
     "empty_graphs": "{n} questions have an empty graph",
-    "duplicate_triples": "{n} triples stand twice in one graph; each counts once",
+    "duplicate_triples": "{n} triples occur twice in one graph; each counts once",
     "questions_with_topics_outside": "{n} questions have a topic entity that is not in their graph",
     "answers_outside": "{n} answers are not in their question's graph; they stay in the gold",
     "questions_with_answers_outside": "{n} questions have an answer that is not in their graph",

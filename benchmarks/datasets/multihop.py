@@ -127,8 +127,8 @@ def _parsed(record: Record, name: str) -> Any:
 
 NOTES = {
     "questions_without_gold": "{n} questions have no gold answer in the file and cannot be scored",
-    "made_ids": "{n} records have no id in the file: each got one made of its question and its paragraphs' titles, the "
-    "same in every copy that lacks ids, and not the authors'",
+    "made_ids": "{n} records have no id in the file: ragmeter made one from the question and the paragraph titles, the "
+    "same in every copy without ids; it differs from the authors' id",
     "questions_without_positives": "{n} questions have no positive passage: retrieval metrics leave them out",
     "unanswerable": "{n} questions are unanswerable twins: answer and support metrics leave them out",
     "repeated_titles": "{n} records hold a title twice",
@@ -160,10 +160,10 @@ class Parsed:
     """Question and paragraphs of one record.
 
     Attributes:
-        question: The question, evidence given by the ids that its paragraphs have (`absent_passage` without one).
+        question: The question; its evidence is a list of paragraph ids (`absent_passage` if there is no paragraph).
         passages: The record's paragraphs.
-        titles: Title of each positive by its id, where titles identify passages in this dataset; else empty.
-        counts: What was met (keys of `NOTES`).
+        titles: Title of each positive by its id, if titles identify passages in this dataset; else empty.
+        counts: Number of each irregularity in the record (keys of `NOTES`).
         record: The record.
     """
 

@@ -52,7 +52,7 @@ BIBLE = {FORMAL: "styles.KJV", "query": "styles.WEB", "ylt": "styles.YLT", "bbe"
 OWN = {style: style for style in (FORMAL, "informal")}
 
 NOTES = {
-    "repeated_passages": "{n} texts stand twice in one record; each counts once as a candidate",
+    "repeated_passages": "{n} texts occur twice in one record; each counts once as a candidate",
     "blank_texts": "{n} texts are blank in one version: they are neither asked for nor paired",
     "shared_texts": "{n} texts have two different texts in another version; the first is their pair",
 }

@@ -52,9 +52,9 @@ FILES = {
 }
 
 NOTES = {
-    "repeated_passages": "{n} passages stand twice in one list; each counts once as a candidate",
+    "repeated_passages": "{n} passages occur twice in one list; each counts once as a candidate",
     "labeled_beside_list": "{n} labeled passages are not in the list of their question; they became candidates",
-    "questions_without_answers": "{n} questions have no gold answer: only metrics of ranking can be scored",
+    "questions_without_answers": "{n} questions have no gold answer: only ranking metrics are scored",
     "questions_without_positives": "{n} questions have no passage labeled 1: recall leaves them out",
 }
 

@@ -53,7 +53,7 @@ class StyledConfig(DatasetConfig):
     restyled: Restyled = Field(
         "all",
         description="candidates to restyle: all; only the evidence, among formal distractors; or only the distractors, "
-        "around formal evidence. Report both mirrors: a style-biased method gains on one what it loses on the"
+        "around formal evidence. Report both variants: a style-biased method gains on one what it loses on the"
         " other",
     )
     seed: int = Field(0, description="random seed for the candidates that are rewritten")

@@ -62,7 +62,7 @@ class TrecRagConfig(DatasetConfig):
 
 @register("trec_rag", card=CARD, version=VERSION, config=TrecRagConfig, default_split="test")
 def load(reference: DataReference, config: TrecRagConfig) -> Benchmark:
-    """Read topics, and their judgments if there are any.
+    """Read topics, and their judgments if a corpus is named.
 
     Raises:
         UserError: A file is not there or cannot be read, or topics and qrels share no id.

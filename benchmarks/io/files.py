@@ -145,10 +145,10 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
 
 def require_readable(paths: Iterable[Path]) -> None:
-    """Look at the first byte of each file, or member of an archive.
+    """Check that each file, or member of an archive, can be opened and is not empty.
 
     Raises:
-        UserError: One cannot be opened, is empty, is a pointer of Git LFS, or its compression is damaged there.
+        UserError: A file cannot be opened, is empty, is a Git LFS pointer, or its compressed data are damaged at the start.
     """
     for path in paths:
         with open_bytes(path) as source:

@@ -228,8 +228,7 @@ def notes(fetched: Sequence[Fetched]) -> tuple[str, ...]:
     """Return notes on the origin of the data for readers of scores."""
     loose = dict.fromkeys((item.repository, item.revision) for item in fetched if item.pinned is None)
     return tuple(
-        f"{repository} is not pinned: its main branch was read, which was commit {commit}; "
-        f"set revision to that commit to read the same again"
+        f"{repository} is not pinned: its main branch was read at commit {commit}; set revision to that commit to reproduce this"
         for repository, commit in loose
     )
 
@@ -462,8 +461,6 @@ def stated_sizes(repository: str, revision: str | None = None) -> dict[str, dict
         infos = DatasetInfosDict.from_dataset_card_data(DatasetCard.load(path).data)
     except (YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
-            f"what {repository} says of itself cannot be read: {str(error).splitlines()[0]}",
-            code="unreadable-model-metadata",
-            where=str(path),
+            f"the metadata of {repository} cannot be read: {str(error).splitlines()[0]}", code="unreadable-model-metadata", where=str(path)
         ) from error
     return {config: {name: split.num_examples for name, split in info.splits.items()} for config, info in infos.items() if info.splits}

@@ -368,7 +368,7 @@ class Table:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return notes on the file for readers of numbers, as sentences."""
+        """Return notes on how the file was read, for display below a table."""
         comments = self.reading.comments
         return (f"{self.path.name}: {comments} lines that begin with # were skipped as comments",) if comments else ()
 

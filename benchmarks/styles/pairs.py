@@ -235,7 +235,7 @@ def _checked_header(path: Path, first: Record | BadRecord | None) -> Mapping[str
     if isinstance(first, Record) and first.fields.get("ragmeter") == HEADER:
         if first.fields.get("format") != FORMAT:
             raise UserError(
-                f"this file is of format {first.fields.get('format')}, not {FORMAT}", code="file-format-mismatch", where=str(path)
+                f"this file has format {first.fields.get('format')}, expected {FORMAT}", code="file-format-mismatch", where=str(path)
             )
         return first.fields
     raise UserError(

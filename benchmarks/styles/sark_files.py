@@ -148,7 +148,7 @@ def import_sark(formal: Path, styled: Path, style: str, *, titled: bool = True, 
         texts, rephrased = _texts(item, layout), _texts(other, layout)
         if len(texts) != len(rephrased):
             raise UserError(
-                f"these rows have {len(texts)} and {len(rephrased)} passages",
+                f"the rows have different numbers of passages: {len(texts)} and {len(rephrased)}",
                 code="row-lengths-differ",
                 where=f"{item.where} and {other.where}",
                 try_this=_SAME_ROWS,

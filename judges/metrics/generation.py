@@ -78,9 +78,9 @@ def bertscore(batch: Batch, model: str, layer: int, rescale: bool, golds: str) -
     """Return BERTScore F1 of the answer against the gold, the maximum over the golds.
 
     Without idf weights; model, layer and rescaling are part of the id, as values under others are not comparable with these.
-    An empty answer has the raw value 0, which rescaling turns into a negative one; so has a missing answer. Where
-    precision and recall differ in sign, which untrained models manage, the raw value is 0. A set of answers is one
-    text, a line each. A question without a gold of visible characters, or unanswerable, is unscorable.
+    An empty or missing answer has the raw value 0, which rescaling makes negative. If
+    precision and recall differ in sign (possible for untrained models), the raw value is 0. A set of answers is one
+    text with one line per answer. Unanswerable questions and golds without visible characters are unscorable.
     """
     result = pairs(batch, golds, _visible)
     raw = batch.once(("bertscore", model, layer, golds), lambda: bertscore_of_pairs(result.answers, result.references, model, layer=layer))

@@ -202,7 +202,7 @@ def board_key(run: RunRow) -> str:
 
 
 def board_label(runs: Sequence[RunRow]) -> str:
-    """Return the board in words."""
+    """Return a board's name: dataset, setting and seed."""
     first = runs[0]
     return f"{first.dataset} · {first.setting} · seed {first.seed}"
 
@@ -233,7 +233,7 @@ def scale_of(metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Scale
 
 
 def higher_is_better(metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Return a metric's direction."""
+    """Return whether a larger value of a metric is better."""
     return bool(definitions.get(metric, {}).get("higher_is_better", True))
 
 

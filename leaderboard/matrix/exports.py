@@ -68,12 +68,12 @@ class Export:
 
 
 def csv(export: Export) -> str:
-    """Return one line a cell."""
+    """Return one line per cell."""
     return to_csv(CSV_COLUMNS, tidy(export))
 
 
 def tidy(export: Export) -> Iterator[list[Any]]:
-    """Yield one line a cell, in the order of `CSV_COLUMNS`; None is not a value."""
+    """Yield one line per cell, in the order of `CSV_COLUMNS`; None is not a value."""
     board = export.shown.board
     for row in export.rows:
         for column in board.columns:
@@ -236,5 +236,5 @@ def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> di
 
 
 def lines(export: Export) -> list[dict[str, Any]]:
-    """Return the matrix as JSON: one object a cell, named as the columns of its CSV; None stands for "no value"."""
+    """Return the matrix as JSON: one object per cell, with the columns of the CSV as keys; None means "no value"."""
     return [dict(zip(CSV_COLUMNS, row, strict=True)) for row in tidy(export)]

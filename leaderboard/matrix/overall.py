@@ -38,14 +38,14 @@ def notes(shown: Shown) -> list[str]:
     lines = shown.board.overall
     if not lines:
         return []
-    number, first = len(shown.board.columns), f"over {len(shown.board.columns)} benchmarks, each weighing the same"
-    results = [f"Borda count: over {number} benchmarks, how many of the methods shown here a method is better than, ties as half"]
+    number, first = len(shown.board.columns), f"over {len(shown.board.columns)} benchmarks, equal weights"
+    results = [f"Borda count: over {number} benchmarks, number of methods shown here that a method beats; ties count half"]
     if any(line.pooled for line in lines):
         results.append(f"pooled difference: {first}; * p < .05, ** p < .01 (stratified by benchmark, Holm's correction over the methods)")
     holds = dict.fromkeys(line.generalizes for line in lines if line.pooled is not None and stars(line.pooled.p_holm))
     results += [f"marks hold for {'; '.join(holds)}"] if holds else []
     if lines[0].by_task:
-        results.append("means by task: of its benchmarks, each weighing the same")
+        results.append("means by task: of its benchmarks, equal weights")
     return results
 
 

@@ -100,7 +100,7 @@ def known_families(metrics: Sequence[str], definitions: Definitions) -> list[str
 
 
 def metrics_in(family: str, metrics: Sequence[str], definitions: Definitions) -> list[str]:
-    """Return metrics of a family."""
+    """Return the metrics of a family: all for the main family, the costs for `COST`, else those of the group."""
     if family == COST:
         return list(COSTS)
     if family == MAIN:

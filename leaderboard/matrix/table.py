@@ -273,7 +273,7 @@ def compared_with(board: Matrix) -> str:
 def legend_lines(shown: Shown) -> list[str]:
     """Return what numbers and marks mean: at most three lines, one meaning per mark."""
     board = shown.board
-    lines = [f"value ± half its 95 % interval; rank (and the ranks that tests of all pairs leave open); {SIGNS}"]
+    lines = [f"value ± half its 95 % interval; rank (rank interval from tests of all pairs); {SIGNS}"]
     if board.reference is not None:
         reasons = " ".join(line[0].lower() + line[1:].removesuffix(".") for line in not_compared(shown))
         tested = f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]})"

@@ -44,7 +44,7 @@ def criteria(board: BattleBoard) -> list[str]:
 
 
 def names(board: BattleBoard, criterion: str) -> list[str]:
-    """Return methods, strongest first; where strengths are not known, in the order met."""
+    """Return the names of methods, strongest first; methods of unknown strength follow in order of appearance."""
     ranked = [name for name, _ in board.strengths.get(criterion, ())]
     met = [name for pairing in board.pairings if pairing.criterion == criterion for name in (pairing.method, pairing.opponent)]
     return list(dict.fromkeys([*ranked, *met]))

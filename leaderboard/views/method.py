@@ -84,7 +84,7 @@ def options(runs: Sequence[RunRow]) -> Node | None:
 
 
 def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definitions, contaminated: Mapping[str, Sequence[str]]) -> Node:
-    """Return one line a run: where it ran, and its values with their intervals.
+    """Return one line per run: where it ran, and its values with their intervals.
 
     Args:
         rows: Runs with their values.

@@ -236,7 +236,7 @@ def _speed(speed: Speed) -> Cell:
 
 
 def listing(runs: Sequence[RunRow], chosen: str) -> Node:
-    """Return one line a run; a click on its name asks for it.
+    """Return one line per run; a click on its name shows the run below.
 
     Args:
         runs: To list.

@@ -106,7 +106,7 @@ def gaps_note(table: GapTable) -> str:
     every = [gap for row in table.rows for gap in row.gaps]
     note = "Formal minus style, paired by question. Brackets: 95 % interval."
     if any(gap.result.gap.insufficient_data for gap in every):
-        note += " No interval and no mark where too little is there for one; point at the cell for the reason."
+        note += " Insufficient data: no interval and no mark; point at the cell for the reason."
     if not all(gap.content_known for gap in every):
         note += " – under content: unknown what restyling lost of the answers."
     return note

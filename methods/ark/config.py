@@ -150,7 +150,7 @@ class TrainConfig(TrainingOptions):
     )
     epochs: tuple[int, int, int] = Field((3, 4, 3), description="by stage; the paper's 10 is their sum")
     learning_rate: tuple[float, float, float] = Field(
-        (6e-6, 4e-6, 2e-6), description="peak by stage; paper 6e-6, released 1e-5, 8e-6, 4e-6"
+        (6e-6, 4e-6, 2e-6), description="peak learning rate per stage; paper 6e-6, released 1e-5, 8e-6, 4e-6"
     )
     warm_up: tuple[float, float, float] = Field(
         (0.05, 0.05, 0.05), description="by stage: share of the steps below 1, else a number of steps; released 50, 0, 0"

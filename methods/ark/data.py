@@ -64,9 +64,7 @@ def check_rows(rows: Sequence[TrainRow], texts: Mapping[str, str]) -> None:
     for row in rows:
         unknown = [chunk for chunk in (row.positive_id, *row.negative_ids) if chunk not in texts]
         if unknown:
-            raise UserError(
-                f"a row names the chunk {unknown[0]}, which is not among the chunks", code="row-chunk-unknown", where=row.question_id
-            )
+            raise UserError(f"a row names an unknown chunk: {unknown[0]}", code="row-chunk-unknown", where=row.question_id)
         positives = {texts[chunk] for chunk in row.positive_ids}
         if any(texts[chunk] in positives for chunk in row.negative_ids):
             raise UserError("a positive is among the negatives of a row", code="positive-among-negatives", where=row.question_id)
@@ -155,7 +153,7 @@ class Material:
 
     @cached_property
     def texts(self) -> dict[str, str]:
-        """Chunk texts by id."""
+        """Return the text of each chunk by its id."""
         return {piece.id: piece.text for document in self.documents for piece in document.pieces}
 
     @property

@@ -54,7 +54,7 @@ class HydeConfig(AskingMethodConfig):
     prompt: str | None = Field(
         None, description="`published`, `ours` or a template file; null: ours", exclude_if=lambda value: value is None
     )
-    instruction: bool = Field(True, description="encode the question as a query, its prompt included; false: as the passages are")
+    instruction: bool = Field(True, description="encode the question as a query, with the query prompt; false: as a passage")
 
     @field_validator("dense")
     @classmethod

@@ -154,7 +154,7 @@ class PromptedIndex:
 
 
 def queries_of(reply: str) -> list[str]:
-    """Return the queries in a reply, one a line, without bullets and numbers; none where it holds no words."""
+    """Return the first queries in a reply, one per line, without bullets and numbers; overlong and wordless lines are skipped."""
     lines = [_BULLET.sub("", line).strip().strip('"').strip() for line in reply.splitlines()]
     return [line for line in lines if len(line) <= LONGEST and any(character.isalnum() for character in line)][:MOST]
 

@@ -466,7 +466,7 @@ class Supervised:
         return len(row.question)
 
     def whole(self, batch: Sequence[JointRow]) -> int:
-        """Return questions with a positive."""
+        """Return the number of questions with a positive."""
         return sum(bool(row.positives) for row in batch)
 
     def part(self, rows: Sequence[JointRow], whole: int, done: float, step: int) -> tuple[Tensor, Sums]:

@@ -163,9 +163,9 @@ def _turns(examples: Sequence[TrainingExample]) -> int:
 
 
 def finish(config: ClaraTrainingConfig, stage: Stage, clara: Clara) -> None:
-    """Leave the model as its checkpoint is to be.
+    """Prepare the model for its checkpoint.
 
-    Until a stage trains the reasoner it is the compressor, so that every checkpoint can rank.
+    If no stage has trained the reasoner yet, the compressor's adapter is copied to it, so that every checkpoint can rank.
     """
     if stage in ("scp", "instruction") and config.reads == "memory":
         clara.adapters.copy("compressor", "reasoner")

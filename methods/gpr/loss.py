@@ -41,7 +41,7 @@ class Cosines(NamedTuple):
     negative: Tensor
 
     def ordered(self) -> Tensor:
-        """Return which rows are in the order that is wanted."""
+        """Return a mask of the rows in which the anchor is closer than the neighbor, and the neighbor closer than the negative."""
         return (self.anchor > self.neighbor) & (self.neighbor > self.negative)
 
 

@@ -151,5 +151,5 @@ def chunks_of(texts: Sequence[str]) -> list[Chunk]:
 
 
 def read_locally(extractor: Any, texts: Sequence[str]) -> list[ChunkRead]:
-    """Read chunks by rules as one text, with an extractor that has `records(chunks)`."""
+    """Extract entities and relations from texts, which are chunks of one document, with a rule-based extractor."""
     return [ChunkRead(item.entities, item.relations) for item in extractor.records(chunks_of(texts))]

@@ -90,7 +90,7 @@ class FileTriples:
 
 
 def records_of(triples: Sequence[Sequence[str]]) -> Records:
-    """Return triples as entities and relations; those without two different ends are counted."""
+    """Return triples as entities and relations; triples without two different ends are dropped and counted."""
     entities, relations, lost = list[EntityRecord](), list[RelationRecord](), Counter[str]()
     for triple in triples:
         ends = (clean_name(triple[0]), clean_name(triple[-1])) if len(triple) == 3 else ("", "")

@@ -368,11 +368,11 @@ class ChatModel:
     async def ask(
         self, messages: Messages, *, shape: type[BaseModel] | None = None, repetition: int = 0, step: str = "", raw: bool = False
     ) -> Reply:
-        """Return reply to a conversation; what a program of one question awaits.
+        """Ask the model and return its reply to a conversation.
 
         Args:
             messages: What to ask.
-            shape: Of the JSON that the reply is asked to be (`parse` reads it); None for text.
+            shape: Model of the requested JSON reply (`parse` reads it); None for text.
             repetition: 0, 1 … to draw further replies to the same conversation (with a temperature above 0).
             step: Name of the program's prompt, for readers of its calls.
             raw: Return the whole text, thought included, as `Reply.text`: for protocols that contain the thought.

@@ -145,7 +145,7 @@ def _write_difference(weights: Path, base: Path, folder: Path, name: str, rank: 
             continue
         if value.shape != theirs[key].shape:
             raise UserError(
-                f"{full!r} has another shape than the base's",
+                f"the shape of {full!r} differs from that of the base",
                 code="tensor-shape-mismatch",
                 where=str(weights),
                 try_this="the base that training began from",

@@ -165,7 +165,7 @@ class ScoringConfig(FrozenModel):
     padding: Literal["left", "right"] = Field(default="right", description="side of the padding where no prefix is shared")
 
     def tokens(self, device: str) -> int:
-        """Return tokens per batch on a device."""
+        """Return the number of tokens per batch on a device."""
         if self.token_budget is not None:
             return self.token_budget
         return CPU_TOKENS if device == "cpu" else GPU_TOKENS

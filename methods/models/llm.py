@@ -82,7 +82,7 @@ class LocalConfig(_Options):
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
         None, description="null: float32 on CPU, the checkpoint's own elsewhere"
     )
-    top_p: float = Field(1.0, gt=0, le=1, description="share of probability that is drawn from")
+    top_p: float = Field(1.0, gt=0, le=1, description="top-p (nucleus) sampling: probability mass to sample from")
     stop: tuple[str, ...] = Field((), description="texts at which a reply ends")
     template: dict[str, Any] = Field(
         default={},
@@ -356,7 +356,7 @@ class _Here:
         """Do nothing; no connection is open."""
 
     def hopeless(self, fault: Fault) -> bool:
-        """Return never."""
+        """Return False: a fault concerns only its own conversation."""
         return False
 
     async def error(self, fault: Fault) -> Broke:

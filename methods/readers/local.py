@@ -63,8 +63,8 @@ class CausalReaderConfig(ReadingOptions, AdaptedConfig):
     """Options of the local reader: the model's, the instructions, and how it writes."""
 
     chat_template: bool = Field(True, description="use the model's chat format, if it and the benchmark have one (ARK's code: false)")
-    temperature: float = Field(0.0, ge=0, description="0: greedy; else tokens are drawn (ARK's code: 0.1)")
-    top_p: float = Field(1.0, gt=0, le=1, description="share of probability that is drawn from (ARK's code: 0.9)")
+    temperature: float = Field(0.0, ge=0, description="sampling temperature; 0: greedy (ARK's code: 0.1)")
+    top_p: float = Field(1.0, gt=0, le=1, description="top-p (nucleus) sampling: probability mass to sample from (ARK's code: 0.9)")
     stop: tuple[str, ...] = Field((), description="texts at which an answer ends")
     template: dict[str, Any] = Field(
         default={}, description="variables of the chat template; {}: enable_thinking: false if the template knows it"

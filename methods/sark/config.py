@@ -132,7 +132,7 @@ class StylesConfig(MayAskConfig):
     )
     style: str = Field("informal", description="paper: informal")
     llm: Annotated[LLM, REPLY] | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
-    rewriting: RewritingOptions = Field(RewritingOptions.model_validate({}), description="how it is asked, and what is let through")
+    rewriting: RewritingOptions = Field(RewritingOptions.model_validate({}), description="options of the rewriting model and of its checks")
     file: str | None = Field(None, description="the file of by: file (`ragmeter data restyle`)")
 
     @model_validator(mode="after")
@@ -290,7 +290,7 @@ class LossConfig(TrainingOptions):
     )
     lambda_params: Literal["backbone", "last_layer"] = Field(
         "backbone",
-        description="parameters whose gradients decide: the whole encoder (released), or its last layer alone, an "
+        description="parameters whose gradients set λ: the whole encoder (released), or only its last layer, an "
         "approximation; never the head",
     )
 

@@ -49,7 +49,7 @@ def passage_terms(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def pairs_of(size: int) -> int:
-    """Return ordered pairs of a list."""
+    """Return the number of pairs in a list of this size."""
     return size * (size - 1) // 2
 
 

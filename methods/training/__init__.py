@@ -68,15 +68,15 @@ class Progress(Protocol):
     """Interface for displaying the progress of a training."""
 
     def begin(self, what: str, total: int | None = None, done: int = 0) -> None:
-        """Begin a step of the work; `total` is None if its length is unknown."""
+        """Begin a step of the work: `done` of its `total` parts are finished; `total` is None if unknown."""
         ...
 
     def advance(self, steps: int = 1) -> None:
-        """So many steps more are done."""
+        """Count further finished steps."""
         ...
 
     def log(self, figures: Mapping[str, float]) -> None:
-        """Figures of the moment (loss, learning rate …), for people who watch."""
+        """Show current figures, such as loss and learning rate."""
         ...
 
 

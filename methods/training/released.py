@@ -161,7 +161,7 @@ def released(source: str, revision: str | None = None, subfolder: str | None = N
 
 
 def pickled(path: Path) -> dict[str, Any]:
-    """Return a file that `torch.save` wrote, if it holds tensors (in mappings) alone.
+    """Return the content of a file that `torch.save` wrote, if it contains only tensors (in mappings).
 
     Raises:
         UserError: It holds anything else, which reading would run, or is damaged.

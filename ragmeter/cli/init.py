@@ -156,7 +156,7 @@ def _planned(written: _Written, questions: Path | None, url: str | None, model: 
             trial = _trial(url, benchmark)
     if seen.documents is None and not len(benchmark.corpus) and (trial is None or not trial.options):
         raise UserError(
-            "there are questions, but neither documents nor an app that answers",
+            "found questions, but no documents and no app",
             code="nothing-to-begin-with",
             where=str(written.folder),
             try_this="put documents (.txt, .md, .html, .pdf, .docx) into a folder in there, or --app URL",
@@ -173,7 +173,7 @@ def _write_questions(written: _Written, seen: Found, model: Model | None, skip_b
 
     if seen.documents is None:
         raise UserError(
-            "there are no documents and no questions here",
+            "found no documents and no questions",
             code="nothing-to-begin-with",
             where=str(written.folder),
             try_this="put documents (.txt, .md, .html, .pdf, .docx) or a file with questions into it, or --questions FILE",

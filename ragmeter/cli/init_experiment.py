@@ -135,7 +135,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield f"name: {flow(plan.name)}"
     yield f"reference: {plan.baseline if plan.searched else APP}    # differences are measured from this row"
     yield f"metrics: {flow(plan.metrics)}    # `ragmeter list metrics` lists more"
-    yield f"primary: {{metric: {flow(plan.metrics[0])}}}    # the one that decides, chosen before anything is run"
+    yield f"primary: {{metric: {flow(plan.metrics[0])}}}    # the metric that decides; choose it before you run"
     yield ""
     yield "benchmarks:"
     yield "  - id: files"
@@ -154,7 +154,7 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield "  # A baseline without a model: BM25 finds passages, and a rule reads the answer out of them."
         yield f"  - {{id: bm25, name: {plan.baseline}}}"
         if not plan.asks_app and plan.model is None:
-            yield "  # Passages in random order: whatever helps should do better."
+            yield "  # Passages in random order: a floor that every method should beat."
             yield "  - {id: random}"
     if plan.model is not None:
         yield from _model(plan, plan.model)

@@ -419,7 +419,7 @@ def export(
 
     if pairs and pairs_of_runs:
         raise UserError(
-            "--pairs asks which answer is better, --pairs-of-runs what each is worth",
+            "--pairs and --pairs-of-runs cannot be combined",
             code="pairs-or-pairs-of-runs",
             where="--pairs-of-runs",
             try_this="leave one of them out",

@@ -390,7 +390,7 @@ def power(
                 need += f" ({counted(plan.questions or 0, 'question')})"
             out.print(Text(f"{plan.metric}  ", style="bold") + Text(need))
             here = "no difference" if math.isinf(pilot.detectable) else f"{scale * pilot.detectable:.1f}"
-            rest = pilot.insufficient_data or ("nothing varies" if math.isnan(pilot.detectable) else f"as many as here would show {here}")
+            rest = pilot.insufficient_data or ("nothing varies" if math.isnan(pilot.detectable) else f"minimum detectable: {here}")
             for item in plan.others:
                 counts = [(item.seeds, "seed"), (item.repeats, "repeat")]
                 how = ", ".join(counted(count, noun) for count, noun in counts if count is not None)
@@ -399,7 +399,7 @@ def power(
             if plan.seeds is not None:
                 out.print(Text(f"  with the {counted(pilot.n, 'question')} of the pilot: {plan.seeds} seeds"))
             out.print(Text(f"  pilot {seen} on {counted(pilot.clusters, plan.kind)}; {rest}", style="dim"))
-        rule = f"to show a true difference of {effect} in {100 * probability:g} % of such samples (two-sided, 5 %, before correction)"
+        rule = f"needed to detect a true difference of {effect} ({100 * probability:g} % power, two-sided, 5 %, before correction)"
         out.print(Text(rule, style="dim"))
 
     common.emit({"plans": [plan.to_json() for plan in plans]}, show)

@@ -249,7 +249,7 @@ def import_heavy(states: Sequence[TaskState]) -> None:
 
 
 def going_on(experiment: str, store: Store, *options: str) -> str:
-    """Return the command that asks failed and pending questions of an experiment again."""
+    """Return the command that resumes an experiment, with these options."""
     place = [] if store.folder.absolute() == store_folder(None) else ["--store", str(store.folder)]
     return shlex.join(["ragmeter", "run", "--resume", experiment, *options, *place])
 

@@ -226,7 +226,7 @@ def tasks_of(
         other = first.setdefault(task.fingerprint, task)
         if other is not task:
             raise UserError(
-                f"{task.method.name!r} and {other.method.name!r} are the same work on {task.run.dataset}",
+                f"the methods {task.method.name!r} and {other.method.name!r} are identical on {task.run.dataset}",
                 code="duplicate-work",
                 where=experiment.source.where(("methods",)),
                 try_this="remove one of the two methods (or of the two equal benchmarks)",

@@ -226,7 +226,7 @@ def corrupt(text: str, kind: str) -> str:
 
 @answers(PROMPTS["passages"])
 def answer_from_passages(truth: WorldTruth, shown: Shown) -> str:
-    """Return the prompt of the chat reader with passages."""
+    """Reply to the prompt of the chat reader with passages."""
     answer, question = truth.answer_to(shown["question"]), truth.question(shown["question"])
     if answer is None or truth.reading == "memory":
         return answer or UNKNOWN
@@ -236,13 +236,13 @@ def answer_from_passages(truth: WorldTruth, shown: Shown) -> str:
 
 @answers(PROMPTS["closed_book"])
 def answer_from_memory(truth: WorldTruth, shown: Shown) -> str:
-    """Return the prompt of the chat reader without a passage."""
+    """Reply to the prompt of the chat reader without a passage."""
     return truth.answer_to(shown["question"]) or UNKNOWN
 
 
 @handler
 def say_ok(truth: WorldTruth, request: Request) -> str | None:
-    """Return the call by which an endpoint is tried out."""
+    """Reply to the call that tests an endpoint."""
     return "ok" if request.prompt == PREFLIGHT else None
 
 

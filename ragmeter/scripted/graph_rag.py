@@ -30,7 +30,7 @@ def glean(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["triples"])
 def list_triples(truth: Truth, shown: Shown) -> str:
-    """Return the prompt for triples: the facts of a chunk."""
+    """Reply to the prompt for triples with the facts of a chunk."""
     facts = truth.shelf.facts(shown["text"])
     triples = [[fact.head.name, fact.relation.id.replace("_", " "), fact.text] for fact in facts]
     return json.dumps({"triples": triples}, ensure_ascii=False)
@@ -38,7 +38,7 @@ def list_triples(truth: Truth, shown: Shown) -> str:
 
 @answers(SYSTEMS["keywords"])
 def give_keywords(truth: Truth, shown: Shown) -> str:
-    """Return LightRAG's prompt: names in the question, and the relations that it is about."""
+    """Reply to LightRAG's prompt with the names in the question and its relations."""
     question = truth.question(shown["question"])
     heads = [head for head, _, _ in question.triples] if question else []
     low = [head for head in heads if head in shown["question"]] or heads[:1] or [shown["question"]]

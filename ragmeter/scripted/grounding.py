@@ -29,7 +29,7 @@ _BETWEEN_ITEMS = re.compile(r"\s*\n\s*|, ")
 
 @handler
 def take_answer_apart(truth: Truth, request: Request) -> str | None:
-    """Return ragas' prompt for the statements of an answer to a question."""
+    """Reply to ragas' prompt for the statements of an answer to a question."""
     value = _supplied(TAKE_APART_ANSWER, request)
     if value is None:
         return None
@@ -40,14 +40,14 @@ def take_answer_apart(truth: Truth, request: Request) -> str | None:
 
 @handler
 def take_text_apart(truth: Truth, request: Request) -> str | None:
-    """Return ragas' prompt for the claims of a text."""
+    """Reply to ragas' prompt for the claims of a text."""
     value = _supplied(TAKE_APART_TEXT, request)
     return None if value is None else json.dumps({"claims": _split_claims(str(value["response"]))}, ensure_ascii=False)
 
 
 @handler
 def judge_claims(truth: Truth, request: Request) -> str | None:
-    """Return ragas' prompt for verdicts on claims."""
+    """Reply to ragas' prompt for verdicts on claims."""
     value = _supplied(JUDGE, request)
     if value is None:
         return None

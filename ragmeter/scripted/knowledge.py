@@ -81,7 +81,7 @@ answers(PROMPTS["extraction_keywords"])(partial(records, keywords=True))
 
 @answers(CLAIMS)
 def claims(truth: Truth, shown: Shown) -> str:
-    """Return the prompt for claims: every fact of a chunk about an entity of the list, confirmed and without a date."""
+    """Reply to the prompt for claims with every fact of a chunk about a listed entity, confirmed and without a date."""
     named = set(shown["entities"].split(", "))
     about = [fact for fact in truth.shelf.facts(shown["text"]) if clean_name(fact.head.name) in named]
     rows = [(fact.head.name, fact.text, fact.relation.id, CONFIRMED, "NONE", "NONE", statements(fact)[0]) for fact in about]
@@ -90,7 +90,7 @@ def claims(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["names"])
 def name_entities(truth: Truth, shown: Shown) -> str:
-    """Return the prompt for names in a text: the entities of a world that it names, or the text itself."""
+    """Reply to the prompt for names in a text with the entities that it names, or with the text itself."""
     text = shown["text"]
     names = [entity.name for world in truth.worlds.values() for entity in world.entities if entity.name in text]
     return json.dumps({"names": names or [text.strip()]}, ensure_ascii=False)
@@ -98,7 +98,7 @@ def name_entities(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["queries"])
 def write_queries(truth: Truth, shown: Shown) -> str:
-    """Return the prompt of augmented queries: what the template generator makes of the same entities."""
+    """Reply to the prompt of augmented queries with those of the template generator for the same entities."""
     value = json.loads(shown["given"])
     question = Question("", value["question"], (value["answer"],) if value["answer"] else ())
     nodes = tuple(Node(item["name"], item["type"], tuple(item["descriptions"])) for item in value["entities"])

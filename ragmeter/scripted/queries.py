@@ -24,7 +24,7 @@ from ragmeter.scripted.prompt_patterns import UNKNOWN, Request, Shown, Truth, an
 
 @answers(PROMPT)
 def write_passage(truth: Truth, shown: Shown) -> str:
-    """Return HyDE's prompt: the facts of the question in sentences; of an unknown question, itself."""
+    """Reply to HyDE's prompt with the facts of the question in sentences, or with the question if it is unknown."""
     question = truth.question(shown["question"])
     if question is None or not question.triples:
         return shown["question"]
@@ -33,13 +33,13 @@ def write_passage(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["rewrite"])
 def rewrite(truth: Truth, shown: Shown) -> str:
-    """Return RQ-RAG's prompt for a rewritten query: the names and words of the question, without what asks."""
+    """Reply to RQ-RAG's prompt for a rewritten query with the question, without its question mark."""
     return shown["question"].rstrip(" ?")
 
 
 @answers(PROMPTS["decompose"])
 def decompose(truth: Truth, shown: Shown) -> str:
-    """Return RQ-RAG's prompt for sub-questions: the steps of the question, one a line."""
+    """Reply to RQ-RAG's prompt for sub-questions with the steps of the question, one per line."""
     question = truth.question(shown["question"])
     steps = [text for text, _ in steps_of(question)] if question is not None else []
     return "\n".join(steps or [shown["question"]])
@@ -47,7 +47,7 @@ def decompose(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["disambiguate"])
 def disambiguate(truth: Truth, shown: Shown) -> str:
-    """Return RQ-RAG's prompt for the meanings of a question: it with the full name in place of each shorter one."""
+    """Reply to RQ-RAG's prompt for the meanings of a question with the question, one short name replaced by the full one."""
     question = truth.question(shown["question"])
     if question is None:
         return shown["question"]
@@ -97,7 +97,7 @@ KNOWN = 0.4
 
 @answers(ANSWER)
 def answer_for_labels(truth: Truth, shown: Shown) -> str:
-    """Return SARK's prompt for an answer: by the passage where there is one, else what it knows by heart."""
+    """Reply to SARK's prompt for an answer if the passage proves it; without a passage, with probability `KNOWN`."""
     question, passage = truth.question(shown["question"]), shown["context"]
     if question is None or not question.answers:
         return UNKNOWN
@@ -107,7 +107,7 @@ def answer_for_labels(truth: Truth, shown: Shown) -> str:
 
 @handler
 def order_passages(truth: Truth, request: Request) -> str | None:
-    """Return SARK's prompt for an order: passages that prove the answer first, then those that name it."""
+    """Reply to SARK's prompt for an order: passages that prove the answer first, then those that name it."""
     opening, _, turn, *_ = ORDER.load().texts
     about = template_pattern(opening).fullmatch(request.messages[0]["content"])
     if about is None:
@@ -124,7 +124,7 @@ def order_passages(truth: Truth, request: Request) -> str | None:
 
 @answers(TRIPLE)
 def ask_about_triple(truth: Truth, shown: Shown) -> str:
-    """Return GPR's prompt for a question: in the words in which worlds state the relation."""
+    """Reply to GPR's prompt for a question in the wording that worlds use for the relation."""
     inside = shown["triple"].removeprefix("(").removesuffix(")")
     if shown["side"] == "tail":
         head, _, relation = inside.removesuffix(f", {MASK}").rpartition(", ")

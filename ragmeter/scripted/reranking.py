@@ -17,7 +17,7 @@ NUMBERS = tuple(str(number) for number in range(1, 101))
 
 @handler
 def order_window(truth: Truth, request: Request) -> str | None:
-    """Return the prompts of systems that order a window; those that reason first do so in a word."""
+    """Reply to the prompts of systems that order a window, with a short thought if the system reasons first."""
     for name in ("rankgpt", "rankzephyr", "reasonrank", "dro"):
         ranked = _ranked(truth, name, request, NUMBERS)
         if ranked is not None:
@@ -28,14 +28,14 @@ def order_window(truth: Truth, request: Request) -> str | None:
 
 @handler
 def choose_passage(truth: Truth, request: Request) -> str | None:
-    """Return Setwise's prompt."""
+    """Reply to Setwise's prompt."""
     ranked = _ranked(truth, "setwise", request, LABELS)
     return None if ranked is None else f"Passage {LABELS[ranked[0]]}"
 
 
 @handler
 def choose_document(truth: Truth, request: Request) -> str | None:
-    """Return the prompts of Rank-R1 and of its twin without reasoning."""
+    """Reply to the prompts of Rank-R1 and of its variant without reasoning."""
     for name, thought in (("rank_r1", "<think>The one with a fact.</think> "), ("rank_r1_direct", "")):
         ranked = _ranked(truth, name, request, NUMBERS)
         if ranked is not None:
@@ -45,7 +45,7 @@ def choose_document(truth: Truth, request: Request) -> str | None:
 
 @answers(PROMPTS["ddr_refiner"].load(OURS))
 def keep_passage(truth: Truth, shown: Shown) -> str:
-    """Return the prompt of DDR's refinement: YES to a passage with a fact of the proof."""
+    """Reply to DDR's refinement prompt: YES if the passage contains a fact of the proof."""
     question = truth.question(shown["query"])
     facts = [replace(question, triples=(triple,)) for triple in question.triples] if question else []
     return "YES" if any(truth.proven_by(fact, [shown["passage"]]) for fact in facts) else "NO"

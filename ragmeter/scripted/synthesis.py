@@ -41,34 +41,34 @@ for _kind in _MAKERS:
 
 @answers(SYNTHESIS["answer"])
 def answer(truth: Truth, shown: Shown) -> str:
-    """Return the prompt for an answer."""
+    """Reply to the prompt for an answer."""
     return _json(answer=_known(truth, shown["document"], shown["question"]) or ABSENT)
 
 
 @answers(SYNTHESIS["check_answer"])
 def check_answer(truth: Truth, shown: Shown) -> str:
-    """Return the prompt that checks a pair."""
+    """Reply to the prompt that checks a pair."""
     known = _known(truth, shown["document"], shown["question"])
     return _json(judgment="Correct" if known is not None and em(shown["answer"], [known]) else "Incorrect")
 
 
 @answers(READING["answer"])
 def teach(truth: Truth, shown: Shown) -> str:
-    """Return the prompt of a teacher: the answer, if it is in the documents."""
+    """Reply to the prompt of a teacher with the answer if it is in the documents."""
     reply = truth.answer_to(shown["question"])
     return reply if reply and names_any(flat(shown["background"]).casefold(), [reply]) else UNKNOWN
 
 
 @answers(SYNTHESIS["paraphrase"])
 def paraphrase(truth: Truth, shown: Shown) -> str:
-    """Return the prompt for a paraphrase: every fact in its last wording, by the full names."""
+    """Reply to the prompt for a paraphrase: every fact in its last wording, with full names."""
     facts = _facts(truth, shown["document"])
     return _json(paraphrase=" ".join(statements(fact)[-1] for fact in facts) or shown["document"])
 
 
 @answers(SYNTHESIS["check_paraphrase"])
 def check_paraphrase(truth: Truth, shown: Shown) -> str:
-    """Return the prompt that checks a paraphrase: head and tail of every fact must be named."""
+    """Reply to the prompt that checks a paraphrase: head and tail of every fact must be named."""
     text = shown["paraphrase"].casefold()
     facts = _facts(truth, shown["document"])
     return _json(judgment="Yes" if all(_names(text, fact) for fact in facts) else "No")

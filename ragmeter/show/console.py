@@ -176,7 +176,7 @@ def complain(error: UserError, as_json: bool) -> None:
 
 @contextmanager
 def offering_score() -> Iterator[None]:
-    """If a metric was asked for that no run here was scored on, offer to score it, if it is a metric at all."""
+    """Suggest `ragmeter judge score` in the error if no run was scored on a known metric."""
     from judges.metric import parse
     from results.store.queries import NotScored
 

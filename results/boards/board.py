@@ -225,9 +225,9 @@ def folded_runs(runs: Sequence[RunRow], over_seeds: bool = True) -> list[RunRow]
 def folded_columns(
     columns: Columns, runs: Sequence[RunRow], metrics: Sequence[str], over_seeds: bool = True
 ) -> tuple[Columns, dict[tuple[str, str], NDArray[np.float64]]]:
-    """Return scores averaged over the repeats of each training, then over the trainings of each series (`series_of`).
+    """Return the scores of each series (`series_of`): the mean over the repeats of each training, then over its trainings.
 
-    A question without a score in one of them has none.
+    A question that lacks a score in any run of the series has no score.
 
     Returns:
         The columns of the runs that stand for their series, and under the same keys each training's mean, in the order

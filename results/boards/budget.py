@@ -110,7 +110,7 @@ def spent(row: Row, axis: Axis, questions: int) -> float:
 
 
 def informative_axis(board: Board) -> Axis:
-    """Return tokens, where methods differ in them; else time: retrievers alone spend no tokens."""
+    """Return tokens as the cost axis if methods differ in them, else seconds; runs of retrievers only spend no tokens."""
     tokens = {spent(row, "tokens", row.run.done) for row in board.rows if not row.control and row.cost is not None}
     return "tokens" if len({token for token in tokens if not math.isnan(token)}) > 1 else "seconds"
 

@@ -156,7 +156,7 @@ def remarks(row: Row) -> list[str]:
         answered = f"{run.done - run.failed} of {run.questions} questions answered"
         lines.append(f"{answered}{_failed(row)}{_EITHER_WAY}; `ragmeter run --resume --retry-failed`")
     if row.accepted:
-        lines.append(f"{_counted(row.accepted, 'question')} failed because code raised; accepted, counted as wrong")
+        lines.append(f"{_counted(row.accepted, 'question')} failed because code raised an error; accepted, counted as wrong")
     if run.error:
         # `run` and the run's page print the whole error.
         lines.append(shorten(run.error.partition("\n")[0], _SHORT, placeholder=" …"))

@@ -60,7 +60,7 @@ def remarks(gate: Gate) -> list[str]:
             )
         if verdict.since is not None and verdict.since.outcome == "regressed":
             since = verdict.since
-            lines.append(f"{verdict.metric}: it lost more than the margin since the anchor {since.run.path} of {since.set_at:%Y-%m-%d}")
+            lines.append(f"{verdict.metric}: lost more than the margin since the anchor {since.run.path} of {since.set_at:%Y-%m-%d}")
         if result.insufficient_data and not verdict.held_back:
             lines.append(f"{verdict.metric}: no interval: {result.insufficient_data}")
     return lines

@@ -122,7 +122,7 @@ class WinRate:
 
     @property
     def n(self) -> int:
-        """Return questions with a verdict: wins, ties, losses and none."""
+        """Return the number of questions with a verdict: wins, ties, losses and none."""
         return self.wins + self.ties + self.losses + self.none
 
 

@@ -30,12 +30,12 @@ class Family:
 
 
 def family(tests: Sequence[Differences], differences: Iterable[Difference], level: float = LEVEL) -> Family:
-    """Correct the differences of one family for their number. One with insufficient data counts as tested and not significant.
+    """Correct a family of differences for multiple comparisons (Holm). Differences with insufficient data count as not significant.
 
     Args:
         tests: Differences of shape (rows,) each, for example of several metrics.
         differences: The same one after another, as `differences_of` gives them.
-        level: Of the claims.
+        level: Confidence level of the intervals.
     """
     if not tests:
         return Family([], [])
@@ -127,7 +127,7 @@ def compared_together(
     Args:
         candidates, references: Row by row of the same questions.
         clusters, metric: As in `compared`.
-        level: Of the claims.
+        level: Confidence level of the intervals.
         judged: Whether a judge scored them.
     """
     tested = compared(candidates, references, clusters=clusters, metric=metric)

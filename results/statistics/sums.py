@@ -124,7 +124,7 @@ def sums_of(rows: Floats, clusters: Clusters) -> Sums:
 
 
 def arranged(scores: Floats, clusters: Clusters) -> tuple[Floats, NDArray[np.bool_], Whole | None]:
-    """Return scores with 0 for NaN, which are known, and where each cluster begins; None: each question is one.
+    """Return scores with 0 in place of NaN, a mask of the known ones, and the start of each cluster (None if each question is a cluster).
 
     Questions are ordered so that those of a cluster stand together.
     """

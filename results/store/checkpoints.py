@@ -189,7 +189,7 @@ def _parsed(card: Any, path: Path) -> Checkpoint:
     for key, good in shapes.items():
         if not good:
             raise UserError(
-                f"{key} of this checkpoint is {json.dumps(card[key], ensure_ascii=False)[:80]}",
+                f"invalid {key} in the checkpoint card: {json.dumps(card[key], ensure_ascii=False)[:80]}",
                 code="bad-checkpoint-card",
                 where=str(path),
                 try_this="method and stage: texts; version: a number from 1; config: an object; data: fingerprints; "

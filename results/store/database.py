@@ -477,7 +477,7 @@ class _Shared:
                         self._turn.notify_all()
 
     def before_fork(self) -> None:
-        """Threads and locks of a database do not survive a fork: the child is to find the file closed."""
+        """Close the file before a fork: threads and locks of a database do not survive it."""
         self._turn.acquire()
         if not self._users:
             self._close()

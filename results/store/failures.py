@@ -124,12 +124,12 @@ class Failures:
 
     @property
     def failed(self) -> int:
-        """Return questions that failed."""
+        """Return the number of questions that failed."""
         return sum(count for _, count in self.reasons)
 
     @property
     def unresolved(self) -> int:
-        """Return questions that our code failed and that the user has not accepted: they say nothing about the method."""
+        """Return the number of questions that failed in our code and that the user has not accepted."""
         return 0 if self.accepted else self.code
 
     @property

@@ -208,7 +208,7 @@ def write_bundle(
         UserError: The file is there already, or cannot be written.
     """
     if path.suffix != SUFFIX:
-        raise UserError("a bundle's name ends with .zip", code="bad-bundle-name", where=str(path), try_this=f"{path.name}{SUFFIX}")
+        raise UserError("bundle names must end with .zip", code="bad-bundle-name", where=str(path), try_this=f"{path.name}{SUFFIX}")
     if path.exists():
         raise UserError("output file already exists", code="output-exists", where=str(path), try_this="choose another name")
     card_bytes = card_yaml(card).encode()

@@ -94,7 +94,7 @@ def _value(node: yaml.Node, name: str) -> Any:
         results: dict[str, Any] = {}
         for key, child in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise UserError("a key is a word", code="key-not-word", where=f"{name}:{key.start_mark.line + 1}")
+                raise UserError("keys of the card must be text", code="key-not-word", where=f"{name}:{key.start_mark.line + 1}")
             _check_visible(key, name)
             results[key.value] = _value(child, name)
         return results

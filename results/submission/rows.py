@@ -356,7 +356,7 @@ def _notes(notes: Any, limits: Limits) -> dict[str, Any]:
     if not isinstance(notes, dict):
         raise wrong("notes", "an object", notes)
     if PROMPT in notes:
-        raise Bad("misplaced_prompt", "a prompt stands in the notes", try_this='make "prompt" a key of the row')
+        raise Bad("misplaced_prompt", "notes contain a prompt", try_this='make "prompt" a key of the row')
     size = len(json.dumps(notes, ensure_ascii=False)) if notes else 0
     if size > limits.notes_chars:
         raise Bad("notes_too_long", f"notes are longer than {limits.notes_chars} characters", f"{size} characters")

@@ -104,7 +104,7 @@ _BATCH_CHARS = 16 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Location of a stored submission.
+    """Result of storing a submission.
 
     Attributes:
         run: Its fingerprint.

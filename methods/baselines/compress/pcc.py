@@ -38,7 +38,7 @@ class PccConfig(SoftConfig):
 
     @property
     def memory_tokens(self) -> int:
-        """Return vectors of a segment."""
+        """Return the number of memory vectors per segment."""
         return max(1, self.max_length // self.rate)
 
 

@@ -41,7 +41,7 @@ class PiscoConfig(SoftConfig):
 
     @property
     def memory_tokens(self) -> int:
-        """Return vectors of a segment."""
+        """Return the number of memory vectors per segment."""
         return self.max_length // self.rate
 
     @model_validator(mode="after")

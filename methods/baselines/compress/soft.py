@@ -133,7 +133,7 @@ class System(ABC):
 
     @abstractmethod
     def count(self, model: SoftModel, text: str) -> int:
-        """Return vectors of a passage; 0 for an empty one."""
+        """Return the number of memory vectors of a passage; 0 if it is empty."""
 
     @abstractmethod
     def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:

@@ -74,10 +74,10 @@ class SoftTrainingConfig(HeldOutConfig):
         0.5, ge=0, le=1, description="share of the passages that are reconstructed in full; of the others only the second half is"
     )
     questions: int | None = Field(
-        None, ge=1, description="ours: pretraining asks so many questions of one passage at most, in place of writing passages out"
+        None, ge=1, description="ours: maximum questions per passage in pretraining, which replace reconstruction"
     )
     together: int = Field(
-        1, ge=1, description="ours: tuning asks so many questions at most of one reading: its own, and others that its passages answer"
+        1, ge=1, description="ours: maximum questions per encoded set of passages in tuning: its own, and others that these passages answer"
     )
     out_of_vocabulary: float = Field(
         0.0, ge=0, le=1, description="ours: share of the names of training worlds that are replaced by others, redrawn in each epoch"
@@ -370,16 +370,16 @@ def register_system(
     defaults: Mapping[str, Any] | None = None,
     versions: tuple[int, int] = (1, 1),
 ) -> Callable[[type[S]], type[S]]:
-    """Declare a system; decorates its class, and registers its compressor and its training.
+    """Return a class decorator that registers a compression system: its compressor and its training.
 
     Args:
-        name: Of both.
-        compressor, training: Summaries.
+        name: Name of both.
+        compressor, training: Summary of each, one line.
         small: Options of the model for the tiny language model that ships.
-        worlds: Options of its training on worlds, where they are not those of all.
-        presets: Further ones of the training; one that begins with `worlds` lies over `worlds`.
-        defaults: Of options of the training, where they are not those of all.
-        versions: Of compressor and training.
+        worlds: Options of its training on worlds that differ from the common ones.
+        presets: Further presets of the training; a name that begins with `worlds` extends the preset `worlds`.
+        defaults: Default options of the training that differ from the common ones.
+        versions: Version of the compressor and of the training.
     """
 
     def decorate(system: type[S]) -> type[S]:

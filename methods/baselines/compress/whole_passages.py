@@ -28,10 +28,10 @@ class WholePassagesConfig(ModelMethodConfig):
     work=free,
 )
 class WholePassages:
-    """Passages in the order of the ranking; one that does not fit is left out, and shorter ones behind it may still fit.
+    """Compressor that keeps whole passages in ranking order; it skips a passage that exceeds the budget and tries the next.
 
     Args:
-        config: Whose tokens count.
+        config: Options: the model whose tokenizer counts tokens.
         services: Not used.
     """
 

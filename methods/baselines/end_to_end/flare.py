@@ -33,8 +33,8 @@ class FlareConfig(ServedConfig, SearchingConfig, CausalConfig):
 
     k: int = Field(2, ge=1, le=100, description="passages per search, which take the place of those before")
     max_new_tokens: int = Field(64, ge=1, description="longest draft")
-    sentences: int = Field(4, ge=1, description="of an answer at most (256 tokens)")
-    unsure: float = Field(0.8, ge=0, le=1, description="a draft with a token no likelier than this is searched with")
+    sentences: int = Field(4, ge=1, description="maximum sentences per answer (256 tokens)")
+    unsure: float = Field(0.8, ge=0, le=1, description="search if a token of the draft has at most this probability")
     left_out: float = Field(
         0.4, ge=0, le=1, description="leave tokens of a draft out of the search query if the model gave them at most this probability"
     )

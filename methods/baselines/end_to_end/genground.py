@@ -28,7 +28,7 @@ class GenGroundConfig(ProgramConfig):
 
     llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="the model; paper: gpt-3.5-turbo")
     k: int = Field(10, ge=1, le=100, description="passages found for a sub-question (released: 9)")
-    batch: int = Field(3, ge=1, description="passages shown at a time")
+    batch: int = Field(3, ge=1, description="passages per prompt")
     hops: int = Field(5, ge=1, description="sub-questions at most (released: 7)")
     grounding: Literal["first_evidence", "all_batches"] = Field(
         "first_evidence", description="which batches revise an answer: the first with evidence (paper), or all (released)"

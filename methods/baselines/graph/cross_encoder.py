@@ -48,7 +48,7 @@ def require_card(config: CrossEncoderConfig, published: bool, where: str) -> Non
     folder = Path(locate(config.model))
     if folder.is_dir() and not published and card_of(config.model) is None:
         raise UserError(
-            f"nothing in {config.model!r} says that it was trained",
+            f"{config.model!r} has no record of its training",
             code="training-data-unstated",
             where=where,
             try_this="a checkpoint of `ragmeter train graph_cross_encoder`, or published: true for a copy of a published cross-encoder",

@@ -141,7 +141,7 @@ class GragConfig(GraphEncoderConfig):
     """Options of GRAG's retrieval; the numbers are those that it uses on WebQSP."""
 
     hops: int = Field(2, ge=0, description="how far an ego graph reaches")
-    ego_graphs: int = Field(20, ge=1, description="how many are kept; the default of the released function: 10")
+    ego_graphs: int = Field(20, ge=1, description="ego graphs to keep; default of the released function: 10")
     nodes: int = Field(10, ge=0, description="entities kept in each")
     edges: int = Field(10, ge=1, description="triples kept in each")
     hop_direction: Literal["any", "against_edges"] = Field(

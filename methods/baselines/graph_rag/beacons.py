@@ -115,7 +115,7 @@ class BeaconMemory:
 
     @property
     def bytes(self) -> int:
-        """Return memory that it takes."""
+        """Return the memory that it takes, in bytes."""
         tensors = (*self.keys, *self.values, *self.open_keys, *self.open_values)
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 

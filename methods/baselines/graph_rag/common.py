@@ -156,7 +156,7 @@ class SystemConfig(MethodConfig):
 
     @property
     def written_tokens(self) -> int:
-        """Return tokens of the longest text that the model writes about what is indexed as one, whatever is asked; 0: it writes none."""
+        """Return the maximum tokens that the model writes about one index, independent of the questions; 0 if it writes nothing."""
         return 0
 
     def templates(self) -> list[Prompt]:

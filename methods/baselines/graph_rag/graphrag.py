@@ -87,9 +87,7 @@ class GraphRagConfig(GraphConfig):
 
     gleanings: int = Field(1, ge=0, description="times that the model is asked again for entities and relations that it left out")
     max_community: int = Field(10, ge=2, description="largest community in entities; larger ones are divided")
-    report_tokens: int = Field(
-        8000, ge=100, description="tokens of entities and relations that the model reads to write a community's report"
-    )
+    report_tokens: int = Field(8000, ge=100, description="maximum tokens of entities and relations in the prompt for a community report")
     seed: int = Field(0xDEADBEEF, description="of the communities; released: the same")
 
     def preflight(self) -> None:

@@ -41,7 +41,7 @@ class DdrRefinerConfig(AskingRerankerConfig):
 
     system = NAME
     llm: Annotated[LLM, defaults(max_tokens=8)] = Field(description="the model that says YES or NO; released: an adapter of Llama-3-8B")
-    keep: int = Field(5, ge=1, description="passages with a YES after which it stops")
+    keep: int = Field(5, ge=1, description="stop after this many passages with a YES")
     passage_tokens: int = Field(1024, ge=1, description="tokens of a passage that are shown")
 
 

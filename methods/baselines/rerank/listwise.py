@@ -67,7 +67,7 @@ class ReasonRankConfig(WindowConfig):
     llm: Annotated[LLM, defaults(max_tokens=3172)] = Field(description="the checkpoint here or at an endpoint")
     context: int | None = Field(32768, ge=64, description="tokens that prompt and reply may take together")
     passage_words: int | None = Field(None, ge=1, description="words of a passage that are shown; null: all")
-    passage_tokens: int | None = Field(100, ge=1, description="tokens of a passage that are shown; the published value depends on the data")
+    passage_tokens: int | None = Field(100, ge=1, description="maximum tokens per passage; the published value depends on the data")
 
 
 @register(

@@ -41,7 +41,7 @@ async def windows(n: int, sort: Sort, size: int, step: int) -> list[int]:
 
 
 def window_calls(n: int, size: int, step: int) -> int:
-    """Return windows that `windows` orders."""
+    """Return the number of windows that `windows` orders."""
     return 0 if n < 2 else 1 + -(-max(0, n - size) // step)
 
 

@@ -39,33 +39,38 @@ which fields of a file were read as what, in words."""
 class DatasetCard(FrozenModel):
     """Declaration of a dataset; frozen and complete."""
 
-    title: str = Field(description="name in its authors' spelling")
+    title: str = Field(description="name as its authors spell it")
     task: str = Field(description="multi-hop QA, open-domain QA, long-document QA, graph QA, …")
     description: str
-    hub_id: str | None = Field(description="repository on the hub, None if there is none")
+    hub_id: str | None = Field(description="repository on the hub, or None")
     revision: str | None = Field(description="pinned revision of that repository, None if not pinned yet")
     license: str
     citation: str
     languages: tuple[str, ...]
-    splits: Mapping[str, int | None] = Field(description="expected number of questions, None where unknown")
-    metrics: tuple[str, ...] = Field(description="ids of the official metrics, main one first")
-    settings: tuple[str, ...] = Field(description="settings in which papers evaluate, default first")
-    subset_settings: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="settings of subsets that differ")
-    subset_metrics: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="metrics of subsets that differ")
-    subset_languages: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="languages of subsets that differ")
+    splits: Mapping[str, int | None] = Field(description="expected number of questions, or None if unknown")
+    metrics: tuple[str, ...] = Field(description="ids of the official metrics, the main metric first")
+    settings: tuple[str, ...] = Field(description="settings in which papers evaluate, the default first")
+    subset_settings: Mapping[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="settings of subsets that differ from the dataset's"
+    )
+    subset_metrics: Mapping[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="metrics of subsets that differ from the dataset's"
+    )
+    subset_languages: Mapping[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="languages of subsets that differ from the dataset's"
+    )
     subset_splits: Mapping[str, Mapping[str, int | None]] = Field(
-        default_factory=dict, description="splits of subsets with different numbers or missing splits"
+        default_factory=dict, description="splits of subsets that have other sizes or lack a split"
     )
     same_questions: Mapping[str, tuple[str, ...]] = Field(
         default_factory=dict,
-        description="by subset:split (:split where there are no subsets), references of splits whose questions, or a "
-        "part of them, it holds too; subset and split in full. Two splits that name one reference share its questions",
+        description="splits that share questions with a split of this dataset: maps subset:split (:split without subsets) to "
+        "references with subset and split in full. Two splits that map to the same reference share its questions",
     )
     cluster: str | None = Field(
         default=None,
-        description="sampling unit, which is one cluster: question, document, world, conversation, evidence group, or a "
-        "key of the questions' metadata; None: detected from what questions share (a document, a gold "
-        "passage, a world)",
+        description="sampling unit, which is one cluster: question, document, world, conversation, evidence group, or a key of "
+        "the questions' metadata; None: detected from what the questions share (a document, a gold passage, a world)",
     )
     notes: str = ""
 
@@ -94,13 +99,12 @@ def alike(by_subset: Mapping[str, tuple[str, ...]]) -> list[tuple[tuple[str, ...
 class DatasetConfig(FrozenModel):
     """Options of every loader; a dataset with more options extends it."""
 
-    path: str | None = Field(
-        None, description="the file, or the folder it is in; looked for in RAGMETER_DATA, then on the hub, when absent"
-    )
+    path: str | None = Field(None, description="the file, or its folder; null: looked for in RAGMETER_DATA, then on the hub")
     revision: str | None = Field(
-        None, description="commit, tag or branch of the hub's repository, in place of the card's; never RAGMETER_DATA"
+        None,
+        description="commit, tag or branch of the hub's repository, instead of the one that the card pins; RAGMETER_DATA is then not used",
     )
-    skip_bad: bool = Field(False, description="skip records that cannot be read, counting and naming them")
+    skip_bad: bool = Field(False, description="skip records that cannot be read; the output counts and names them")
 
     def excess(self) -> tuple[str, str] | None:
         """Return an option that asks for more work than an untrusted card may ask for, and its limit.

@@ -74,12 +74,10 @@ _SPLITS = {"dev": ("dev", "validation", "val"), "test": ("test",), "train": ("tr
 class BeirConfig(DatasetConfig):
     """Options of retrieval benchmarks."""
 
-    path: str | None = Field(None, description="the folder or zip archive; or name a repository with hub")
-    hub: str | None = Field(None, description="repository of the hub in place of path, e.g. BeIR/scifact, mteb/arguana")
-    part: str | None = Field(None, description="the part of a repository that holds several: biology (BRIGHT), a language (MTEB)")
-    corpus: str | None = Field(
-        None, description="a folder that `ragmeter data build-corpus --layout beir` built, in place of the documents"
-    )
+    path: str | None = Field(None, description="folder or zip archive; or name a repository with hub")
+    hub: str | None = Field(None, description="repository of the hub instead of path, e.g. BeIR/scifact, mteb/arguana")
+    part: str | None = Field(None, description="part of a repository that holds several: biology (BRIGHT), a language (MTEB)")
+    corpus: str | None = Field(None, description="a folder that `ragmeter data build-corpus --layout beir` built, instead of the documents")
     ignore_identical_ids: bool = Field(False, description="count the document that has the question's id as not retrieved (ArguAna)")
 
 

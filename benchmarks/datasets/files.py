@@ -74,7 +74,7 @@ class FilesConfig(DatasetConfig):
     """Options of files of your own."""
 
     path: str | None = Field(None, description="the questions: a file, or a folder of datasets.save_to_disk")
-    hub: str | None = Field(None, description="a repository of the hub in place of path: owner/name")
+    hub: str | None = Field(None, description="a repository of the hub instead of path: owner/name")
     config: str | None = Field(None, description="the repository's configuration (subset)")
     split: str | None = Field(None, description="the repository's or folder's split, if it is called differently")
     fields: dict[str, str | tuple[str, ...] | None] = Field(
@@ -82,18 +82,18 @@ class FilesConfig(DatasetConfig):
     )
     separator: str | None = Field(None, min_length=1, description="separator of several answers or documents in one cell")
     delimiter: str | None = Field(None, min_length=1, max_length=1, description="separator of columns (default: by content)")
-    documents: str | None = Field(None, description="corpus: a folder of documents, a file of them, or a built corpus")
+    documents: str | None = Field(None, description="documents to search: a folder of documents, a file of them, or a built corpus")
     document_fields: dict[str, str | tuple[str, ...] | None] = Field(
         default_factory=dict, description="fields of a document's text, id and title in a file"
     )
-    chunker: Kind = Field("words", description="how documents are cut: words, tokens, headings or whole")
-    chunk_size: int = Field(256, ge=1, description="words (or tokens) of a passage, at most")
-    chunk_overlap: int = Field(0, ge=0, description="words (or tokens) that a passage repeats from the previous one")
-    tokenizer: str | None = Field(None, description="for chunker: tokens: a tokenizer.json, or its folder")
+    chunker: Kind = Field("words", description="how to cut documents: words, tokens, headings or whole")
+    chunk_size: int = Field(256, ge=1, description="maximum words (or tokens) per passage")
+    chunk_overlap: int = Field(0, ge=0, description="number of words (or tokens) that a passage repeats from the previous one")
+    tokenizer: str | None = Field(None, description="tokenizer of chunker: tokens; a tokenizer.json, or its folder")
     fold: str | None = Field(
         None,
-        description="K/N: only the questions of part K of N, from 1; -K/N: those of the other parts, without questions that share gold "
-        "evidence with one of part K. The part follows from the question's text",
+        description="K/N: read only the questions of part K of N, counted from 1; -K/N: read the questions of the other parts, "
+        "except those that share gold evidence with a question of part K. The part follows from the question's text",
     )
     name: str | None = Field(None, pattern=r"[\w.-]+", description="name in tables (default: from its files)")
 

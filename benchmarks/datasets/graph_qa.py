@@ -392,7 +392,7 @@ _QUESTIONS, _CARD = "questions.jsonl", "card.json"
 class GraphConfig(DatasetConfig):
     """Options of the loaders of graph QA."""
 
-    layout: str | None = Field(None, description="layout of the file: rog, official, nsm or tog; detected from its content when absent")
+    layout: str | None = Field(None, description="layout of the file: rog, official, nsm or tog; null: detected from its content")
     ids: str | None = Field(
         None,
         description="read only these questions and their graphs: a file with one id per line or a JSON list; FILE#KEY takes the list "
@@ -400,7 +400,10 @@ class GraphConfig(DatasetConfig):
     )
 
     hops: int | None = Field(
-        None, ge=1, description="ask only questions whose nearest answer is so many triples from a topic entity; their graphs all count"
+        None,
+        ge=1,
+        description="read only questions whose nearest answer is this many triples away from a topic entity; the graphs of all "
+        "questions stay in the corpus",
     )
 
     @property

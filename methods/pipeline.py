@@ -66,7 +66,7 @@ class RetrieverChoice(FrozenModel):
     """A retriever that another part searches with."""
 
     id: str = Field(description="a registered retriever")
-    config: dict[str, Any] = Field(default_factory=dict, description="its options")
+    config: dict[str, Any] = Field(default_factory=dict, description="options of the retriever")
 
     @property
     def component(self) -> Component:

@@ -50,24 +50,27 @@ class Options(FrozenModel):
 
     bos: Literal["tokenizer", "always", "none"] = Field(
         "tokenizer",
-        description="special tokens before the text: those that the tokenizer adds, unless the text has them; always: even if it has them",
+        description="special tokens before the text: those that the tokenizer adds, unless the text has them; always: even if "
+        "the text has them",
     )
     joined: str = Field("\n\n", description="separator of system and user message if a chat template has no system role")
-    replaced: tuple[tuple[str, str], ...] = Field((), description="pairs of texts: the second stands for the first in a filled message")
+    replaced: tuple[tuple[str, str], ...] = Field(
+        (), description="pairs of texts: in a filled message, the first is replaced by the second"
+    )
     memories: str = Field("", description="separator of the passages' memories, for readers of memory")
     whitespace: Literal["strip", "keep"] = Field(
         "strip",
-        description="strip: a message's template loses white space at its ends, and its parts are joined by a line break; "
-        "keep: every character counts, and nothing is put between parts. Parts `text` are always kept",
+        description="strip: a message's template loses white space at its ends, and its parts are joined by a line break; keep: "
+        "templates are used unchanged, without a line break between parts. `text` parts are always kept",
     )
     passages: Literal["flat", "kept", "decoded", "titled", "labeled"] = Field(
         "flat",
-        description="how rerankers show passages. flat: title and text on one line, and references like [3] as the system's own "
-        "prompt has them; kept: as they are, and so is the query; decoded: the same without special tokens in passages; "
-        "titled: on one line, `Title: … Content: …`, with plain characters; "
-        "labeled: the same with the characters and references that they have",
+        description="how rerankers show passages. flat: title and text on one line, with references such as [3] written as in "
+        "the system's own prompt; kept: passages and query unchanged; decoded: unchanged, without special tokens in "
+        "passages; titled: on one line, `Title: … Content: …`, with plain characters; labeled: like titled, with "
+        "characters and references unchanged",
     )
-    stop: tuple[str, ...] = Field((), description="texts at which a reply ends")
+    stop: tuple[str, ...] = Field((), description="texts that end a reply")
     max_tokens: int | None = Field(None, ge=1, description="longest reply in tokens")
 
 

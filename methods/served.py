@@ -39,8 +39,8 @@ class ServedConfig(MethodConfig):
 
     endpoint: ChatConfig | None = Field(
         None,
-        description="an endpoint that serves the checkpoint and returns log-probabilities (vLLM); only the tokenizer of `model` is loaded. "
-        "null: weights of this machine",
+        description="an endpoint that serves the checkpoint and returns log-probabilities (vLLM); then only the tokenizer of "
+        "`model` is loaded. null: load the model locally",
         exclude_if=lambda value: value is None,
     )
 
@@ -96,7 +96,7 @@ class ScorerConfig(ServedConfig, CausalConfig):
     """Options of a language model that scores given texts and generates none."""
 
     probes = ("score",)
-    max_new_tokens: int = Field(1, ge=1, le=1, description="nothing is generated")
+    max_new_tokens: int = Field(1, ge=1, le=1, description="has no effect, because nothing is generated")
 
     @classmethod
     def of(cls, model: str, endpoint: ChatConfig | None, **options: Any) -> ScorerConfig:

@@ -26,10 +26,10 @@ from benchmarks.core.models import FrozenModel
 class Limits(FrozenModel):
     """Limit what one execution may spend; a null field sets no limit."""
 
-    max_usd: float | None = Field(default=None, ge=0, description="dollars of all models and apps, by reported costs and stated prices")
+    max_usd: float | None = Field(default=None, ge=0, description="dollars for all models and apps, from reported costs and stated prices")
     max_hours: float | None = Field(default=None, ge=0, description="hours from the start of the command")
     max_calls: int | None = Field(
-        default=None, ge=0, description="requests to models and apps, repeated tries included; local weights do not count"
+        default=None, ge=0, description="requests to models and apps, including retries; local models do not count"
     )
 
     @classmethod

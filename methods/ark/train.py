@@ -333,7 +333,7 @@ def _recalls(document: Document, model: Any, prompts: Prompts, k: int) -> list[f
 
 @register_training(
     "ark",
-    summary="a retriever tuned on which chunks make the answer likely, against negatives from a knowledge graph",
+    summary="a retriever tuned to rank the chunks first that make the answer likely, with negatives from a knowledge graph",
     stages=STAGES,
     version=2,
     paper="ARK: answer-centric retriever tuning with a knowledge-graph curriculum (2025)",

@@ -34,7 +34,7 @@ ARRAYS = ("dense", "tokens", "weights", "lexical_starts", "multi", "multi_starts
 class BgeM3Config(M3Config, ModelMethodConfig):
     """Options of BGE-M3: those of its encoder, and which scores are summed."""
 
-    modes: tuple[Mode, ...] = Field(MODES, min_length=1, description="BGE-M3's scores that are summed, weighted by `weights`")
+    modes: tuple[Mode, ...] = Field(MODES, min_length=1, description="modes of BGE-M3 whose scores are summed, weighted by `weights`")
 
 
 def _work(config: BgeM3Config, lengths: Lengths) -> Work:

@@ -46,16 +46,16 @@ class BM25Config(MethodConfig):
     k1: float = Field(1.5, ge=0, description="term-frequency saturation; Pyserini (and papers that use it): 0.9")
     b: float = Field(0.75, ge=0, le=1, description="length normalization; Pyserini: 0.4")
     stemmer: str | None = Field("english", description="Snowball stemmer, e.g. english, porter; null for none")
-    stopwords: Literal["en"] | None = Field("en", description="words left out: bm25s' English list, or null for none")
+    stopwords: Literal["en"] | None = Field("en", description="stopwords: bm25s' English list, or null for none")
     tokens: Literal["normalized", "bm25s"] = Field(
         "normalized",
-        description="normalized: query and passages in one Unicode form, unspaced scripts and Korean by pairs of characters, C++, C# "
-        "and .NET as words; bm25s: bm25s' own words, to reproduce rows that were published with them",
+        description="normalized: query and passages in one Unicode form; unspaced scripts and Korean as character bigrams; C++, "
+        "C# and .NET as words. bm25s: the tokens of bm25s, to reproduce published rows",
     )
     statistics: Literal["candidates", "corpus"] | None = Field(
         None,
-        description="what the rarity of words and the mean length are counted in: the passages to be ranked, or the whole corpus; "
-        "null: candidates where a question brings its own, else corpus",
+        description="where document frequencies and the mean length come from: candidates, the passages to rank, or corpus, the "
+        "whole corpus; null: candidates if a question brings its own, else corpus",
     )
 
     @property
@@ -205,8 +205,8 @@ class BM25RetrieverConfig(BM25Config):
     engine: Literal["bm25s", "tantivy"] = Field(
         "bm25s",
         exclude_if=lambda value: value == "bm25s",
-        description="tantivy (extra `tantivy`): a smaller index and faster search with k1: 1.2 and b: 0.75 over the whole corpus; passage "
-        "lengths are rounded, so rankings differ (`python -m perf.tantivy_engine`)",
+        description="tantivy (extra `tantivy`): a smaller index and faster search with k1: 1.2 and b: 0.75 over the whole "
+        "corpus; it rounds passage lengths, so rankings differ (`python -m perf.tantivy_engine`)",
     )
 
     @model_validator(mode="after")
@@ -275,7 +275,7 @@ class WholeBM25:
 @register(
     "bm25",
     kind="retriever",
-    summary="BM25 (Lucene's formula), its statistics from a question's own candidates or from the corpus",
+    summary="BM25 (Lucene's formula), with statistics of the question's own candidates or of the corpus",
     version=3,
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}},
@@ -389,7 +389,7 @@ def _retriever_of(config: BM25RerankerConfig) -> Component:
 @register(
     "bm25_reranker",
     kind="reranker",
-    summary="BM25 over the passages that it is handed, its statistics from these or from the corpus",
+    summary="reranks its candidates with BM25, with statistics of the candidates or of the corpus",
     version=3,
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}},

@@ -118,7 +118,7 @@ class WholePassage(_Answering):
         return Prediction(identifier, text, tuple(Evidence(passage, 1.0) for passage in known[:1]))
 
 
-@register("shuffled_answer", kind="control", summary="another question's gold answer: right form, wrong content", work=free)
+@register("shuffled_answer", kind="control", summary="the gold answer of another question: right form, wrong content", work=free)
 class ShuffledAnswer(_Answering):
     """Answers each question with the gold of another one."""
 
@@ -154,7 +154,7 @@ def deal(questions: Sequence[Question], seed: int) -> dict[str, str]:
     return dealt
 
 
-@register("oracle_evidence", kind="control", summary="the positive passages and nothing else, then any reader", work=free)
+@register("oracle_evidence", kind="control", summary="only the positive passages, then any reader", work=free)
 class OracleEvidence:
     """Retriever that finds the gold evidence, in the dataset's order."""
 
@@ -195,10 +195,10 @@ class HasAnswerOrderConfig(MethodConfig):
 
     retriever: RetrieverPart = Field(
         RetrieverChoice(id="bm25"),
-        description="what finds the passages, in whose order they stay; full_context: the benchmark's own candidates",
+        description="retriever that finds the passages and sets their order; full_context: the benchmark's own candidates",
     )
     searched: Literal["text", "title_text"] = Field(
-        "text", description="where an answer counts as held: in the text (as has_answer@k looks), or in the title too"
+        "text", description="where to look for answers: in the text (like has_answer@k), or also in the title"
     )
 
     def preflight(self) -> None:
@@ -210,7 +210,7 @@ class HasAnswerOrderConfig(MethodConfig):
     "has_answer_order",
     kind="control",
     version=2,
-    summary="passages that hold a gold answer first, the rest in a retriever's order",
+    summary="passages that contain a gold answer first, then the rest, each in a retriever's order",
     checkpoint_hash=lambda config: fingerprint(config.retriever.component.fingerprint),
     work=lambda config, lengths: config.retriever.component.work(lengths),
     needs=lambda config: config.retriever.component.needs,
@@ -258,7 +258,7 @@ class _HasAnswerIndex:
         return Ranking(query.id, tuple(ids), tuple(1 / rank for rank in range(1, len(ids) + 1)), ranking.usage)
 
 
-@register("no_retrieval", kind="retriever", summary="closed book: the reader answers from what it knows", work=free)
+@register("no_retrieval", kind="retriever", summary="closed book: the reader answers without passages", work=free)
 class NoRetrieval:
     """Retriever that finds nothing."""
 

@@ -31,9 +31,11 @@ _WORD = re.compile(r"\S+")
 class FullContextConfig(MethodConfig):
     """Options of full context."""
 
-    whole: bool = Field(False, description="a document in one piece (ARK: true); false: its passages one by one")
+    whole: bool = Field(False, description="whole document in one piece (ARK: true); false: its passages one by one")
     overlap: int = Field(
-        0, ge=0, description="words that a whole document's passages repeat of the one before: the benchmark's chunk_overlap"
+        0,
+        ge=0,
+        description="words that a passage of a whole document repeats from the previous one: set it to the benchmark's chunk_overlap",
     )
     words: int | None = Field(
         None, ge=1, description="only the first words of a whole document (ARK's code: 16384); null: all, and the reader cuts"
@@ -49,7 +51,7 @@ class FullContextConfig(MethodConfig):
 @register(
     "full_context",
     kind="retriever",
-    summary="all candidates, or the whole document, in their order",
+    summary="all candidates, or the whole document, in their original order",
     presets={"paper": {"whole": True, "overlap": PAPER_OVERLAP}, "released": {"whole": True, "overlap": PAPER_OVERLAP, "words": 16_384}},
     work=free,
 )

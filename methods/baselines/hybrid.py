@@ -32,10 +32,14 @@ class HybridConfig(MethodConfig):
     """Options of the fusion."""
 
     retrievers: tuple[RetrieverPart, ...] = Field(
-        (RetrieverChoice(id="bm25"), RetrieverChoice(id="dense")), min_length=1, description="what to fuse; a bare name stands for {id: …}"
+        (RetrieverChoice(id="bm25"), RetrieverChoice(id="dense")),
+        min_length=1,
+        description="retrievers to fuse; a bare name stands for {id: …}",
     )
-    k: float = Field(60, gt=0, description="damps the weight of first ranks; Cormack et al. use 60")
-    pool: int = Field(100, ge=1, description="passages taken from each retriever (more where more are asked for)")
+    k: float = Field(
+        60, gt=0, description="constant k of reciprocal-rank fusion, which lowers the weight of first ranks; Cormack et al. use 60"
+    )
+    pool: int = Field(100, ge=1, description="passages taken from each retriever (more if more are requested)")
 
     def preflight(self) -> None:
         """Check every retriever."""

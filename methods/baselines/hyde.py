@@ -43,18 +43,18 @@ class HydeConfig(AskingMethodConfig):
     """Options of HyDE."""
 
     llm: Annotated[LLM, defaults(temperature=0.7, max_tokens=512, stop=(END,))] = Field(
-        description="the model that writes passages; temperature above 0, so that several passages differ"
+        description="model that writes passages; a temperature above 0 makes several passages differ"
     )
     dense: dict[str, Any] = Field(
         default_factory=dict,
-        description="options of dense retrieval, a preset among them; the original: preset contriever, parity with "
-        "ARK: preset qwen3-embedding-0.6b",
+        description="options of dense retrieval, including its preset; the original: preset contriever; equal to ARK's: preset "
+        "qwen3-embedding-0.6b",
     )
-    samples: int = Field(8, ge=0, description="passages written for a question (the original: 8); 0: plain retrieval")
+    samples: int = Field(8, ge=0, description="passages written per question (the original: 8); 0: plain retrieval")
     prompt: str | None = Field(
         None, description="`published`, `ours` or a template file; null: ours", exclude_if=lambda value: value is None
     )
-    instruction: bool = Field(True, description="encode the question as a query, its prompt included; false: as the passages are")
+    instruction: bool = Field(True, description="encode the question as a query, with its prompt; false: as a passage")
 
     @field_validator("dense")
     @classmethod
@@ -97,7 +97,7 @@ def _needs(config: HydeConfig) -> Needs | None:
 @register(
     "hyde",
     kind="retriever",
-    summary="dense retrieval with the mean of the question and passages that a chat model writes to answer it",
+    summary="dense retrieval with the mean vector of the question and of passages that a chat model writes to answer it",
     paper="Gao et al. 2022, Precise Zero-Shot Dense Retrieval without Relevance Labels (arXiv:2212.10496)",
     checkpoint_hash=lambda config: fingerprint(config.retriever.fingerprint, _words(config), END, llm_hash(config.llm)),
     work=_work,

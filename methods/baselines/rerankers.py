@@ -36,7 +36,7 @@ def _cosine_work(config: BiEncoderConfig, lengths: Lengths) -> Work:
 @register(
     "bi_encoder",
     kind="reranker",
-    summary="candidates by the inner product of two vectors; MiniLM by default, presets as of dense",
+    summary="candidates by the inner product of two vectors; MiniLM by default, presets as for dense",
     paper="Reimers and Gurevych 2019, Sentence-BERT (arXiv:1908.10084)",
     presets=PRESETS,
     work=_cosine_work,

@@ -47,15 +47,15 @@ _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+")
 class PromptedConfig(AskingMethodConfig):
     """Options of RQ-RAG by prompts."""
 
-    llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="the model that writes queries")
+    llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="model that writes queries")
     retriever: RetrieverPart = Field(
-        RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}; ARK's parity: Qwen3"
+        RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}; equal to ARK's: Qwen3"
     )
     per_query: int = Field(3, ge=1, description="passages retrieved for each query; RQ-RAG: 3")
-    k: float = Field(60, gt=0, description="damps the weight of first ranks in the fusion")
+    k: float = Field(60, gt=0, description="constant k of reciprocal-rank fusion, which lowers the weight of first ranks")
     prompts: str | None = Field(
         None,
-        description="a folder with templates of your own, by the names of those that ship; what it lacks is taken from these",
+        description="a folder with your own templates, named like the shipped ones; missing ones are taken from those",
         exclude_if=lambda value: value is None,
     )
 
@@ -183,17 +183,18 @@ class TreeConfig(CausalConfig):
     model: str = Field("zorowin123/rq_rag_llama2_7B", description="a causal language model with RQ-RAG's control tokens")
     max_new_tokens: int = Field(100, ge=1, description="longest query or answer")
     system: str = Field(SYSTEM, description="the system message; the released model was trained with several")
-    depth: int = Field(2, ge=0, description="searches one after another (HotpotQA: 2; 2WikiMultihopQA: up to 4)")
+    depth: int = Field(2, ge=0, description="number of consecutive searches (HotpotQA: 2; 2WikiMultihopQA: up to 4)")
     per_query: int = Field(3, ge=1, description="passages retrieved for each query; RQ-RAG: 3")
-    temperature: float = Field(1.0, gt=0, description="at which queries are drawn; answers are greedy")
+    temperature: float = Field(1.0, gt=0, description="temperature at which queries are sampled; answers are greedy")
     evidence_words: int | None = Field(
-        100, ge=1, description="words of a passage that the tree shows; RQ-RAG's passages have about 100; null: all"
+        100, ge=1, description="words of a passage shown in the tree; RQ-RAG's passages have about 100; null: all"
     )
     select: Literal["confidence", "perplexity"] = Field(
         "confidence",
-        description="which answer counts: the one whose tokens are most probable on average, or the one at the end of the likeliest path",
+        description="which answer is used: confidence, the one whose tokens are most probable on average, or perplexity, the one "
+        "at the end of the most likely path",
     )
-    searches: int = Field(1, ge=0, description="an answer counts only behind at least so many searches, where there is one; RQ-RAG: 0")
+    searches: int = Field(1, ge=0, description="use only answers after at least this many searches, if there is one; RQ-RAG: 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +340,7 @@ class RqRagConfig(TreeConfig, ModelMethodConfig):
     """Options of RQ-RAG: those of its tree, and what it searches with."""
 
     retriever: RetrieverPart = Field(
-        RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}; ARK's parity: Qwen3"
+        RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}; equal to ARK's: Qwen3"
     )
 
     def preflight(self) -> None:
@@ -373,7 +374,9 @@ _register = partial(register, config=RqRagConfig, paper=PAPER, checkpoint_hash=_
 
 
 @_register(
-    "rq_rag", kind="retriever", summary="RQ-RAG's own model refines the question in a tree of searches; the passages of its best path"
+    "rq_rag",
+    kind="retriever",
+    summary="RQ-RAG's own model refines the question in a tree of searches; returns the passages of its best path",
 )
 class RqRag:
     """Retriever by RQ-RAG's tree.
@@ -426,7 +429,7 @@ class RqRagIndex:
         return Ranking(query.id, ids, tuple(1 / rank for rank in range(1, len(ids) + 1)), usage, note)
 
 
-@_register("rq_rag_native", kind="method", summary="RQ-RAG answering by itself: the answer at the end of its best path")
+@_register("rq_rag_native", kind="method", summary="RQ-RAG with its own answer, the one at the end of its best path")
 class NativeRqRag:
     """RQ-RAG as a whole system.
 

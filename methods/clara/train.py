@@ -24,7 +24,7 @@ CURVE = "curve.jsonl"
 
 @register_training(
     "clara",
-    summary="passages compressed into a few vectors that one language model retrieves by and answers from",
+    summary="passages compressed into a few vectors; one language model retrieves and answers from them",
     stages=STAGES,
     paper="He et al. 2025, CLaRa: Bridging Retrieval and Generation with Continuous Latent Reasoning",
     presets=PRESETS,

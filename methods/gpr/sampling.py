@@ -95,7 +95,9 @@ class SamplingConfig(RetiredOptions):
     retired = MappingProxyType({"side_balanced": False, "neg_rel_disjoint": False})
 
     nb_exclude_same_hr: bool = Field(
-        default=False, description="no neighbor has the triple's head and relation, as it may be as right; paper: it may have"
+        default=False,
+        description="exclude triples with the triple's head and relation from its neighbors, because they may be as relevant; "
+        "paper: allowed",
     )
 
 

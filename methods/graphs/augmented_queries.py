@@ -40,12 +40,12 @@ class QueriesConfig(MayAskConfig):
 
     generator: Literal["template", "llm", "recorded"] = Field(
         "template",
-        description="llm: ask a language model; template: fill sentence patterns, without a model; recorded: read those that a "
+        description="llm: ask a language model; template: fill sentence patterns, without a model; recorded: read queries that a "
         "language model wrote earlier from `path`, without a graph",
     )
     path: str | None = Field(
         None,
-        description="the file of generator recorded, JSON Lines: id of the question, size (large, small), queries",
+        description="file of generator recorded, JSON Lines: id of the question, size (large, small), queries",
         exclude_if=lambda value: value is None,
     )
     most: int = Field(MOST, ge=1, le=50, description="queries per question and size")

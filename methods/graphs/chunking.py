@@ -35,7 +35,8 @@ class ChunkConfig(FrozenModel):
     overlap: int = Field(12, ge=0, description="units that a chunk shares with the previous one")
     tokenizer: str = Field(
         MINILM,
-        description="where unit is token: a folder or tokenizer.json of a model, or tiktoken:o200k_base, which the released code counts in",
+        description="tokenizer for unit: token; a folder or tokenizer.json of a model, or tiktoken:o200k_base, which the "
+        "released code uses",
     )
 
     @model_validator(mode="after")

@@ -512,11 +512,11 @@ class SimilarityConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     enabled: bool = Field(True, description="join similar entities")
-    threshold: float = Field(0.8, ge=-1, le=1, description="cosine from which two entities are joined (tau)")
-    inclusive: bool = Field(False, description="join at the threshold itself; paper: no, released: yes")
+    threshold: float = Field(0.8, ge=-1, le=1, description="minimum cosine at which two entities are joined (tau)")
+    inclusive: bool = Field(False, description="also join entities whose cosine equals the threshold; paper: no, released: yes")
     encoder: EncoderConfig = Field(
         EncoderConfig.model_validate({}),
-        description="embeds name and descriptions; paper: BGE-M3, released: Qwen3-Embedding (see encoder presets)",
+        description="encoder of names and descriptions; paper: BGE-M3, released: Qwen3-Embedding (see encoder presets)",
     )
 
 

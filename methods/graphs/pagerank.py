@@ -92,12 +92,14 @@ class PageRankConfig(RetiredOptions):
     retired = MappingProxyType({"preset": None, "weighted": False})
 
     teleport: float = Field(RELEASED_TELEPORT, gt=0, le=1, description="share of the mass that restarts in every step")
-    eps: float = Field(1e-4, gt=0, description="stop when no score changes by this much")
-    dangling: Dangling = Field("restart", description="mass on entities without a relation: restarts (released), or is lost (paper)")
+    eps: float = Field(1e-4, gt=0, description="stop when no score changes by more than this")
+    dangling: Dangling = Field(
+        "restart", description="mass on entities without a relation: restart, it restarts (released), or it is lost (paper)"
+    )
     released_exact: bool = Field(
         False,
-        description="reproduction only: call networkx as the released code does (tol 1e-4, uniform start), which stops "
-        "after a few steps on large graphs; teleport, eps and dangling are then the released ones",
+        description="reproduction only: call networkx like the released code (tol 1e-4, uniform start), which stops after a few "
+        "steps on large graphs; teleport, eps and dangling then have the released values",
     )
 
     @model_validator(mode="after")

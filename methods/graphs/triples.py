@@ -37,8 +37,8 @@ Underscores = Literal["keep", "space"]
 class LinearizeConfig(FrozenModel):
     """Format of linearized triples."""
 
-    rel: RelationText = Field(default="last", description="of a dotted relation: its last part (paper), or all of it")
-    underscores: Underscores = Field(default="keep", description="in relations: kept (paper), or written as spaces")
+    rel: RelationText = Field(default="last", description="part of a dotted relation to use: its last part (paper), or all of it")
+    underscores: Underscores = Field(default="keep", description="underscores in relations: kept (paper), or written as spaces")
 
 
 def relation_text(relation: str, rel: RelationText = "last", underscores: Underscores = "keep") -> str:

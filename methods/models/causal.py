@@ -404,7 +404,7 @@ class CausalConfig(FrozenModel):
         None, description="null: float32 on CPU, the checkpoint's own elsewhere"
     )
     max_new_tokens: int = Field(32, ge=1, description="longest answer")
-    max_prompt_tokens: int | None = Field(None, ge=16, description="longest prompt; null: what the model has room for")
+    max_prompt_tokens: int | None = Field(None, ge=16, description="longest prompt; null: the model's own limit")
     batch_size: int = Field(8, ge=1, description="prompts generated at once")
 
 

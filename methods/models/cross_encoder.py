@@ -89,12 +89,12 @@ class CrossEncoderConfig(FrozenModel):
 
     model: str = Field(PRESETS["minilm-l6"]["model"], description="a folder or hub id of a CrossEncoder or a classifier with one label")
     revision: str | None = Field(None, description="revision of a hub id")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights")
     max_length: int = Field(512, ge=32, description="longest pair in tokens; the passage is cut, not the query")
     query_share: float = Field(0.75, gt=0, le=1, description="maximum share of max_length for the query, which is cut first")
-    token_budget: int = Field(16384, ge=32, description="tokens at once, padding included; bounds memory")
+    token_budget: int = Field(16384, ge=32, description="tokens per batch, including padding; limits memory")
     activation: Literal["identity", "sigmoid"] = Field(
-        "identity", description="applied to the raw score; keeps the order. sentence-transformers applies a sigmoid"
+        "identity", description="activation applied to the raw score; keeps the order. sentence-transformers applies a sigmoid"
     )
     trust_remote_code: bool = Field(False, description="run code contained in the model's repository")
 

@@ -91,21 +91,22 @@ class ChatConfig(BaseModel):
         "OPENAI_API_KEY", description="environment variable that holds the key; null if the endpoint needs none", exclude=True
     )
     headers: dict[str, str] = Field(
-        default={}, description="further headers of every request; a secret comes from the environment: ${MY_KEY}", exclude=True
+        default={}, description="additional headers of every request; read a secret from the environment: ${MY_KEY}", exclude=True
     )
     query: dict[str, str] = Field(
-        default={}, description="parameters of the URL of every request, such as api-version; ${NAME} as in headers", exclude=True
+        default={}, description="URL parameters of every request, such as api-version; ${NAME} as in headers", exclude=True
     )
     temperature: float | None = Field(0.0, ge=0, description="sampling temperature; 0: the most likely reply; null: not sent")
     max_tokens: int | None = Field(64, ge=1, description="longest reply; null: not sent, so the endpoint decides")
     limit_name: Literal["max_tokens", "max_completion_tokens"] = Field(
-        "max_tokens", description="the endpoint's name of that limit; newer OpenAI models: max_completion_tokens"
+        "max_tokens", description="the endpoint's name of the option max_tokens; newer OpenAI models: max_completion_tokens"
     )
     parameters: dict[str, Any] = Field(
-        default={}, description="further fields of every request, as the endpoint names them (top_p, seed …); one that is null is not sent"
+        default={},
+        description="additional fields of every request, as the endpoint names them (top_p, seed …); a field that is null is not sent",
     )
     structured_output: Literal["json_schema", "json_object", "prompt"] = Field(
-        "json_schema", description="how JSON is asked for at first; an endpoint that refuses is asked the next way in this order"
+        "json_schema", description="first way to request JSON; if the endpoint refuses, the next way in this order is used"
     )
     concurrency: int = Field(
         16,
@@ -118,17 +119,23 @@ class ChatConfig(BaseModel):
         8, ge=1, description="attempts per call, for errors that a retry may fix: 429, 5xx, no connection, broken replies", exclude=True
     )
     backoff_s: float = Field(
-        1.0, ge=0, description="longest pause before the second try; doubles with each, drawn evenly from 0 up", exclude=True
+        1.0,
+        ge=0,
+        description="maximum pause before the second try; doubles with each try; the actual pause is drawn evenly from 0 to this",
+        exclude=True,
     )
     longest_wait_s: float = Field(
-        120.0, ge=0, description="longest pause that an endpoint may ask for (Retry-After); beyond it the call fails", exclude=True
+        120.0,
+        ge=0,
+        description="maximum pause that an endpoint may ask for (Retry-After); if it asks for more, the call fails",
+        exclude=True,
     )
     usd_per_million_prompt_tokens: float = Field(
-        0.0, ge=0, description="price, for costs and limits; state 0 for a model that is free or reports its cost"
+        0.0, ge=0, description="price, for costs and limits; set 0 for a model that is free or reports its cost"
     )
-    usd_per_million_completion_tokens: float = Field(0.0, ge=0, description="likewise")
+    usd_per_million_completion_tokens: float = Field(0.0, ge=0, description="price of completion tokens; see usd_per_million_prompt_tokens")
     usd_per_million_cached_tokens: float | None = Field(
-        None, ge=0, description="price of prompt tokens that the endpoint had cached; null: as the others", exclude=True
+        None, ge=0, description="price of prompt tokens that the endpoint had cached; null: the price of other prompt tokens", exclude=True
     )
     batch: bool = Field(
         False,
@@ -136,17 +143,19 @@ class ChatConfig(BaseModel):
         exclude=True,
     )
     batch_price: float | None = Field(
-        None, ge=0, le=1, description="share of the price that a call in a batch costs, such as 0.5; null: all of it", exclude=True
+        None, ge=0, le=1, description="share of the price that a call in a batch costs, such as 0.5; null: the full price", exclude=True
     )
     poll_s: float = Field(30.0, gt=0, description="maximum seconds between two checks of a batch", exclude=True)
     call_tokens: int | None = Field(
-        None, ge=1, description="a call that may need more tokens, prompt and longest reply, is not sent", exclude=True
+        None, ge=1, description="do not send a call that may need more tokens than this (prompt and longest reply)", exclude=True
     )
-    call_usd: float | None = Field(None, ge=0, description="a call that may cost more dollars is not sent", exclude=True)
+    call_usd: float | None = Field(None, ge=0, description="do not send a call that may cost more dollars than this", exclude=True)
     run_tokens: int | None = Field(
-        None, ge=0, description="maximum tokens in one execution of a task, of all its parts that ask this model", exclude=True
+        None, ge=0, description="maximum tokens of all parts that use this model, in one execution of a task", exclude=True
     )
-    run_usd: float | None = Field(None, ge=0, description="maximum dollars in one execution of a task, likewise", exclude=True)
+    run_usd: float | None = Field(
+        None, ge=0, description="maximum dollars of all parts that use this model, in one execution of a task", exclude=True
+    )
     tokenizer: str | None = Field(
         None, description="a tokenizer.json, or its folder, to estimate tokens with; null: characters / 4", exclude=True
     )

@@ -158,11 +158,11 @@ class ScoringConfig(FrozenModel):
     """Options of log-likelihood scoring; none of them changes a score by more than rounding."""
 
     token_budget: int | None = Field(
-        default=None, ge=1, description="tokens per batch, padding and cache included; null: 4,096 on CPU, 32,768 elsewhere"
+        default=None, ge=1, description="tokens per batch, including padding and cache; null: 4,096 on CPU, 32,768 elsewhere"
     )
-    share_prefixes: bool = Field(default=True, description="compute the common beginning of prompts once")
-    smallest_prefix: int = Field(default=8, ge=1, description="shortest beginning worth sharing, in tokens")
-    padding: Literal["left", "right"] = Field(default="right", description="side of the padding where no prefix is shared")
+    share_prefixes: bool = Field(default=True, description="compute the common prefix of prompts once")
+    smallest_prefix: int = Field(default=8, ge=1, description="shortest prefix worth sharing, in tokens")
+    padding: Literal["left", "right"] = Field(default="right", description="side of the padding if no prefix is shared")
 
     def tokens(self, device: str) -> int:
         """Return tokens per batch on a device."""

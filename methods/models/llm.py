@@ -58,7 +58,7 @@ T = TypeVar("T")
 class _Options(FrozenModel):
     """Options that local models and scripts share with endpoints."""
 
-    temperature: float = Field(0.0, ge=0, description="0: greedy; else tokens are drawn, by the prompt and the task's seed")
+    temperature: float = Field(0.0, ge=0, description="0: greedy; otherwise tokens are sampled, seeded by the prompt and the task's seed")
     max_tokens: int = Field(64, ge=1, description="longest reply")
 
     @property
@@ -77,18 +77,18 @@ class LocalConfig(_Options):
     local: str = Field(description="a folder or hub id of a causal language model, or of an encoder-decoder model (T5)")
     revision: str | None = Field(None, description="revision of a hub id")
     adapter: str | None = Field(
-        None, description="a folder or hub id of a PEFT adapter to put onto it; of one of several in a repository owner/name/folder"
+        None, description="a folder or hub id of a PEFT adapter for the model; owner/name/folder if the repository has several"
     )
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
         None, description="null: float32 on CPU, the checkpoint's own elsewhere"
     )
-    top_p: float = Field(1.0, gt=0, le=1, description="share of probability that is drawn from")
-    stop: tuple[str, ...] = Field((), description="texts at which a reply ends")
+    top_p: float = Field(1.0, gt=0, le=1, description="top-p for sampling")
+    stop: tuple[str, ...] = Field((), description="texts that end a reply")
     template: dict[str, Any] = Field(
         default={},
         description="variables of the model's chat template (enable_thinking: true); {}: enable_thinking: false if the template knows it",
     )
-    max_prompt_tokens: int | None = Field(None, ge=16, description="longest prompt; null: what the model has room for")
+    max_prompt_tokens: int | None = Field(None, ge=16, description="longest prompt; null: the model's own limit")
     batch_size: int = Field(8, ge=1, description="prompts generated at once", exclude=True)
 
     @model_serializer(mode="wrap")
@@ -101,11 +101,11 @@ class LocalConfig(_Options):
 class ScriptedConfig(_Options):
     """Options of a script that plays a language model; rows that use it are marked and never ranked."""
 
-    scripted: str = Field(description="facts that it knows: a benchmark of worlds, such as worlds/multihop:test")
+    scripted: str = Field(description="source of the facts that it can answer from: a benchmark of worlds, such as worlds/multihop:test")
     options: dict[str, Any] = Field(default={}, description="options of that benchmark, as in the experiment")
-    reading: Literal["evidence", "memory"] = Field("evidence", description="evidence: it answers only from passages that contain the proof")
+    reading: Literal["evidence", "memory"] = Field("evidence", description="evidence: it only answers from passages that contain the proof")
     corruption: float = Field(0.0, ge=0, le=1, description="share of its replies that are corrupted")
-    seed: int = Field(0, description="decides which")
+    seed: int = Field(0, description="seed that chooses the corrupted replies")
 
     @property
     def model(self) -> str:
@@ -151,7 +151,7 @@ class AskingConfig(BaseModel):
 
     model_config = ConfigDict(hide_input_in_errors=True)  # a key put into the wrong field
 
-    llm: LLM = Field(description="the model: `model:` at an endpoint, `local:` weights, or `scripted:`, for trials")
+    llm: LLM = Field(description="the model: `model:` at an endpoint, `local:` a local model, or `scripted:`, for trials")
 
     @model_validator(mode="before")
     @classmethod

@@ -91,10 +91,10 @@ class Probe(BaseModel):
     header: str | None = Field(None, description="response header", exclude_if=lambda value: value is None)
     command: str | tuple[str, ...] | None = Field(
         None,
-        description="command that prints the revision as its first line: a shell text, or a list",
+        description="command that prints the revision as its first line: a shell command as text, or a list",
         exclude_if=lambda value: value is None,
     )
-    headers: dict[str, str] = Field({}, description="request headers; secrets as ${NAME}", exclude=True)
+    headers: dict[str, str] = Field({}, description="request headers; write secrets as ${NAME}", exclude=True)
     timeout_s: float = Field(10.0, gt=0, description="time limit in seconds", exclude=True)
 
     @field_validator("url")

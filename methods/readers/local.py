@@ -31,7 +31,7 @@ class AdaptedConfig(CausalConfig, ModelMethodConfig):
     """Options of a local model, with an adapter if there is one."""
 
     adapter: str | None = Field(
-        None, description="a folder or hub id of a PEFT adapter to put onto the model", exclude_if=lambda value: value is None
+        None, description="a folder or hub id of a PEFT adapter for the model", exclude_if=lambda value: value is None
     )
 
     def preflight(self) -> None:
@@ -63,9 +63,9 @@ class CausalReaderConfig(ReadingOptions, AdaptedConfig):
     """Options of the local reader: the model's, the instructions, and how it writes."""
 
     chat_template: bool = Field(True, description="use the model's chat format, if it and the benchmark have one (ARK's code: false)")
-    temperature: float = Field(0.0, ge=0, description="0: greedy; else tokens are drawn (ARK's code: 0.1)")
-    top_p: float = Field(1.0, gt=0, le=1, description="share of probability that is drawn from (ARK's code: 0.9)")
-    stop: tuple[str, ...] = Field((), description="texts at which an answer ends")
+    temperature: float = Field(0.0, ge=0, description="0: greedy; otherwise tokens are sampled (ARK's code: 0.1)")
+    top_p: float = Field(1.0, gt=0, le=1, description="top-p for sampling (ARK's code: 0.9)")
+    stop: tuple[str, ...] = Field((), description="texts that end an answer")
     template: dict[str, Any] = Field(
         default={}, description="variables of the chat template; {}: enable_thinking: false if the template knows it"
     )
@@ -252,7 +252,7 @@ class PocketReaderConfig(AdaptedConfig):
     model: str = Field(POCKET, description="`pocket`, the model that ships, or the folder of another training run")
     max_new_tokens: int = Field(24, ge=1, description="longest answer")
     max_prompt_tokens: int | None = Field(
-        TRAINED_LENGTH, ge=16, description="longest prompt; passages that do not fit are left out, the last first"
+        TRAINED_LENGTH, ge=16, description="longest prompt; if passages do not fit, the last ones are left out"
     )
     batch_size: int = Field(32, ge=1, description="prompts generated at once")
 
@@ -300,11 +300,9 @@ class Seq2SeqReaderConfig(Seq2SeqConfig, ReadingOptions, ModelMethodConfig):
     """Options of the encoder–decoder reader: the model's and the instructions."""
 
     max_prompt_tokens: int | None = Field(
-        None, ge=16, description="longest prompt; null: what the checkpoint was made for (T5: 512; RoG: 507)"
+        None, ge=16, description="longest prompt; null: the limit that the checkpoint was made for (T5: 512; RoG: 507)"
     )
-    max_new_tokens: int = Field(
-        32, ge=1, description="longest answer (GPR experiments: 128; RoG gave none, so that its library stopped at 20)"
-    )
+    max_new_tokens: int = Field(32, ge=1, description="longest answer (GPR experiments: 128; RoG set none, so its library stopped at 20)")
 
     def preflight(self) -> None:
         """Check the model's folder and the templates."""

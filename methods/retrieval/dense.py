@@ -41,7 +41,7 @@ class DenseConfig(EncoderConfig, ModelMethodConfig):
 
     part_words: int | None = Field(None, ge=1, description="split passages into parts of this many words, each its own vector; null: whole")
     search: Literal["exact", "hnsw", "ivfpq"] = Field(
-        "exact", description="exact for up to about a million passages; above that, a FAISS index (extra ann)"
+        "exact", description="exact: suits up to about a million passages; above that, use a FAISS index (extra ann)"
     )
 
     def preflight(self) -> None:

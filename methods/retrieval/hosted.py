@@ -35,10 +35,10 @@ _USAGE = "usage.json"
 class HostedDenseConfig(HostedConfig):
     """Options of dense retrieval with a hosted embedding model."""
 
-    dimensions: int | None = Field(None, ge=1, description="length of vectors, for models that offer several; null: the model's own")
+    dimensions: int | None = Field(None, ge=1, description="length of vectors, for models that offer several; null: the model's default")
     encoding: Literal["float", "base64"] = Field("float", description="encoding of numbers (dialect openai)", exclude=True)
     query_prompt: str = Field("", description="prefix of each question, for models that need it (dialects openai, tei)")
-    passage_prompt: str = Field("", description="put before each passage")
+    passage_prompt: str = Field("", description="prefix of each passage")
     normalize: bool = Field(True, description="scale vectors to length 1, so that scores are cosines")
 
     @model_validator(mode="after")

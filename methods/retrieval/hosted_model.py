@@ -76,23 +76,23 @@ class HostedConfig(MethodConfig):
     default_extra = "llm"
 
     model: str = Field(description="the model's name at the endpoint")
-    dialect: Literal["openai", "cohere", "jina", "voyage", "tei"] = Field("openai", description="the API that the endpoint speaks")
+    dialect: Literal["openai", "cohere", "jina", "voyage", "tei"] = Field("openai", description="API dialect of the endpoint")
     base_url: str = Field("", description="address with its version, such as http://localhost:8000/v1; default: the provider's")
     key_variable: str | None = Field(
         None, description="environment variable of the key; null: no key; default: the provider's", exclude=True
     )
-    truncate: bool = Field(False, description="let the endpoint cut texts that are too long; false: it refuses them")
-    parameters: dict[str, Any] = Field(default={}, description="further fields of every request")
-    batch_size: int = Field(0, ge=0, description="most texts of a request; 0: the provider's limit", exclude=True)
-    concurrency: int = Field(8, ge=1, description="most requests in flight", exclude=True)
+    truncate: bool = Field(False, description="let the endpoint cut texts that are too long; false: the endpoint refuses them")
+    parameters: dict[str, Any] = Field(default={}, description="additional fields of every request")
+    batch_size: int = Field(0, ge=0, description="maximum texts per request; 0: the provider's limit", exclude=True)
+    concurrency: int = Field(8, ge=1, description="maximum concurrent requests", exclude=True)
     timeout_s: float = Field(120.0, gt=0, description="time limit for a reply", exclude=True)
     attempts: int = Field(8, ge=1, description="attempts per request, for errors that a retry may fix", exclude=True)
-    backoff_s: float = Field(1.0, ge=0, description="longest pause before the second try; doubles with each", exclude=True)
-    longest_wait_s: float = Field(120.0, ge=0, description="longest pause that the endpoint may ask for (Retry-After)", exclude=True)
+    backoff_s: float = Field(1.0, ge=0, description="maximum pause before the second try; doubles with each try", exclude=True)
+    longest_wait_s: float = Field(120.0, ge=0, description="maximum pause that the endpoint may ask for (Retry-After)", exclude=True)
     usd_per_million_tokens: float = Field(0.0, ge=0, description="price of tokens", exclude=True)
     usd_per_call: float = Field(0.0, ge=0, description="price of a request, for providers that bill searches", exclude=True)
     run_usd: float | None = Field(None, ge=0, description="maximum dollars in one execution of a task", exclude=True)
-    revision: Revision = Field(None, description=f"{DESCRIPTION}; null: of dialect tei `model_sha` in /info", exclude=True)
+    revision: Revision = Field(None, description=f"{DESCRIPTION}; null: for dialect tei, `model_sha` in /info", exclude=True)
 
     @model_validator(mode="before")
     @classmethod

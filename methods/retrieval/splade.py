@@ -46,7 +46,7 @@ class SpladeConfig(ModelMethodConfig):
         "naver/splade-v3", description="a folder or hub id of a SparseEncoder, or of a masked language model trained as SPLADE"
     )
     revision: str | None = Field(None, description="revision of a hub id")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights; 16 bits flip terms near zero")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights; 16 bits flip terms near zero")
     max_length: int | None = Field(None, ge=8, description="longest text in tokens; null: the checkpoint's own. v3 was trained with 256")
     batch_size: int = Field(16, ge=1, description="passages encoded at once; queries go one by one")
     trust_remote_code: bool = Field(False, description="run code contained in the model's repository")

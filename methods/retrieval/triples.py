@@ -205,7 +205,7 @@ class TripleSearchConfig(ModelMethodConfig):
         "question", description="triples to rank: those of the question's own graph (paper), or global: of all graphs"
     )
     batch_size: int = Field(64, ge=1, description="triples encoded at once")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights")
 
     @property
     @abstractmethod

@@ -267,7 +267,7 @@ class RowSource(Protocol):
 
 @register_training(
     "sark",
-    summary="a reranker trained on what helps a model to answer, every passage in two styles",
+    summary="a reranker trained on which passages help a model to answer, with every passage in two styles",
     stages=(STAGE,),
     paper="Zhang et al., Don't Be Misled by Style: A Style-Adaptive Reranker for Capturing Effective Knowledge in "
     "Retrieval-Augmented Generation",

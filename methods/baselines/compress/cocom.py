@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class CocomConfig(PiscoConfig):
     """Options of COCOM."""
 
-    encoder: str | None = Field(None, description="of the light variant: a BERT, such as bert-base-uncased; null: the base encodes")
+    encoder: str | None = Field(None, description="encoder of the light variant: a BERT, such as bert-base-uncased; null: the base encodes")
 
 
 @register_system(

@@ -36,8 +36,8 @@ class PiscoConfig(SoftConfig):
 
     rate: int = Field(16, ge=1, description="tokens of a full passage per vector; released 16")
     lora: LoraOptions = LoraOptions.model_validate({})
-    shared: bool = Field(False, description="one memory token in all places, as newer releases have it; false: each its own")
-    separator: bool = Field(True, description="a mark behind each memory in a prompt")
+    shared: bool = Field(False, description="use one memory token in all positions, as newer releases do; false: one token per position")
+    separator: bool = Field(True, description="put a separator token after each memory in a prompt")
 
     @property
     def memory_tokens(self) -> int:

@@ -45,9 +45,7 @@ class MemoryReaderConfig(AskedOptions, SoftOptions):
     """Options of the reader."""
 
     max_new_tokens: int = Field(
-        64,
-        ge=1,
-        description="longest answer, if the prompt does not state it (xRAG's published: 100); in CLaRa's tables of compression 128",
+        64, ge=1, description="longest answer, if the prompt does not set it (xRAG's published: 100); in CLaRa's compression tables 128"
     )
     batch_size: int = Field(16, ge=1, description="prompts at once")
 
@@ -72,7 +70,7 @@ def _work(config: MemoryReaderConfig, lengths: Lengths) -> Work:
 @register(
     "memory_reader",
     kind="reader",
-    summary="answers from the vectors of pisco, cocom, xrag, pcc, autocompressor; passages that come as text it encodes itself",
+    summary="answers from the vectors of pisco, cocom, xrag, pcc, autocompressor; encodes passages that arrive as text",
     work=_work,
     needs=soft_needs,
 )

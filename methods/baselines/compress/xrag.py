@@ -37,7 +37,7 @@ class XragConfig(SoftConfig):
     """Options of xRAG."""
 
     retriever: str = Field("sfr-embedding-mistral", min_length=1, description="encoder: preset (minilm …), folder or hub id; published SFR")
-    max_length: int = Field(180, ge=8, description="tokens of a passage that the retriever reads at most; published 180")
+    max_length: int = Field(180, ge=8, description="maximum tokens of a passage that the retriever reads; published 180")
 
 
 @register_system(

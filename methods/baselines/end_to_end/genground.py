@@ -27,11 +27,11 @@ class GenGroundConfig(ProgramConfig):
     """Options of GenGround."""
 
     llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="the model; paper: gpt-3.5-turbo")
-    k: int = Field(10, ge=1, le=100, description="passages found for a sub-question (released: 9)")
+    k: int = Field(10, ge=1, le=100, description="passages retrieved for a sub-question (released: 9)")
     batch: int = Field(3, ge=1, description="passages shown at a time")
-    hops: int = Field(5, ge=1, description="sub-questions at most (released: 7)")
+    hops: int = Field(5, ge=1, description="maximum number of sub-questions (released: 7)")
     grounding: Literal["first_evidence", "all_batches"] = Field(
-        "first_evidence", description="which batches revise an answer: the first with evidence (paper), or all (released)"
+        "first_evidence", description="batches that revise an answer: the first with evidence (paper), or all (released)"
     )
 
     @model_validator(mode="after")

@@ -140,15 +140,15 @@ OFFICIAL = {"hop_direction": "against_edges", "repeated_pairs": "drop"}
 class GragConfig(GraphEncoderConfig):
     """Options of GRAG's retrieval; the numbers are those that it uses on WebQSP."""
 
-    hops: int = Field(2, ge=0, description="how far an ego graph reaches")
-    ego_graphs: int = Field(20, ge=1, description="how many are kept; the default of the released function: 10")
-    nodes: int = Field(10, ge=0, description="entities kept in each")
-    edges: int = Field(10, ge=1, description="triples kept in each")
+    hops: int = Field(2, ge=0, description="radius of an ego graph in hops")
+    ego_graphs: int = Field(20, ge=1, description="number of ego graphs to keep; the default of the released function: 10")
+    nodes: int = Field(10, ge=0, description="entities to keep in each ego graph")
+    edges: int = Field(10, ge=1, description="triples to keep in each ego graph")
     hop_direction: Literal["any", "against_edges"] = Field(
-        "any", description="any: a hop follows a triple both ways; against_edges: only from tail to head (released)"
+        "any", description="any: a hop follows a triple in both directions; against_edges: only from tail to head (released)"
     )
     repeated_pairs: Literal["keep", "drop"] = Field(
-        "keep", description="triples that share head and tail with another: kept, or all of them dropped (released)"
+        "keep", description="triples that share head and tail with another triple: keep them, or drop all of them (released)"
     )
 
 

@@ -48,7 +48,7 @@ class BeaconConfig(FrozenModel):
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
         None, description="null: float32 on CPU, the checkpoint's own elsewhere"
     )
-    ratio: int = Field(4, ge=1, description="tokens of the text for each beacon; published 4")
+    ratio: int = Field(4, ge=1, description="tokens of the text per beacon; published 4")
     max_new_tokens: int = Field(128, ge=1, description="longest clue or draft; published 128")
 
 

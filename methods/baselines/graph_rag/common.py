@@ -87,19 +87,21 @@ class SystemConfig(MethodConfig):
     published: ClassVar[Mapping[str, str]] = {}
     """Published prompt per template name; `loop` has no template of ours."""
 
-    llm: LARGE | None = Field(None, description="the model that reads the corpus and is asked about questions")
-    encoder: EncoderConfig = Field(EncoderConfig.model_validate({}), description="of entities, relations and passages (encoder presets)")
+    llm: LARGE | None = Field(None, description="model that reads the corpus and answers the system's prompts")
+    encoder: EncoderConfig = Field(
+        EncoderConfig.model_validate({}), description="encoder of entities, relations and passages (encoder presets)"
+    )
     scope: Literal["document", "corpus"] = Field(
-        "document", description="what is indexed as one: the passages that a question may use, or the corpus (HippoRAG's home)"
+        "document", description="texts in one index: document, the passages that a question may use, or corpus (as HippoRAG does)"
     )
     context: Literal["passages", "native"] = Field(
-        "passages", description="what a reader is given: the ranked passages, or the system's own"
+        "passages", description="context for the reader: passages, the ranked passages, or native, the system's own context"
     )
 
     prompts: str | None = Field(
         None,
-        description="`ours`; `published`: those that the authors published; or a folder with templates of your own, by the names of "
-        "those that ship. What is missing is taken from these. null: ours",
+        description="`ours`; `published`: the authors' templates; or a folder with your own templates, named like the shipped "
+        "ones. Missing templates are taken from ours. null: ours",
         exclude_if=lambda value: value is None,
     )
 
@@ -192,10 +194,12 @@ class GraphConfig(SystemConfig):
     """Options of a system with a graph of entities."""
 
     extractor: Literal["llm", "noun_phrases", "worlds"] = Field(
-        "llm", description="llm: ask the model; without one noun_phrases (names by rule, related where near) or worlds (their sentences)"
+        "llm",
+        description="llm: ask the model; without a model: noun_phrases (names by rules, related if they are close) or worlds "
+        "(the sentences of worlds)",
     )
-    prompt: str | None = Field(None, description="a template file of one's own for the extraction; `ours` and `published` as in `prompts`")
-    window: int = Field(20, ge=1, description="noun_phrases: words between two names that are related")
+    prompt: str | None = Field(None, description="your own template file for the extraction; `ours` and `published` as in `prompts`")
+    window: int = Field(20, ge=1, description="noun_phrases: maximum words between two names that are related")
     pipeline: str | None = Field(None, description="noun_phrases: a spaCy pipeline that finds the names; null: rules")
 
     @property

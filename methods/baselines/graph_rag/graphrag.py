@@ -85,12 +85,12 @@ class GraphRagConfig(GraphConfig):
         "report": "graphrag_report",
     }
 
-    gleanings: int = Field(1, ge=0, description="times that the model is asked again for entities and relations that it left out")
-    max_community: int = Field(10, ge=2, description="largest community in entities; larger ones are divided")
+    gleanings: int = Field(1, ge=0, description="number of times that the model is asked again for missed entities and relations")
+    max_community: int = Field(10, ge=2, description="maximum entities of a community; larger communities are divided")
     report_tokens: int = Field(
         8000, ge=100, description="tokens of entities and relations that the model reads to write a community's report"
     )
-    seed: int = Field(0xDEADBEEF, description="of the communities; released: the same")
+    seed: int = Field(0xDEADBEEF, description="random seed of the community detection; released: the same")
 
     def preflight(self) -> None:
         super().preflight()
@@ -121,10 +121,10 @@ class GraphRagConfig(GraphConfig):
 class LocalConfig(GraphRagConfig):
     """Options of local search."""
 
-    entities: int = Field(20, ge=1, description="entities most like the question; released: top_k_mapped_entities 10, doubled")
-    relations: int = Field(10, ge=0, description="relations to other entities in the native context, times the entities")
-    level: int | None = Field(2, ge=0, description="reports about communities up to this level; null: all levels")
-    tokens: int = Field(12_000, ge=1, description="of the native context, whose shares follow")
+    entities: int = Field(20, ge=1, description="entities most similar to the question; released: top_k_mapped_entities 10, doubled")
+    relations: int = Field(10, ge=0, description="relations to other entities in the native context, per entity")
+    level: int | None = Field(2, ge=0, description="use reports about communities up to this level; null: all levels")
+    tokens: int = Field(12_000, ge=1, description="tokens of the native context; the shares below divide them")
 
     @property
     def context_tokens(self) -> int:
@@ -136,8 +136,8 @@ class ReportsConfig(GraphRagConfig):
 
     needs_llm = True
 
-    level: int | None = Field(2, ge=0, description="reports about communities up to this level; null: all levels")
-    answer: Literal["short", "paragraphs"] = Field("short", description="paragraphs: the released default, which ruins token F1")
+    level: int | None = Field(2, ge=0, description="use reports about communities up to this level; null: all levels")
+    answer: Literal["short", "paragraphs"] = Field("short", description="paragraphs: the released default, with which token F1 is very low")
     context: Literal["native"] = Field("native", description="always: answers come from reports")
 
 
@@ -213,7 +213,7 @@ def building(config: GraphRagConfig, lengths: Lengths) -> Work:
 @register(
     "graphrag",
     version=4,
-    summary="GraphRAG's local search: entities near the question, their passages, relations and reports of communities",
+    summary="GraphRAG's local search: entities near the question, with their passages, relations and community reports",
     config=LocalConfig,
     paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",
     work=building,
@@ -423,7 +423,7 @@ def _global_work(config: GlobalConfig, lengths: Lengths) -> Work:
 @register(
     "graphrag_global",
     version=4,
-    summary="GraphRAG's global search: points out of every community's report, and an answer from the best of them",
+    summary="GraphRAG's global search: points from every community's report, and an answer from the best of them",
     config=GlobalConfig,
     paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",
     work=_global_work,

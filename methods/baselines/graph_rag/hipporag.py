@@ -60,8 +60,8 @@ class HippoConfig(GraphConfig):
 
     published: ClassVar[Mapping[str, str]] = {"names": "hipporag_names", "triples": "hipporag_triples", "question": "hipporag_question"}
 
-    threshold: float = Field(0.8, ge=-1, le=1, description="cosine from which two phrases are joined")
-    teleport: float = Field(TELEPORT, gt=0, lt=1, description="share of the mass that restarts; released: damping 0.5")
+    threshold: float = Field(0.8, ge=-1, le=1, description="minimum cosine at which two phrases are joined")
+    teleport: float = Field(TELEPORT, gt=0, lt=1, description="PageRank's share of mass that restarts; released: damping 0.5")
 
     @property
     def context_tokens(self) -> int:
@@ -85,17 +85,17 @@ class Hippo2Config(HippoConfig):
 
     published: ClassVar[Mapping[str, str]] = {"names": "hipporag2_names", "triples": "hipporag2_triples", "facts": "hipporag2_facts"}
 
-    facts: int = Field(5, ge=1, description="facts most like the question that are looked at")
-    entities: int = Field(5, ge=1, description="phrases of these facts at which the walk restarts, at most")
+    facts: int = Field(5, ge=1, description="facts most similar to the question that are considered")
+    entities: int = Field(5, ge=1, description="maximum phrases of these facts at which PageRank restarts")
     fact_instruction: str = Field(
         "Given a question, retrieve relevant triplet facts that matches this question.",
-        description="takes the place of {instruction} in the encoder's query_prompt when facts are searched",
+        description="replaces {instruction} in the encoder's query_prompt when facts are searched",
     )
     passage_instruction: str = Field(
         "Given a question, retrieve relevant documents that best answer the question.",
-        description="takes the place of {instruction} in the encoder's query_prompt when passages are searched",
+        description="replaces {instruction} in the encoder's query_prompt when passages are searched",
     )
-    filter: bool = Field(True, description="have the model drop facts that do not help; without a model none is dropped")
+    filter: bool = Field(True, description="let the model drop facts that do not help; without a model all are kept")
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def _work(config: Any, lengths: Lengths) -> Work:
 
 @register(
     "hipporag",
-    summary="HippoRAG: PageRank over a graph of phrases from the names of the question; passages by their phrases",
+    summary="HippoRAG: PageRank over a graph of phrases, started at the names in the question; passages score by their phrases",
     config=HippoConfig,
     paper="Gutiérrez et al. 2024, HippoRAG (arXiv:2405.14831)",
     work=_work,
@@ -371,7 +371,7 @@ class _Found:
 
 @register(
     "hipporag2",
-    summary="HippoRAG 2: PageRank over phrases and passages from the facts most like the question, which a model filters",
+    summary="HippoRAG 2: PageRank over phrases and passages, started at the facts most similar to the question, which a model filters",
     config=Hippo2Config,
     paper="Gutiérrez et al. 2025, From RAG to Memory (arXiv:2502.14802)",
     work=_work,

@@ -44,11 +44,12 @@ class AskingRerankerConfig(AskingMethodConfig):
     depth: int | None = Field(None, ge=1, description="number of candidates to rerank; the rest follow in their order; null: all. SARK: 50")
     prompt: str | None = Field(
         None,
-        description="`ours`; `published`, as the authors of the system published it; or a template file. null: published for "
-        "weights of this machine, and endpoints with the name of a checkpoint, if the system's checkpoints were trained with it, else ours",
+        description="`ours`; `published`, as the authors of the system published it; or a template file. null: published if the "
+        "system's checkpoints were trained with it and the model is local or an endpoint with the name of a "
+        "checkpoint, else ours",
     )
     context: int | None = Field(
-        None, ge=64, description="tokens that prompt and reply may take together, where the model has room for more or does not say"
+        None, ge=64, description="maximum tokens of prompt and reply together, if the model's own limit is larger or unknown"
     )
     system: ClassVar[str]
 
@@ -169,9 +170,9 @@ class AskingReranker(ABC):
 class WindowConfig(AskingRerankerConfig):
     """Options of systems that order windows."""
 
-    window: int = Field(20, ge=2, description="passages of a window")
-    step: int = Field(10, ge=1, description="passages between the beginnings of two windows")
-    passage_words: int | None = Field(300, ge=1, description="words of a passage that are shown; null: all")
+    window: int = Field(20, ge=2, description="passages per window")
+    step: int = Field(10, ge=1, description="number of passages from the start of one window to the start of the next")
+    passage_words: int | None = Field(300, ge=1, description="words shown per passage; null: all")
 
     @model_validator(mode="after")
     def _overlap(self) -> WindowConfig:
@@ -222,10 +223,14 @@ class WindowReranker(AskingReranker):
 class ChoiceConfig(AskingRerankerConfig):
     """Options of systems that choose."""
 
-    sort: Literal["heapsort", "bubblesort"] = Field("heapsort", description="heapsort asks least; bubblesort always compares neighbors")
-    children: int = Field(3, ge=1, le=22, description="passages of a comparison, less one")
-    k: int = Field(10, ge=1, description="how many are put into order; the others follow as they stood")
-    votes: int = Field(1, ge=1, description="how often a comparison is asked, each in another order of its passages; most votes win")
+    sort: Literal["heapsort", "bubblesort"] = Field(
+        "heapsort", description="heapsort needs the fewest calls; bubblesort always compares neighbors"
+    )
+    children: int = Field(3, ge=1, le=22, description="passages per comparison, minus one")
+    k: int = Field(10, ge=1, description="number of passages to put into order; the others follow in their original order")
+    votes: int = Field(
+        1, ge=1, description="number of times that each comparison is repeated, each with another order of its passages; the majority wins"
+    )
 
 
 def choices_work(config: Any, lengths: Lengths, llm: Any = None, calls_each: int = 1) -> Work:

@@ -41,8 +41,8 @@ class DdrRefinerConfig(AskingRerankerConfig):
 
     system = NAME
     llm: Annotated[LLM, defaults(max_tokens=8)] = Field(description="the model that says YES or NO; released: an adapter of Llama-3-8B")
-    keep: int = Field(5, ge=1, description="passages with a YES after which it stops")
-    passage_tokens: int = Field(1024, ge=1, description="tokens of a passage that are shown")
+    keep: int = Field(5, ge=1, description="stop after this many passages with a YES")
+    passage_tokens: int = Field(1024, ge=1, description="tokens shown per passage")
 
 
 def _work(config: DdrRefinerConfig, lengths: Lengths) -> Work:
@@ -54,7 +54,7 @@ def _work(config: DdrRefinerConfig, lengths: Lengths) -> Work:
 @register(
     "ddr_refiner",
     kind="reranker",
-    summary="keeps the passages that a language model says YES to; DDR's adapters, or any model by prompt",
+    summary="keeps the passages that a language model answers YES to; DDR's adapters, or any model by prompt",
     version=4,
     paper="Li et al. 2025, RAG-DDR (arXiv:2410.13509)",
     presets={"paper": {"keep": 5, "passage_tokens": 1024}, "released": {"llm": RELEASED}},

@@ -36,12 +36,13 @@ class DpaRagConfig(CrossEncoderRerankerConfig):
     """Options of the reranker."""
 
     model: str = Field(
-        "BAAI/bge-reranker-large", description="a folder or hub id of a classifier of two labels, or of one; or the encoder below `weights`"
+        "BAAI/bge-reranker-large",
+        description="a folder or hub id of a classifier with one or two labels; or the encoder that `weights` are loaded into",
     )
     weights: str | None = Field(
         None,
-        description="file of the authors' training (epoch_…_model_weights.bin), or a folder of `ragmeter train dpa_rag`, on the encoder "
-        "`model`; null: `model` is the classifier",
+        description="file of the authors' training (epoch_…_model_weights.bin), or a folder of `ragmeter train dpa_rag`, loaded "
+        "into the encoder `model`; null: `model` is the classifier",
     )
 
     def preflight(self) -> None:
@@ -65,7 +66,7 @@ def _made_of(config: DpaRagConfig) -> str:
 @register(
     "dpa_rag",
     kind="reranker",
-    summary="DPA-RAG's reranker: how much likelier it is that a passage helps the reader than that it does not",
+    summary="DPA-RAG's reranker: the log-odds that a passage helps the reader",
     config=DpaRagConfig,
     paper="Dong et al. 2025, DPA-RAG (arXiv:2406.18676)",
     checkpoint_hash=_made_of,

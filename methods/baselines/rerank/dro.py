@@ -22,7 +22,7 @@ class DroConfig(WindowConfig):
 
     system = "dro"
     llm: Annotated[LLM, defaults(max_tokens=64)] = Field(description="the model that selects; paper: Llama-3-8B or Mistral-7B, trained")
-    named: int = Field(5, ge=1, description="passages that a reply has to name; the others follow as they stood")
+    named: int = Field(5, ge=1, description="passages that a reply has to name; the others follow in their original order")
 
 
 @register(

@@ -47,9 +47,9 @@ Bundle = tuple[Row, ...]
 class DroTrainingConfig(TuningConfig):
     """Options of the training."""
 
-    samples: int = Field(8, ge=2, description="orders drawn for a question; paper: 8, code: 16")
-    rounds: int = Field(5, ge=1, description="of drawing and learning; paper: 5")
-    round_questions: int | None = Field(None, ge=1, description="questions of a round, drawn by the seed; null: all")
+    samples: int = Field(8, ge=2, description="orders sampled per question; paper: 8, code: 16")
+    rounds: int = Field(5, ge=1, description="rounds of sampling and training; paper: 5")
+    round_questions: int | None = Field(None, ge=1, description="questions per round, sampled with the seed; null: all")
     temperature: float = Field(1.0, gt=0, description="random seed")
     named: int = Field(5, ge=1, description="passages that an order names")
     passage_words: int | None = Field(300, ge=1, description="words of a passage that the selector is shown; null: all")
@@ -115,7 +115,7 @@ def _costs(config: DroTrainingConfig) -> list[StageCost]:
 
 @register_training(
     "dro",
-    summary="DRO: orders drawn by a selector are weighed by the reader's likelihood of the answer, and teach both",
+    summary="DRO: samples orders from a selector, weights them by the reader's likelihood of the answer, and trains both",
     stages=(WARM_UP, SELECTOR, READER),
     config=DroTrainingConfig,
     paper="Shi et al. 2025, Direct Retrieval-augmented Optimization (arXiv:2505.03075)",

@@ -44,10 +44,11 @@ class LogOddsConfig(PairConfig):
 
     model: str = Field(description="a folder or hub id")
     revision: str | None = Field(None, description="revision of a hub id")
-    max_length: int = Field(8192, ge=64, description="longest prompt in tokens; the passage is cut, not what stands around it")
-    instruction: str | None = Field(None, description="what makes a passage relevant; null: what the prompt has by default")
+    max_length: int = Field(8192, ge=64, description="longest prompt in tokens; only the passage is cut")
+    instruction: str | None = Field(None, description="definition of relevance for the prompt; null: the prompt's default")
     prompt: str | None = Field(
-        None, description="null or `published`: the prompt of the released checkpoints; `ours`; or a template file, in parts `text`"
+        None,
+        description="null or `published`: the prompt of the released checkpoints; `ours`; or a template file whose parts are named `text`",
     )
 
     @property
@@ -176,7 +177,7 @@ def made_of(config: LogOddsConfig) -> str:
 @register(
     "qwen3_reranker",
     kind="reranker",
-    summary="Qwen3-Reranker: how much likelier yes is than no behind query and passage",
+    summary="Qwen3-Reranker: log-odds of yes over no as the next token after query and passage",
     config=Qwen3Config,
     version=3,
     paper="Zhang et al. 2025, Qwen3 Embedding (arXiv:2506.05176)",
@@ -191,7 +192,7 @@ class Qwen3Reranker(LogOddsReranker):
 @register(
     "mxbai_reranker",
     kind="reranker",
-    summary="mxbai-rerank-v2: how much likelier 1 is than 0 behind query and passage",
+    summary="mxbai-rerank-v2: log-odds of 1 over 0 as the next token after query and passage",
     config=MxbaiConfig,
     version=3,
     paper="mixedbread.ai 2025, mxbai-rerank-v2",

@@ -35,7 +35,7 @@ class PairConfig(PointwiseConfig, ModelMethodConfig):
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
         None, description="null: float32 on CPU, the checkpoint's own elsewhere"
     )
-    token_budget: int = Field(16384, ge=32, description="tokens at once, padding included; bounds memory")
+    token_budget: int = Field(16384, ge=32, description="tokens per batch, including padding; limits memory")
 
 
 def pairs_work(config: Any, lengths: Lengths) -> Work:

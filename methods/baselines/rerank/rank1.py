@@ -43,12 +43,14 @@ class Rank1Config(ServedConfig, LogOddsConfig):
     yes, no = " true", " false"
     families = ("qwen2", "llama", "mistral", "mistral3")
     instruction: str | None = Field(
-        None, description=f"a text with {QUERY_MARK} in the place of the query, as the authors have one per data set; null: the query"
+        None,
+        description=f"a text with {QUERY_MARK} in the place of the query, for example the authors' text for a data set; null: "
+        "only the query",
     )
     model: str = Field("jhu-clsp/rank1-7b", description="a folder or hub id")
     max_length: int = Field(7808, ge=64, description="longest prompt in tokens; with the reasoning 16,000, as published")
     max_new_tokens: int = Field(8192, ge=1, description="longest reasoning")
-    batch_size: int = Field(16, ge=1, description="passages of a query that are reasoned about at once")
+    batch_size: int = Field(16, ge=1, description="passages of a query that the model reasons about at once")
 
     @property
     def shown(self) -> frozenset[str]:
@@ -106,7 +108,7 @@ class _Pairs(LogOddsReranker):
 @register(
     "rank1",
     kind="reranker",
-    summary="a model reasons about each passage, and says how much likelier true is than false behind it",
+    summary="a model reasons about each passage; the score is the log-odds of true over false after the reasoning",
     version=3,
     paper="Weller et al. 2025, Rank1 (arXiv:2502.18418)",
     presets={base: {"model": f"jhu-clsp/rank1-{base}"} for base in BASES},

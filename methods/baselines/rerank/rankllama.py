@@ -51,7 +51,9 @@ class PairLengths(BaseModel):
     query_length: int = Field(32, ge=4, description="longest query in tokens; published 32")
     passage_length: int = Field(164, ge=8, description="longest passage in tokens; published 164")
     layout: str | None = Field(
-        None, description="text of a pair, with $query and $passage, that the base knows; null: the published, or the checkpoint's own"
+        None,
+        description="text of a pair, with $query and $passage, in a format that suits the base; null: the published format, or "
+        "the checkpoint's own",
     )
 
     @field_validator("layout")
@@ -70,8 +72,12 @@ class PairLengths(BaseModel):
 class RankLlamaConfig(PairLengths, PairConfig):
     """Options of RankLLaMA."""
 
-    adapter: str = Field(ADAPTER, description="a PEFT folder or hub id that holds the score head; also one that `ragmeter train` made")
-    base: str | None = Field(None, description="the model that it adapts; null: Llama-2-7b, or what a checkpoint of ours was trained on")
+    adapter: str = Field(
+        ADAPTER, description="a PEFT folder or hub id that contains the score head, for example one made by `ragmeter train`"
+    )
+    base: str | None = Field(
+        None, description="base model of the adapter; null: Llama-2-7b, or the base of a checkpoint of `ragmeter train`"
+    )
     revision: str | None = Field(None, description="revision of a hub id")
 
     @property
@@ -112,7 +118,7 @@ class RankLlamaConfig(PairLengths, PairConfig):
 @register(
     "rankllama",
     kind="reranker",
-    summary="Llama-2 with an adapter and a score head scores each passage; or such a one trained on another base",
+    summary="scores each passage with Llama-2, an adapter and a score head; or with another base that was trained the same way",
     paper="Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:2310.08319)",
     training_data=("msmarco",),
     checkpoint_hash=lambda config: (

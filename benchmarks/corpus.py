@@ -204,7 +204,7 @@ class Corpus(Sequence[Passage]):
         corpus = cls(pa.concat_tables(shards), path)
         if len(corpus) != card["passages"]:
             raise UserError(
-                f"the corpus holds {len(corpus):,} passages, its card says {card['passages']:,}",
+                f"the corpus has {len(corpus):,} passages, its card says {card['passages']:,}",
                 code="corpus-count-mismatch",
                 where=str(path),
                 try_this="delete the folder and build it again",

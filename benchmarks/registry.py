@@ -395,7 +395,7 @@ def _loaded(entry: DatasetEntry, reference: DataReference, config: DatasetConfig
             f"{reference} cannot be loaded: {type(error).__name__}: {error}",
             code="load-failed",
             where=", ".join(filter(None, (config.path, _line_in(source, error)))) or None,
-            try_this=f"check what the file says; if that is right, it is a fault of the loader{whose}",
+            try_this=f"check what the file says; if the file is correct, report a bug in the loader{whose}",
         ) from error
 
 

@@ -118,7 +118,7 @@ class Setting:
         if retriever is None:
             if "n" in options:
                 raise UserError(
-                    "corpus takes n only with a retriever",
+                    "corpus accepts n only with a retriever",
                     code="corpus-n-without-retriever",
                     where=where,
                     try_this="corpus(retriever=bm25,n=20), or corpus alone to let each method search for itself",
@@ -165,7 +165,7 @@ def _arguments(name: str, text: str, where: str | None) -> dict[str, str]:
         if key not in known:
             raise unknown_name(f"parameter of {name}", key, known, where=where)
         if key in options:
-            raise UserError(f"{key} is given twice to {name}", code="duplicate-option", where=where)
+            raise UserError(f"{key} is set twice in {name}", code="duplicate-option", where=where)
         if not value:
             raise UserError(f"{key} of {name} lacks its value", code="option-without-value", where=where, try_this=f"{name}({key}=…)")
         options[key] = value

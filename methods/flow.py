@@ -73,7 +73,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         inside = False
     if inside:
         work.close()
-        raise RuntimeError("ordinary functions that wait for a model must not be called from the loop that its calls run on")
+        raise RuntimeError("a synchronous function that waits for a model must not be called from the event loop of its calls")
     future = asyncio.run_coroutine_threadsafe(work, loop)
     try:
         while not futures.wait([future], NOTICE_S).done:
@@ -293,7 +293,7 @@ def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_fl
         RuntimeError: Called from a worker thread, which programs may wait for.
     """
     if threading.current_thread().name.startswith(WORKER):
-        raise RuntimeError("a role in batch form must not wait for programs: write what asks other roles or models in single form")
+        raise RuntimeError("a role in batch form must not wait for programs: write roles that call other roles or models in single form")
     ended: queue.SimpleQueue[asyncio.Task[Out]] = queue.SimpleQueue()
     loop = event_loop()
     running: set[asyncio.Task[Out]] = set()

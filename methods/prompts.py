@@ -354,22 +354,24 @@ def _options(text: str, where: str) -> Options:
 def _checked(prompt: Prompt, where: str) -> Prompt:
     texts = [text for part in prompt.parts for text in (part.text, *part.others)]
     if not all(Template(text).is_valid() for text in texts):
-        raise UserError("the prompt template holds a lone dollar sign", code="template-lone-dollar", where=where, try_this="write it $$")
+        raise UserError(
+            "the prompt template contains an unescaped dollar sign", code="template-lone-dollar", where=where, try_this="write it $$"
+        )
     if not any(text.strip() for text in texts):
-        raise UserError("the prompt template holds no text", code="template-without-text", where=where, try_this=_FORMAT)
+        raise UserError("the prompt template is empty", code="template-without-text", where=where, try_this=_FORMAT)
     if len({part.role == "text" for part in prompt.parts}) > 1:
         raise UserError(
             "the prompt template has both messages and parts `text`",
             code="template-messages-and-parts",
             where=where,
-            try_this="parts of one kind",
+            try_this="use parts of one kind",
         )
     if len({len(part.others) for part in prompt.parts if part.others}) > 1:
         raise UserError(
             "parts of the prompt template have different numbers of wordings",
             code="template-wordings-differ",
             where=where,
-            try_this="as many for each",
+            try_this="give each part the same number of wordings",
         )
     return prompt
 
@@ -432,7 +434,7 @@ class Shipped:
         try_this = f"use {', '.join(f'${name}' for name in sorted(known)) or 'no placeholder'}, and $$ for a dollar sign"
         if unknown := prompt.placeholders - known:
             raise UserError(
-                f"the prompt template holds the unknown placeholder {min(unknown)!r}",
+                f"the prompt template contains the unknown placeholder {min(unknown)!r}",
                 code="template-unknown-placeholder",
                 where=where,
                 try_this=try_this,

@@ -116,7 +116,7 @@ class ScorerConfig(ServedConfig, CausalConfig):
         """Refuse an encoder-decoder model, and ask the endpoint for the log-probability of a given token."""
         if self.endpoint is not None and is_encoder_decoder(self.model, self.revision):
             raise UserError(
-                f"{self.model!r} is an encoder-decoder model, whose prompt and reply an endpoint does not score as one text",
+                f"{self.model!r} is an encoder-decoder model, and endpoints cannot score its prompt and reply as one text",
                 code="served-encoder-decoder",
                 where="endpoint",
                 try_this="leave the option endpoint out and load the weights here",

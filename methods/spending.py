@@ -288,10 +288,10 @@ def spending(limits: Limits, resume: str) -> Iterator[Account | None]:
         return
     if _open is not None:
         raise UserError(
-            "another experiment with limits runs in this process",
+            "another experiment with limits is running in this process",
             code="limits-in-use",
             where="limits",
-            try_this="run one after the other, or each in a process of its own",
+            try_this="run one after the other, or each in its own process",
         )
     _open = Account(limits, resume)
     try:

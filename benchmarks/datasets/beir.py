@@ -51,7 +51,7 @@ CARD = DatasetCard(
     metrics=("ndcg@10", "recall@100", "map@100", "mrr@10", "judged@10"),
     cluster="question",
     settings=("corpus",),
-    notes="No answers to read: only metrics of ranking can be scored. A benchmark holds the questions that the split's judgments name.",
+    notes="There are no gold answers: only ranking metrics can be scored. A benchmark has the questions that the split's judgments name.",
 )
 
 NOTES = {
@@ -138,7 +138,7 @@ class _Place:
         if not files:
             what = {"corpus": "documents", "queries": "questions", "qrels": f"judgments of the split {split}"}[role]
             raise UserError(
-                f"the {what} of {self.reference} are not there",
+                f"the {what} of {self.reference} are missing",
                 code="missing-file",
                 where=f"{position} (looked for {', '.join(names[:3])} …)",
                 try_this="lay the files out as BEIR does: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv",

@@ -214,7 +214,9 @@ def _of_fold(questions: Sequence[Question], kept: Sequence[Asked], loading: _Loa
     alone = {question.id for question in questions if question.id not in inside and evidence.isdisjoint(question.evidence)}
     chosen = alone if outside else inside
     if not chosen:
-        raise UserError("no question is left", code="empty-fold", where=f"fold: {named}", try_this="fewer parts, or more questions")
+        raise UserError(
+            "the fold has no questions", code="empty-fold", where=f"fold: {named}", try_this="use fewer parts, or more questions"
+        )
     loading.counts["questions_of_other_folds"] = len(inside) if outside else len(rest)
     loading.counts["questions_sharing_evidence"] = len(rest) - len(alone) if outside else 0
     pairs = [(question, item) for question, item in zip(questions, kept, strict=True) if question.id in chosen]
@@ -248,7 +250,7 @@ def _usable(fields: Fields, loading: _Loading, where: str) -> Fields:
     named = [role for role in ("evidence", "spans", "start") if role in fields and role not in fields.guessed]
     if named:
         raise UserError(
-            f"{named[0]} names documents, and there are none",
+            f"{named[0]} names documents, but there are none",
             code="no-documents",
             where=where,
             try_this="documents: FOLDER, or fields: {documents: NAME} if the questions bring them",
@@ -284,7 +286,7 @@ def _add_documents(loading: _Loading, path: Path) -> None:
             "there is no such file or folder",
             code="missing-file",
             where=f"documents: {path}",
-            try_this=f"correct the option documents (what is not absolute is relative to {Path.cwd()})",
+            try_this=f"correct the option documents (a relative path starts at {Path.cwd()})",
         )
     if (path / BUILT).exists():
         loading.built = Corpus.open(path)

@@ -253,7 +253,7 @@ def vocabulary_files(path: Path) -> tuple[Path, ...]:
     lacking = RELATIONS if RELATIONS not in names else "" if {ENTITIES, NAMES[0]} & names else ENTITIES
     if lacking:
         raise UserError(
-            f"the numbers in this file refer to lines of {lacking}, which is not there",
+            f"the numbers in this file refer to lines of {lacking}, which does not exist",
             code="missing-line-file",
             where=str(folder),
             try_this=f"put {lacking} beside {path.name}, as it comes with the data",
@@ -519,7 +519,7 @@ def _layout(config: GraphConfig, path: Path, source: Source) -> str:
                 return name
         refuse_other_dataset(record, source.name)
         raise UserError(
-            f"by its fields this is in no layout of {source.name} that is known: {', '.join(list(record.fields)[:8])}",
+            f"the fields of this record fit no known layout of {source.name} that is known: {', '.join(list(record.fields)[:8])}",
             code="unknown-record-layout",
             where=record.where,
             try_this=f"set layout to one of {', '.join(source.layouts)} to see what is missing",

@@ -41,7 +41,7 @@ CARD = DatasetCard(
     metrics=("recall@5", "mrr@10", "recall@1"),
     cluster="question",
     settings=("distractor", "corpus"),
-    notes="No answers to read: only metrics of ranking can be scored. `Benchmark.extra['pairs']` holds the texts of "
+    notes="There are no gold answers: only ranking metrics can be scored. `Benchmark.extra['pairs']` holds the texts of "
     "the other versions; dataset styled with rewriter: own asks the same over candidates of mixed versions.",
 )
 

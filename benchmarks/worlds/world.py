@@ -413,7 +413,7 @@ def generate(seed: int, config: WorldConfig | None = None) -> World:
             f"a {split} world must not contain the relations that are held out for testing",
             code="held-out-relation",
             where="unseen_relations",
-            try_this="switch it off, or use a test seed (100,000 and above)",
+            try_this="set it to false, or use a test seed (100,000 and above)",
         )
     entities = _entities(seed, split, config)
     facts = tuple(_facts(seed, config, entities))

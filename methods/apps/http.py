@@ -221,7 +221,7 @@ class Http:
         """
         if query.turns and not self._known & {"turns", "messages"}:
             raise UserError(
-                "a question has earlier turns, and the request has no place for them",
+                "a question has earlier turns, but the request has no placeholder for them",
                 code="no-place-for-turns",
                 where=self.config.served,
                 try_this="add {{turns}} or {{messages}} to body",

@@ -190,13 +190,13 @@ class TrainConfig(TrainingOptions):
     @classmethod
     def _in_order(cls, stages: tuple[str, ...]) -> tuple[str, ...]:
         if list(stages) != sorted(set(stages)):
-            raise ValueError("stages go in order, each once")
+            raise ValueError("stages must be in order, each at most once")
         return stages
 
     @model_validator(mode="after")
     def _positive(self) -> Self:
         if min(self.epochs) < 1 or min(self.learning_rate) <= 0 or min(self.warm_up) < 0:
-            raise ValueError("epochs are at least 1, learning rates above 0, warm_up not negative")
+            raise ValueError("epochs must be at least 1, learning rates above 0, warm_up not negative")
         return self
 
 
@@ -292,10 +292,10 @@ class ArkTrainingConfig(TrainingConfig):
         check_models(self.encoder)
         if self.encoder.architecture != "sentence-transformer" or self.encoder.query_model:
             raise UserError(
-                "ARK tunes one SentenceTransformer for both sides",
+                "ARK tunes one SentenceTransformer for questions and chunks",
                 code="ark-needs-one-encoder",
                 where=f"base {self.base!r}",
-                try_this="a base with one model",
+                try_this="name a base with one model",
             )
         others = [item for item in self.data if resolve(item)[0].name != "worlds"]
         for option, name in self.files.items():

@@ -69,7 +69,7 @@ class ArkExplainConfig(MethodConfig):
 def explain(question: Question, corpus: Corpus, config: ArkExplainConfig, services: Services) -> Explanation:
     """Go through ARK's steps with one question."""
     if not question.answers:
-        raise UserError("this question has no gold answer, and ARK begins with it", code="question-without-gold", where=question.id)
+        raise UserError("this question has no gold answer, which ARK needs", code="question-without-gold", where=question.id)
     options = config.options("explained")
     identifier, members = pool(question, corpus, question.id)
     passages = tuple(corpus.get(members))

@@ -91,7 +91,7 @@ class ArkFoldsConfig(MethodConfig):
             options = [options.get("fold") for options in card.get("config", {}).get("data_options", {}).values()]
             if not options or any(fold != expected for fold in options):
                 raise UserError(
-                    f"checkpoint {number} was not trained with fold {expected}, so it may have read what it is asked",
+                    f"checkpoint {number} was not trained with fold {expected}, so it may have been trained on the question",
                     code="checkpoint-of-other-fold",
                     where=f"ark_folds, models.{number - 1}: {part.model}",
                     try_this=f"a training whose data_options have fold: {expected}",

@@ -430,5 +430,5 @@ def _nothing_to_train(name: str) -> UserError:
         f"{name} has no training row: no question has a positive with a negative",
         code="no-training-pair",
         where="data",
-        try_this="more data; or mine.source: question, if the graph gives no queries",
+        try_this="use more data; or mine.source: question, if the graph gives no queries",
     )

@@ -44,7 +44,7 @@ class FullContextConfig(MethodConfig):
     @model_validator(mode="after")
     def _of_a_whole(self) -> Self:
         if not self.whole and (self.overlap or self.words):
-            raise ValueError("overlap and words are of a document in one piece: set whole")
+            raise ValueError("overlap and words need a document in one piece: set whole")
         return self
 
 

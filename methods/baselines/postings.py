@@ -90,7 +90,7 @@ class Vocabulary:
         self._lines = np.memmap(folder / VOCABULARY, dtype=np.uint8, mode="r")
         self._ends: Numbers = np.load(folder / ENDS, mmap_mode="r")
         if len(self._lines) != self._ends[-1] + 1:
-            raise ValueError("the vocabulary is cut off")
+            raise ValueError("the vocabulary is truncated")
 
     def number(self, term: str) -> int | None:
         """Return the column of a term, None if there is none."""

@@ -82,7 +82,7 @@ class ClaraConfig(LaterOptions, TrainingOptions):
     @model_validator(mode="after")
     def _compresses(self) -> Self:
         if self.rate > self.max_length:
-            raise ValueError(f"rate {self.rate} leaves no memory token of {self.max_length} document tokens: lower rate")
+            raise ValueError(f"rate {self.rate} leaves no memory token for {self.max_length} document tokens: lower rate")
         return self
 
     @property
@@ -208,7 +208,7 @@ class ScpStage(CompressionOptions):
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         if self.naming_only and not self.naming:
-            raise ValueError("naming_only needs a weight of naming above 0")
+            raise ValueError("naming_only needs naming above 0")
         return self
 
 
@@ -337,9 +337,9 @@ class ClaraTrainingConfig(TrainingConfig):
             raise ValueError("stages: nothing is left to train; reads: text has scp and instruction")
         for stage in self.planned:
             if not self.references(stage):
-                raise ValueError(f"data.{_DATA[stage]}: {stage} has nothing to train on")
+                raise ValueError(f"data.{_DATA[stage]}: {stage} has no training data")
         if {"supervised", "joint"} <= set(self.planned) and self.joint.reasoner != "kept":
-            raise ValueError("joint.reasoner: behind supervised it must be kept, else that stage was for nothing")
+            raise ValueError("joint.reasoner: after supervised it must be kept, otherwise that stage has no effect")
         if self.planned[0] != "scp" and self.start is None and self.scp.rows.mix != "none" and self.reads == "memory":
             raise ValueError(f"start: {self.planned[0]} begins from a checkpoint")
         return self

@@ -159,7 +159,7 @@ class ClaraExplainConfig(QueryOptions):
         named = {"checkpoint", "model"} & set(value) if isinstance(value, Mapping) else set()
         if len(named) == 2:
             raise UserError(
-                "checkpoint and model are two words for the same folder",
+                "checkpoint and model are two names of the same option",
                 code="checkpoint-and-model",
                 where="--set",
                 try_this="give one of them: --set checkpoint=FOLDER",

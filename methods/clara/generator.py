@@ -110,7 +110,7 @@ class Generator:
                 f"a prompt has {len(slots)} slots for memory where {prompt.documents * count} are wanted",
                 code="memory-slot-mismatch",
                 where="template",
-                try_this="template: plain, as this base's chat template changes what it is given",
+                try_this="template: plain, because this base's chat template changes its input",
             )
         return ids
 
@@ -121,7 +121,7 @@ class Generator:
             ValueError: It is empty.
         """
         if not target:
-            raise ValueError("a target is empty: there is nothing to learn")
+            raise ValueError("a target is empty: each row needs a text to learn")
         return [*self._encoder.target(self._layout.reply(target)), self._ending]
 
     def _cut(self, text: str) -> str:
@@ -381,7 +381,7 @@ def _require_enough(s: Tensor, k: int) -> None:
     fewest = int((s.detach() > float("-inf")).sum(-1).min()) if len(s) else s.shape[-1]
     if k > fewest:
         raise UserError(
-            f"{k} documents are to be chosen where a question has {fewest} candidates",
+            f"{k} documents must be selected, but a question has only {fewest} candidates",
             code="too-few-candidates",
             where="k",
             try_this=f"k of at most {fewest}, or more candidates",

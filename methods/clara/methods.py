@@ -270,10 +270,10 @@ class ClaraReader:
         if isinstance(context.memory, DocumentMemory):
             if context.memory.compressor != self._loaded.compressor:
                 raise UserError(
-                    "the memory was made by another compressor than that of the reader",
+                    "the memory was made by a compressor other than the reader's",
                     code="memory-compressor-mismatch",
                     where="clara_reader",
-                    try_this="the same checkpoint for clara_compressor and clara_reader, with the same dtype",
+                    try_this="use the same checkpoint and dtype for clara_compressor and clara_reader",
                 )
             return context.memory.vectors
         if context.memory is not None:

@@ -245,7 +245,7 @@ def read_card(folder: Path) -> Identity:
     try:
         card = json.loads(path.read_text("utf-8"))
         if card.pop("format") != FORMAT:
-            raise UserError("this store is of another format", code="store-format-mismatch", where=str(path), try_this="compress again")
+            raise UserError("this store has another format", code="store-format-mismatch", where=str(path), try_this="compress again")
         return Identity(**card)
     except FileNotFoundError:
         raise UserError(

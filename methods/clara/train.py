@@ -88,7 +88,7 @@ def _with_model(config: ClaraTrainingConfig) -> ClaraTrainingConfig:
             f"the checkpoint is of the base {result.base!r}, and {config.model.base!r} is asked for",
             code="checkpoint-of-other-base",
             where=f"start: {config.start}",
-            try_this="that base, or no start",
+            try_this="use that base, or remove start",
         )
     return config.model_copy(update={"model": result})
 

@@ -76,7 +76,7 @@ class Loaded:
                 f"this checkpoint has no {adapter}: it has {', '.join(self.clara.adapters.names)}",
                 code="checkpoint-part-missing",
                 where="clara, option model",
-                try_this="a checkpoint that reads memory; of `reads: text`, the reader clara_text",
+                try_this="a checkpoint that reads memory; for one trained with `reads: text`, use the reader clara_text",
             )
 
 

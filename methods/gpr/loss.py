@@ -29,7 +29,7 @@ class LossConfig(FrozenModel):
     @model_validator(mode="after")
     def _contrasts(self) -> LossConfig:
         if not (self.neighbors or self.negatives):
-            raise ValueError("without neighbors and negatives there is nothing to tell apart")
+            raise ValueError("neighbors and negatives must not both be off")
         return self
 
 

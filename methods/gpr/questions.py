@@ -247,7 +247,7 @@ class WrittenQuestions:
 
     def __init__(self, name: str, questions: Mapping[Key, str], where: str) -> None:
         if not questions:
-            raise UserError(f"{name} holds no question", code="no-question-in-file", where=where, try_this="another file, or generator")
+            raise UserError(f"{name} holds no question", code="no-question-in-file", where=where, try_this="use another file or generator")
         self._questions = questions
         self.triples = frozenset(triple for triple, _ in questions)
         self.counts: Counter[str] = Counter()
@@ -633,7 +633,7 @@ class QuestionsConfig(MayAskConfig):
         if self.generator in FROM_FILE and self.path is None:
             raise ValueError(f"generator {self.generator} needs path: a file of questions")
         if len(set(self.sides)) < len(self.sides):
-            raise ValueError("a side stands twice in sides")
+            raise ValueError("sides has a duplicate")
         return self
 
 
@@ -784,5 +784,5 @@ def _nothing(graph: PretrainingGraph, generator: str, counts: Mapping[str, int])
         f"{generator} wrote no question about the {len(graph):,} triples ({fate})",
         code="no-question-written",
         where="questions",
-        try_this="another generator, or another graph",
+        try_this="use another generator or graph",
     )

@@ -151,7 +151,7 @@ def _tiktoken(name: str) -> Callable[[str], Sequence[Span]]:
             f"the tokenizer {name!r} cannot be read: {reason}",
             code="unreadable-tokenizer",
             where="tokenizer",
-            try_this="a connection; TIKTOKEN_CACHE_DIR with its file; or, where it is an option, o200k_base or the folder of a model",
+            try_this="use a network, or TIKTOKEN_CACHE_DIR with its file; or, if it is an option, o200k_base or the folder of a model",
         ) from None
 
     def spans(text: str) -> list[Span]:

@@ -83,7 +83,7 @@ class GraphConfig(MayAskConfig):
         if self.extractor == "file" and self.file is None:
             raise ValueError("extractor file needs file: passages with their triples")
         if self.claims is not None and self.extractor != "llm":
-            raise ValueError(f"claims are asked of a language model (extractor: llm), and the extractor is {self.extractor}")
+            raise ValueError(f"claims need a language model (extractor: llm), but the extractor is {self.extractor}")
         return self
 
 

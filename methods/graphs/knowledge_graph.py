@@ -369,7 +369,9 @@ class KnowledgeGraph:
                 what = "leads back to its node" if edge.source == edge.target else "occurs twice"
                 raise UserError(f"the edge of {edge.source!r} and {edge.target!r} {what}", code="bad-edge", where=here, try_this=_ANEW)
             if not edge.kinds:
-                raise UserError("the edge is neither extracted nor of similarity", code="bad-edge-kind", where=here, try_this=_ANEW)
+                raise UserError(
+                    "the edge is neither an extracted relation nor a similarity", code="bad-edge-kind", where=here, try_this=_ANEW
+                )
             seen.add((edge.source, edge.target))
         ordered = replace(
             self,

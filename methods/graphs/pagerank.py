@@ -191,7 +191,7 @@ def _checked(restarts: Floats, shape: tuple[int, ...]) -> Floats:
         raise ValueError(f"an adjacency of shape {shape} does not fit restarts of shape {restarts.shape}")
     mass = restarts.sum(axis=0)
     if not (np.isfinite(mass).all() and (mass > 0).all() and (restarts >= 0).all()):
-        raise ValueError("every column of restarts needs a positive entry, and none may be negative")
+        raise ValueError("every column of restarts needs a positive entry, and no entry may be negative")
     return restarts
 
 

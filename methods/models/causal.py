@@ -521,7 +521,7 @@ class CausalModel:
             room = min(room, self.config.max_prompt_tokens)
         if room < 1:
             raise UserError(
-                f"max_new_tokens={self.config.max_new_tokens} leaves no room for a prompt: the model takes {length} tokens in all",
+                f"max_new_tokens={self.config.max_new_tokens} leaves no room for a prompt: the model's limit is {length} tokens in total",
                 code="max-new-tokens-too-large",
                 where=f"model {self.config.model!r}",
                 try_this="lower max_new_tokens",

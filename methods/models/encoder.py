@@ -466,7 +466,7 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
         pooling = next((module for module in encoder if isinstance(module, Pooling)), None)
         if pooling is None:
             raise UserError(
-                f"the encoder {model!r} has no pooling to be replaced",
+                f"the encoder {model!r} has no pooling layer to replace",
                 code="encoder-without-pooling",
                 try_this="leave the option pooling out",
             )
@@ -539,7 +539,7 @@ class SentenceTower:
             raise UserError(
                 f"the encoder {name!r} has an adapter for each task, and {option} does not choose one",
                 code="task-adapter-not-chosen",
-                try_this=f'set {option} to one of {", ".join(adapters)}, or to "" for none of them',
+                try_this=f'set {option} to one of {", ".join(adapters)}, or to "" to use none',
             )
         if self._task and self._task not in adapters:
             if not adapters:

@@ -193,7 +193,7 @@ class ChatConfig(BaseModel):
     def _no_secrets(cls, value: dict[str, str]) -> dict[str, str]:
         for name, text in value.items():
             if _SECRET_NAME.search(name) and not _VARIABLE.search(text):
-                raise ValueError(f"{name} holds a secret: name an environment variable in its place ({name}: ${{MY_KEY}})")
+                raise ValueError(f"{name} holds a secret: name an environment variable instead ({name}: ${{MY_KEY}})")
             if "${" in _VARIABLE.sub("", text):
                 raise ValueError(f"{name} names a variable in a way that is not ${{NAME}}")
             if "\n" in text or "\r" in text:
@@ -224,7 +224,7 @@ class ChatConfig(BaseModel):
                 f"no key for the model {self.model!r}: the environment variable {self.key_variable} is not set",
                 code="missing-variable",
                 where="key_variable",
-                try_this=f"export {self.key_variable}=…, or key_variable: null for an endpoint that wants no key",
+                try_this=f"export {self.key_variable}=…, or key_variable: null for an endpoint without a key",
             )
         return key
 

@@ -217,10 +217,10 @@ class M3Encoder:
                     state = torch.load(result, map_location="cpu", weights_only=True)
                 except pickle.UnpicklingError as error:
                     raise UserError(
-                        f"{name}.pt holds more than tensors, and unpickling it could run code",
+                        f"{name}.pt contains more than tensors, and unpickling it could run code",
                         code="unsafe-weights",
                         where=str(result),
-                        try_this="convert it to safetensors where you trust it",
+                        try_this="if you trust the file, convert it to safetensors",
                     ) from error
             else:
                 from safetensors.torch import load_file
@@ -233,7 +233,7 @@ class M3Encoder:
             f"the encoder {self.config.model!r} lacks {name}.pt",
             code="encoder-file-missing",
             where=str(Path(folder)),
-            try_this="fetch the whole repository, or use the encoder preset bge-m3, which is dense alone",
+            try_this="fetch the whole repository, or use the encoder preset bge-m3, which only has dense vectors",
         )
 
     def encode(self, texts: Sequence[str]) -> list[M3Vectors]:

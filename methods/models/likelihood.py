@@ -100,14 +100,14 @@ class TextEncoder:
             ValueError: The target is empty, or this tokenizer never keeps it apart from what is before it.
         """
         if not text:
-            raise ValueError("a target is empty: there is nothing to score")
+            raise ValueError("a target is empty: it has nothing to score")
         if not self.continues:
             return self._ids([text])[0]
         for anchor in ANCHORS:
             before, both = self._ids([anchor, anchor + text])
             if both[: len(before)] == before and len(both) > len(before):
                 return both[len(before) :]
-        raise ValueError(f"the target {text[:40]!r} cannot be tokenized apart from the text before it")
+        raise ValueError(f"the target {text[:40]!r} cannot be tokenized separately from the text before it")
 
     def decode(self, target: Sequence[int]) -> str:
         """Return the text of a target's ids, its leading white space included."""
@@ -300,7 +300,7 @@ class ScoringTemplate:
     def __post_init__(self) -> None:
         for part in (self.text, self.system):
             if not Template(part).is_valid():
-                raise ValueError(f"a lone dollar sign in the template {part[:60]!r}: write $$")
+                raise ValueError(f"an unescaped dollar sign in the template {part[:60]!r}: write $$")
         if len(self._chunks()) != 1:
             raise ValueError(f"the template must hold $chunk once, and holds it {len(self._chunks())} times")
 

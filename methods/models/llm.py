@@ -157,7 +157,7 @@ class AskingConfig(BaseModel):
     @classmethod
     def _nested(cls, value: Any) -> Any:
         if isinstance(value, dict) and "llm" not in value and "model" in value and "model" not in cls.model_fields:
-            raise ValueError("what belongs to the language model stands under `llm:` (llm: {model: …, base_url: …})")
+            raise ValueError("options of the language model belong under `llm:` (llm: {model: …, base_url: …})")
         return value
 
     def preflight(self) -> None:

@@ -75,7 +75,7 @@ class Logprobs:
         shaped = isinstance(tokens, list) and isinstance(values, list) and len(tokens) == len(values) and isinstance(last or {}, dict)
         numbers = [value for value in (*(values or ()), *(last or {}).values()) if value is not None] if shaped else []
         if not shaped or not all(type(value) in (int, float) and math.isfinite(value) for value in numbers):
-            raise ValueError("its log-probabilities are not numbers, one for each token")
+            raise ValueError("its log-probabilities are not one number per token")
         return cls(tuple(map(str, tokens)), tuple(values or ()), dict(last or {}))
 
 

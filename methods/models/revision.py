@@ -63,19 +63,19 @@ def checked(text: str) -> str:
         ValueError: It is empty, too long, identifies nothing, or holds a line break or another invisible character.
     """
     if "\n" in text.strip(" \t") or "\r" in text.strip(" \t"):
-        raise ValueError("a revision is one line, and this holds a line break")
+        raise ValueError("a revision must be one line, but this has a line break")
     text = text.strip()
     if not text:
         raise ValueError("a revision must not be empty")
     if not text.isprintable():
         sign = next(sign for sign in text if not sign.isprintable())
-        raise ValueError(f"a revision must not hold the invisible character U+{ord(sign):04X}")
+        raise ValueError(f"a revision must not contain the invisible character U+{ord(sign):04X}")
     if len(text) > LONGEST:
         raise ValueError(f"a revision has at most {LONGEST} characters, and this has {len(text):,}")
     if text.casefold() in _NOTHING:
         raise ValueError(f"{text!r} identifies no deployment")
     if _UNFILLED.search(text):
-        raise ValueError(f"{text!r} holds a variable that was not filled in (write ${{NAME}} for an environment variable)")
+        raise ValueError(f"{text!r} contains a variable that was not filled in (write ${{NAME}} for an environment variable)")
     return text
 
 

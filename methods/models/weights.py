@@ -673,7 +673,7 @@ def remote_code_refused(model: str) -> Iterator[None]:
 
 def _refusal(model: str) -> UserError:
     return UserError(
-        f"the model {model!r} contains code that loading it would run",
+        f"the model {model!r} contains code that would run when it is loaded",
         code="untrusted-model-code",
         try_this="read that code, pin the revision you read, then set trust_remote_code: true",
     )

@@ -117,7 +117,7 @@ class InContextConfig(ChatReaderConfig):
     @classmethod
     def _of_training(cls, value: str) -> str:
         if DataReference.parse(value).split != "train":
-            raise ValueError("demonstrations are drawn from training data alone: name the split train")
+            raise ValueError("demonstrations must come from training data: name the split train")
         return value
 
 

@@ -109,7 +109,7 @@ class Instructions:
         if options.follows_benchmark:
             if reading is None:
                 raise UserError(
-                    "the reader follows the benchmark's instructions, and none came with the questions",
+                    "the reader follows the benchmark's instructions, but this benchmark has none",
                     code="missing-benchmark-instructions",
                     where="reading",
                     try_this="reading: own",

@@ -83,7 +83,7 @@ class Colbert:
             vectors = np.concatenate(chunks) if chunks else np.empty((0, 1), dtype=np.float32)
             if self._large(vectors):
                 raise UserError(
-                    f"{len(vectors):,} token vectors want an index on disk, and nothing is kept here",
+                    f"{len(vectors):,} token vectors need an index on disk, but there is no folder for artifacts",
                     code="index-without-folder",
                     try_this="give a folder for artifacts, or a larger exact_up_to",
                 )

@@ -104,7 +104,7 @@ class Dense:
     def _in_memory(self, corpus: Corpus) -> DenseIndex:
         if self.config.search != "exact":
             raise UserError(
-                f"search: {self.config.search} keeps its index on disk, and nothing is kept here",
+                f"search: {self.config.search} needs an index on disk, but there is no folder for artifacts",
                 code="search-without-folder",
                 try_this="give a folder for artifacts, or search: exact",
             )

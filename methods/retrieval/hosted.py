@@ -224,7 +224,7 @@ class HostedRerankerConfig(HostedConfig, PointwiseConfig):
         if self.dialect == "openai":
             raise ValueError("dialect openai has no reranking: use cohere, jina, voyage or tei")
         if self.truncate and self.dialect in ("cohere", "jina"):
-            raise ValueError(f"truncate has no effect on rerankers of dialect {self.dialect}: they cut long passages by themselves")
+            raise ValueError(f"truncate has no effect on rerankers of dialect {self.dialect}: they always cut long passages")
         return self
 
 

@@ -64,7 +64,7 @@ def linearize_of(model: str) -> LinearizeConfig:
             "the card of this checkpoint lacks the format of triples",
             code="checkpoint-card-incomplete",
             where=str(Path(model)),
-            try_this="linearize: {rel: last, underscores: keep}, or as it was pretrained",
+            try_this="linearize: {rel: last, underscores: keep}, or the format used in pretraining",
         ) from None
 
 

@@ -102,7 +102,7 @@ class LabelsConfig(RetiredOptions, MayAskConfig):
     @model_validator(mode="after")
     def _knows_nothing(self) -> Self:
         if self.by == "llm" and self.known:
-            raise ValueError("known is for readers that know nothing; a language model knows what it knows")
+            raise ValueError("known is for readers (by: reader); a language model has its own knowledge")
         return self
 
     @property

@@ -346,7 +346,7 @@ def _nothing_to_train(config: SarkTrainingConfig) -> UserError:
         f"no training row has {needed}",
         code="no-training-row",
         where="data",
-        try_this="more questions, or another model to label and order; `labels.known` where a reader knows nothing",
+        try_this="use more questions, or another model to label and order; if a reader knows nothing, set `labels.known`",
     )
 
 

@@ -53,8 +53,8 @@ class AutoCompressorConfig(SoftConfig):
 
 @register_system(
     "autocompressor",
-    compressor="each passage as summary vectors of a language model that reads by segments; read by memory_reader",
-    training="AutoCompressor: a whole language model on passages and answers segment by segment, gradients over two of them",
+    compressor="each passage as summary vectors of a language model that reads it in segments; for memory_reader",
+    training="AutoCompressor: trains a whole language model on passages and answers, segment by segment, with gradients over two segments",
     small={"memory_tokens": 24, "learns": "replies"},
     worlds={"tuned": {**PRESETS["naming"], "steps": 400}},
 )

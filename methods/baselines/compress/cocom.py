@@ -33,8 +33,8 @@ class CocomConfig(PiscoConfig):
 
 @register_system(
     "cocom",
-    compressor="each passage as memory tokens' states, by the adapter that also answers, or by a BERT; read by memory_reader",
-    training="COCOM: an adapter and memory tokens that write passages out and continue them, then answer",
+    compressor="each passage as the states of memory tokens, encoded by the adapter that also answers, or by a BERT; for memory_reader",
+    training="COCOM: an adapter and memory tokens, trained to reconstruct and continue passages, then to answer",
     small=SMALL,
     presets={
         "light": {"model": {"encoder": "google-bert/bert-base-uncased"}},

@@ -118,7 +118,7 @@ class LLMLingua2:
         words = self._tokenizer
         if self._model.config.num_labels != 2 or not words.is_fast:
             raise UserError(
-                f"{config.model!r} does not tell two classes of tokens",
+                f"{config.model!r} does not distinguish two classes of tokens",
                 code="not-two-classes",
                 where="option model",
                 try_this="a model of LLMLingua-2",
@@ -127,7 +127,7 @@ class LLMLingua2:
         self._continuing = "##" if type(model).__name__ == "WordPiece" else ""
         if not self._continuing and "▁" not in "".join(words.tokenize("a b")):
             raise UserError(
-                f"the tokenizer of {config.model!r} marks neither where words begin (▁) nor where they go on (##)",
+                f"the tokenizer of {config.model!r} marks neither word starts (▁) nor continuations (##)",
                 code="tokenizer-without-words",
                 where="option model",
                 try_this="a model of LLMLingua-2, over BERT or XLM-R",

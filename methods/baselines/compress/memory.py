@@ -99,7 +99,9 @@ class SoftCompressor:
         self._open: tuple[str, Any, Any] | None = None
         if config.offline and self._model.system.queried:
             raise UserError(
-                f"{self.memory} encodes passages with their question: nothing can be kept", code="nothing-to-keep", where="option offline"
+                f"{self.memory} encodes passages together with the question, so their memory cannot be stored",
+                code="nothing-to-keep",
+                where="option offline",
             )
         if config.keep is not None and not self._model.system.ranks:
             raise UserError(

@@ -45,8 +45,8 @@ class OscarConfig(PiscoConfig):
 
 @register_system(
     "oscar",
-    compressor="each passage with the question as states of the base's first layers; read by memory_reader",
-    training="OSCAR: the base's first layers as encoder, and an adapter, by cross-entropy on answers",
+    compressor="each passage, encoded with the question by the base's first layers; for memory_reader",
+    training="OSCAR: the base's first layers as encoder, and an adapter, trained by cross-entropy on answers",
     versions=(2, 2),
     small={**SMALL, "layers": 2},
     worlds={"together": 1, "questions": None, "tuned": {**PRESETS["naming"], "steps": 400, "batch_size": 16, "micro_batch": 16}},

@@ -134,15 +134,15 @@ class MemoryReader:
         if isinstance(context.memory, SoftMemory):
             if context.memory.checkpoint != self._model.hash:
                 raise UserError(
-                    "the memory was made by another checkpoint than that of the reader",
+                    "the memory was made by a checkpoint other than the reader's",
                     code="memory-checkpoint-mismatch",
                     where="memory_reader",
-                    try_this="the same model for compressor and reader, with the same dtype",
+                    try_this="use the same model and dtype for compressor and reader",
                 )
             return [item.to(self._model.device) for item in context.memory.vectors]
         if context.memory is not None:
             raise UserError(
-                "this memory is not of a compressor that memory_reader reads", code="memory-kind-mismatch", where="memory_reader"
+                "this memory is not from a compressor that memory_reader supports", code="memory-kind-mismatch", where="memory_reader"
             )
         import torch
 

@@ -258,7 +258,7 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
                 f"this checkpoint has layout {card['layout']}; {LAYOUT} is read",
                 code="checkpoint-layout-mismatch",
                 where=str(path),
-                try_this="make it again",
+                try_this="create the checkpoint again",
             )
         made, hashes = system_of(card["system"], card["config"]), dict(card["models"])
     except (KeyError, TypeError, ValidationError) as error:
@@ -267,7 +267,7 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
         ) from error
     if system not in (None, made.name):
         raise UserError(
-            f"this checkpoint is of {made.name}, not of {system}",
+            f"this checkpoint belongs to {made.name}, not of {system}",
             code="checkpoint-of-other-system",
             where=where,
             try_this=f"compressor: {made.name}",
@@ -278,6 +278,6 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
                 f"the {name.replace('_', ' ')} {source!r} is not the one that this checkpoint was trained on",
                 code="part-base-mismatch",
                 where=str(path),
-                try_this="the model as it was, or train again",
+                try_this="restore the original model, or train again",
             )
     return folder, made

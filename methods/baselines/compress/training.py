@@ -103,9 +103,11 @@ class SoftTrainingConfig(HeldOutConfig):
     @model_validator(mode="after")
     def _read_once(self) -> Self:
         if self.system_class.queried and max(self.together, self.questions or 1) > 1:
-            raise ValueError("together: the memory of this system is of one question, so 1 is asked of a reading")
+            raise ValueError("together must be 1: the memory of this system depends on the question")
         if (self.teacher is not None) != self.system.ranks:
-            raise ValueError("teacher: a system that ranks (oscar with model.ranks) needs a reranker to learn from, and no other has one")
+            raise ValueError(
+                "teacher: systems that rank (oscar with model.ranks) need a reranker as teacher, and other systems must not set one"
+            )
         return self
 
     @property
@@ -287,7 +289,7 @@ class SoftTraining:
         rows, held_out = ([row for row in some if fits(model, row, text=bool(objective.divergence))] for some in (rows, held_out))
         if not rows:
             raise UserError(
-                "no row is left to learn from",
+                "no training rows are left",
                 code="no-row-left",
                 where="data",
                 try_this="questions with evidence, or a higher model.max_prompt",

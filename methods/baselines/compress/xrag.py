@@ -42,8 +42,8 @@ class XragConfig(SoftConfig):
 
 @register_system(
     "xrag",
-    compressor="each passage as its retriever's vector, projected into the place of one token; read by memory_reader",
-    training="xRAG: a projector that has passages written out from one vector, then answers as the base does from text",
+    compressor="each passage as its retriever's vector, projected to one token; for memory_reader",
+    training="xRAG: a projector trained to reconstruct passages from one vector, then to answer as the base does from text",
     defaults={
         "restored": 1.0,
         "divergence": 2.0,

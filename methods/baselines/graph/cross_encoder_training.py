@@ -92,7 +92,7 @@ def questions_of(benchmarks: Sequence[Benchmark], pool: int) -> tuple[list[GoldT
                 result.append(item)
     if not result:
         raise UserError(
-            "no question comes with triples that prove its answer and others beside them",
+            "no question has triples that prove its answer and also other triples",
             code="no-question-with-triples",
             where="data",
             try_this="data with reasoning triples: worlds/graph:train",

@@ -522,7 +522,7 @@ class SkpRun:
         self.rows = np.flatnonzero(self.texts.counts)
         if not len(self.rows):
             raise UserError(
-                "no triple of the graph has a word that could be hidden", code="no-word-to-hide", where="graph", try_this="other data"
+                "no triple of the graph has a word that could be masked", code="no-word-to-hide", where="graph", try_this="other data"
             )
         self.objective = SkpObjective(self.model, config.vector, config.contrastive_weight, config.temperature, config.part, process)
         self._hidden = lru_cache(1)(self._hidden_in)

@@ -81,7 +81,7 @@ def checked_layout(settings: Mapping[str, Any], where: str) -> None:
         fault = next((f"{name}={settings[name]!r}" for name, value in LAYOUT.items() if settings.get(name, value) != value), None)
     if fault is not None:
         raise UserError(
-            f"the memory model has a layout that is not read here: {fault}",
+            f"the memory model has an unsupported layout: {fault}",
             code="bad-beacon-layout",
             where=where,
             try_this=f"a checkpoint laid out as TommyChien/memorag-mistral-7b-inst: {', '.join(KINDS)}; {read}",

@@ -122,7 +122,7 @@ class SystemConfig(MethodConfig):
         if self.llm is None and self.asks_llm:
             raise ValueError("this system asks a model: llm: {model: …}")
         if self.prompts == PUBLISHED and not self.published:
-            raise ValueError("prompts: published has no effect: no published prompts of this system are known here")
+            raise ValueError("prompts: published has no effect: ragmeter has no published prompts of this system")
         if self.prompts == PUBLISHED and self.llm is None:
             raise ValueError("prompts: published has no effect without llm: {model: …}")
         if self.prompts == PUBLISHED and isinstance(self.llm, ScriptedConfig):

@@ -76,9 +76,9 @@ class MemoConfig(SystemConfig):
         if (self.memory == "beacons") != (self.memory_model is not None):
             raise ValueError("memory: beacons needs memory_model: {model: …}; other memories have none")
         if self.memory == "beacons" and self.llm is not None:
-            raise ValueError("memory: beacons asks memory_model alone: leave llm out")
+            raise ValueError("memory: beacons only uses memory_model: remove llm")
         if self.prompt is not None and self.memory != "beacons":
-            raise ValueError("prompt belongs to memory: beacons; others take prompts: a folder")
+            raise ValueError("prompt needs memory: beacons; for other memories set prompts to a folder")
         return self
 
     @property

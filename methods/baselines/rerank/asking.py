@@ -177,7 +177,7 @@ class WindowConfig(AskingRerankerConfig):
     @model_validator(mode="after")
     def _overlap(self) -> WindowConfig:
         if self.step >= self.window:
-            raise ValueError(f"step must be below window ({self.window}): what is best must reach the next window")
+            raise ValueError(f"step must be below window ({self.window}): the best passages must reach the next window")
         return self
 
 

@@ -282,7 +282,7 @@ class DpaRagTraining(TunedTraining):
         rows = [row for row in made if row is not None]
         if not rows:
             raise UserError(
-                "no passage makes the reader right where it was wrong without it",
+                "no passage corrects an answer that the reader gets wrong without it",
                 code="no-preference",
                 where="data",
                 try_this="a base that reads passages, or more data",

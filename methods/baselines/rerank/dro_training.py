@@ -200,7 +200,7 @@ class DroTraining(TunedTraining):
                 f"no order that the selector wrote in round {number + 1} names a passage",
                 code="no-usable-order",
                 where="warming",
-                try_this="more steps of warming, or a base that follows instructions",
+                try_this="use more warm-up training steps, or a base that follows instructions",
             )
         return (bundles * math.ceil(count / len(bundles)))[:count]
 

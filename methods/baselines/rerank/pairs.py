@@ -82,7 +82,9 @@ class PairReranker(PointwiseReranker, ABC):
             for batch, ids, mask in batches(rows, self.config.token_budget, self.device):
                 scores.update(zip((rows[position] for position in batch), self.read(ids, mask).double().tolist(), strict=True))
         if not np.isfinite(list(scores.values())).all():
-            raise UserError("scores are not numbers in this type", code="scores-not-finite", where="dtype", try_this="float32, or bfloat16")
+            raise UserError(
+                "scores are not finite numbers in this dtype", code="scores-not-finite", where="dtype", try_this="float32, or bfloat16"
+            )
         return scores
 
     def shown(self, passage: Passage) -> str:

@@ -109,7 +109,7 @@ class Writer:
                 f"the model has room for a prompt of {room:,} tokens, too few for two passages",
                 code="prompt-room-too-small",
                 where="llm",
-                try_this="a smaller llm.max_tokens, or a model that takes longer prompts",
+                try_this="use a smaller llm.max_tokens, or a model with a longer context",
             )
 
     def _messages(self, query: str, passages: Sequence[str], labels: Sequence[str]) -> Messages:

@@ -65,7 +65,7 @@ class Rank1Config(ServedConfig, LogOddsConfig):
     @classmethod
     def _holds_the_query(cls, value: str | None) -> str | None:
         if value is not None and QUERY_MARK not in value:
-            raise ValueError(f"the instruction of Rank1 must hold {QUERY_MARK}, in whose place the question is put")
+            raise ValueError(f"the instruction of Rank1 must contain {QUERY_MARK}, which the question replaces")
         return value
 
 

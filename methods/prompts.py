@@ -404,7 +404,7 @@ class Shipped:
 
         Args:
             path: `ours`, `published` or a file; None: the published one if released checkpoints were trained with it, else ours.
-            shown: Placeholders with their own values, which a published prompt only shows then.
+            shown: Placeholders that have values; a published prompt shows some placeholders only then.
             own: Texts of the checkpoint that replace the published ones.
 
         Raises:

@@ -263,7 +263,7 @@ class NoRetrieval:
     """Retriever that finds nothing."""
 
     finds_nothing = True
-    """Number of passages for the next parts, for estimates: none."""
+    """Tells estimates that the other parts receive no passages."""
 
     def __init__(self, config: MethodConfig, services: Services) -> None:
         pass

@@ -1,8 +1,8 @@
-"""DPA-RAG's reranker: a classifier of question and passage that was taught which passages help the reader.
+"""Rerank with DPA-RAG: a classifier of question and passage, trained on which passages help the reader.
 
-Two labels, of which the second says that a passage is aligned with what the reader prefers; the score is how much likelier it
-is, in nats. No checkpoint is published: `model` is a classifier of your own, an ordinary cross-encoder of one label, untrained, or
-the encoder below `weights`, the file that the authors' training writes (a linear layer on the first token's state).
+It has two labels, the second for passages that are aligned with the reader; the score is its log-odds in nats. No
+checkpoint is published: `model` is your own classifier, an ordinary cross-encoder with one label, or the encoder for
+`weights`, the file that the authors' training writes (a linear layer on the first token's state).
 
 Source: Dong et al. 2025, DPA-RAG (arXiv:2406.18676).
 """
@@ -77,7 +77,7 @@ class DpaRag(CrossEncoderReranker):
 
     Args:
         config: Options.
-        services: Provides the device.
+        services: Services, of which it uses the device.
     """
 
     labels = (1, 2)

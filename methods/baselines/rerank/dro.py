@@ -1,6 +1,6 @@
-"""DRO's selector: a language model names the passages that together let a question be answered, the best first.
+"""Rerank with DRO's selector: a language model names the passages that together answer the question, the best first.
 
-Its windows are RankGPT's. No checkpoint is published: `llm` is a model that is prompted, or one trained so.
+It uses RankGPT's windows. No checkpoint is published: `llm` is a prompted model, or one trained with `ragmeter train dro`.
 
 Source: Shi et al. 2025, Direct Retrieval-augmented Optimization (arXiv:2505.03075): five of twenty passages.
 """

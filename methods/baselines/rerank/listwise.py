@@ -1,4 +1,4 @@
-"""Systems that order windows of passages: RankGPT, RankZephyr, ReasonRank."""
+"""Rerank by ordering windows of passages: RankGPT, RankZephyr, ReasonRank."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class ReasonRankConfig(WindowConfig):
     work=windows_work,
 )
 def reasonrank(config: ReasonRankConfig, services: Services) -> WindowReranker:
-    """Return the reranker; a reply without an answer tag is read behind its reasoning, as the released code does."""
+    """Return the reranker; a reply without an answer tag is read after its reasoning, as in the released code."""
     return WindowReranker(
         config, services, "reasonrank", tagged=True, passage_words=config.passage_words, passage_tokens=config.passage_tokens
     )

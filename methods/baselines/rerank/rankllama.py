@@ -1,8 +1,8 @@
-"""RankLLaMA: Llama-2 with a low-rank adapter and a score head reads query and passage, and says how well they fit.
+"""Rerank with RankLLaMA: Llama-2 with a low-rank adapter and a score head scores query and passage.
 
-Ids are put together by hand, as on the model card: BOS `query: Q` BOS `document: TITLE TEXT`, without an end token and with
+Token ids are concatenated as on the model card: BOS `query: Q` BOS `document: TITLE TEXT`, without an end token and with
 the white space of the texts (a checkpoint that ragmeter trained: collapsed). A base that was pretrained on another layout can
-be trained and asked in that.
+be trained and used with that layout.
 
 Source: Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:2310.08319).
 """
@@ -65,7 +65,7 @@ class PairLengths(BaseModel):
 
     @property
     def max_length(self) -> int:
-        """Return longest pair in tokens."""
+        """Return the longest pair in tokens."""
         return self.query_length + self.passage_length
 
 
@@ -82,7 +82,7 @@ class RankLlamaConfig(PairLengths, PairConfig):
 
     @property
     def model(self) -> str:
-        """Return the base; of a checkpoint that is still to be trained, which will say, the checkpoint."""
+        """Return the base, or the checkpoint if it is not trained yet and will name the base."""
         files = files_of(self.adapter, None, "adapter_config.json")
         to_come = self.adapter.startswith(("/", ".", "~")) and files_of(self.adapter, None) is None
         settings = files / "adapter_config.json" if files else None
@@ -105,7 +105,7 @@ class RankLlamaConfig(PairLengths, PairConfig):
         return card.get("config", {}).get(option) if card else None
 
     def preflight(self) -> None:
-        """Check that base and adapter are here, or may be had."""
+        """Check that base and adapter exist, or can be downloaded."""
         for checkpoint in needs_of(self).checkpoints:
             try:
                 require_weights(Needs((checkpoint,)))
@@ -131,7 +131,7 @@ class RankLlama(PairReranker):
 
     Args:
         config: Options.
-        services: Provides the device.
+        services: Services, of which it uses the device.
 
     Raises:
         UserError: Base or adapter cannot be loaded, do not belong together, or give several scores.
@@ -162,7 +162,7 @@ class RankLlama(PairReranker):
 
 
 def classifier(base: str, revision: str | None, dtype: str | None, device: str, **options: Any) -> tuple[Any, Any]:
-    """Return a base's tokenizer, and the base as a classifier of one label; its head is still a random one.
+    """Return a base's tokenizer, and the base as a classifier with one label, whose head is still random.
 
     Raises:
         UserError: It cannot be loaded, or has a head of several labels.
@@ -185,7 +185,7 @@ def classifier(base: str, revision: str | None, dtype: str | None, device: str, 
 
 
 def pair_ids(tokenizer: Any, tokens: Any, lengths: PairLengths, layout: str | None, query: str, passages: Sequence[str]) -> list[list[int]]:
-    """Return ids of pairs in the published layout, where lengths hold BOS and what is before a text, or in another."""
+    """Return token ids of pairs in the published layout, in which lengths include BOS and prefix, or in another layout."""
     begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     if layout is not None:
 

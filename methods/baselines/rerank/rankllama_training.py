@@ -69,7 +69,7 @@ PRESETS = read_presets(Path(__file__).with_name("rankllama_presets.yaml"))
 
 
 def _work(config: RankLlamaTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Return positives, each with its negatives; a question is taken to have one."""
+    """Return the work: positives with their negatives, assuming one positive per question."""
     data = known_data(config, of)
     each = config.epochs * (1 + config.negatives)
     rows = sum(lengths.questions for lengths in data)
@@ -164,7 +164,7 @@ class PairObjective(GroupObjective):
 def save(model: Any, config: RankLlamaTrainingConfig, folder: Path, figures: Figures) -> None:
     """Write adapter and card."""
     model.save_pretrained(str(folder))
-    # PEFT's settings name its version, and list layers in no order.
+    # PEFT's settings contain its version, and list layers without an order.
     path = folder / "adapter_config.json"
     settings = json.loads(path.read_text("utf-8"))
     settings.pop("peft_version", None)

@@ -141,7 +141,7 @@ class Setting:
         n = _count("oracle", options["n"], where) if "n" in options else base.n
         if n is not None and base.n is not None and n > base.n:
             raise UserError(
-                f"oracle wants {n} candidates, its base retrieves {base.n}",
+                f"oracle wants {n} candidates, but its base retrieves {base.n}",
                 code="oracle-candidates-mismatch",
                 where=where,
                 try_this=f"base=corpus(retriever={base.retriever},n={n})",

@@ -434,7 +434,7 @@ def read_records(
         if not good:
             bad = skipped[before:]
             first = f": {bad[0].reason} ({bad[0].where})" if bad else ""
-            raise UserError(f"the file holds no record that can be read{first}", code="no-record-in-file", where=str(file))
+            raise UserError(f"the file has no readable records{first}", code="no-record-in-file", where=str(file))
 
 
 # Fields that only one dataset's records have, most specific first. Each entry: the required fields, and the dataset.
@@ -753,7 +753,7 @@ def fetch(reference: DataReference, revision: str | None = None) -> hub.Fetched:
     if isinstance(sought, OwnFile):
         raise UserError(f"{sought.what}: there is nothing to fetch", code="nothing-to-download", try_this=sought.try_this)
     if sought is None:
-        raise UserError(f"{reference} is made here: there is nothing to fetch", code="nothing-to-fetch")
+        raise UserError(f"{reference} is generated: there is nothing to fetch", code="nothing-to-fetch")
     names = sought.hub.get(key(reference), ())
     if repository is None or not names:
         held = [str(split) for split in splits(entry) if key(split) in sought.hub] if repository else []

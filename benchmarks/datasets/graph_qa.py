@@ -524,7 +524,7 @@ def _layout(config: GraphConfig, path: Path, source: Source) -> str:
             where=record.where,
             try_this=f"set layout to one of {', '.join(source.layouts)} to see what is missing",
         )
-    raise first or UserError("the file holds no record", code="no-record-in-file", where=str(path))
+    raise first or UserError("the file has no records", code="no-record-in-file", where=str(path))
 
 
 def _is_one_object(path: Path) -> bool:
@@ -567,7 +567,7 @@ class _Reader:
                 try_this=f"a file of ids of {paths[0]}",
             )
         if not ids:
-            raise UserError("the file holds no question that can be read", code="no-question-in-file", where=str(paths[0]))
+            raise UserError("the file has no readable questions", code="no-question-in-file", where=str(paths[0]))
 
     def _each(self, record: Record, parse: Callable[[Record], GraphRow]) -> list[GraphRow]:
         """Return the rows of a record: one question, or all questions if the record is the whole file."""

@@ -162,7 +162,7 @@ def _literal(record: Record) -> list[str]:
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         if record.text("question").lstrip().startswith("["):
             raise UserError(
-                "the first column holds answers and the second a question",
+                "the first column has answers and the second the question",
                 code="columns-swapped",
                 where=record.where,
                 try_this="put the question first: question TAB ['answer', …]",

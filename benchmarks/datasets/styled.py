@@ -70,10 +70,7 @@ def load(reference: DataReference, config: StyledConfig) -> Benchmark:
     """
     if config.path is not None or config.revision is not None:
         raise UserError(
-            "styled reads no file of its own",
-            code="styled-with-file",
-            where="path",
-            try_this="base_config: {path: …} for the file of the base",
+            "styled does not read a file", code="styled-with-file", where="path", try_this="base_config: {path: …} for the file of the base"
         )
     base, _ = registry.resolve(_base(reference, config), where="base")
     loaded = registry.load(base, {"skip_bad": config.skip_bad, **config.base_config})

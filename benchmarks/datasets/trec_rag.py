@@ -107,4 +107,4 @@ def _topics(path: Path) -> Iterator[tuple[str, str]]:
         seen.add(identifier)
         yield identifier, text
     if not seen:
-        raise UserError("the file holds no topic", code="no-topic-in-file", where=str(path), try_this="id TAB question")
+        raise UserError("the file has no topics", code="no-topic-in-file", where=str(path), try_this="id TAB question")

@@ -421,7 +421,7 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a text file, gzip or not, with their numbers, without a byte order mark.
 
     Raises:
-        UserError: The file cannot be read, is of another encoding, or a line holds a NUL byte.
+        UserError: The file cannot be read, is of another encoding, or a line contains a NUL byte.
     """
     with open_bytes(path) as source:
         skip = encoding_mark(source.read(4), path)
@@ -430,6 +430,6 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
         for number, raw in enumerate(source, 1):
             if b"\0" in raw:
                 raise UserError(
-                    "a line holds a NUL byte", code="nul-byte", where=f"{path}:{number}", try_this="save the file as UTF-8 text"
+                    "a line contains a NUL byte", code="nul-byte", where=f"{path}:{number}", try_this="save the file as UTF-8 text"
                 )
             yield number, raw.decode("utf-8", "surrogateescape")

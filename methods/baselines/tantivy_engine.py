@@ -109,7 +109,7 @@ class TantivyIndex:
         for query in queries:
             if query.candidates is not None or query.document_id is not None:
                 raise UserError(
-                    "engine: tantivy searches the whole corpus, but this question is about passages of its own",
+                    "engine: tantivy searches the whole corpus, but this question has its own passages",
                     code="tantivy-candidates",
                     where=f"query {query.id}",
                     try_this="set engine: bm25s, or a setting that searches the corpus",

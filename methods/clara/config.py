@@ -334,7 +334,7 @@ class ClaraTrainingConfig(TrainingConfig):
         if list(self.stages) != [stage for stage in STAGES if stage in self.stages]:
             raise ValueError(f"stages: each once, in this order: {', '.join(STAGES)}")
         if not self.planned:
-            raise ValueError("stages: nothing is left to train; reads: text has scp and instruction")
+            raise ValueError("stages: no stage is left; with reads: text, only scp and instruction exist")
         for stage in self.planned:
             if not self.references(stage):
                 raise ValueError(f"data.{_DATA[stage]}: {stage} has no training data")

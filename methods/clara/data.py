@@ -280,7 +280,7 @@ def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping
         return rows
     if result.name != "clara_stages" or result.subset != PRETRAINING:
         raise UserError(
-            f"{result} holds no rows of pretraining",
+            f"{result} has no pretraining rows",
             code="no-pretraining-rows",
             where="data",
             try_this="worlds/…:train, clara_stages/pretraining:train with its path, or ragmeter data pretraining-rows",

@@ -107,7 +107,7 @@ class Generator:
         slots = [identifier for identifier in ids if first <= identifier < first + count]
         if slots != list(range(first, first + count)) * prompt.documents:
             raise UserError(
-                f"a prompt has {len(slots)} slots for memory where {prompt.documents * count} are wanted",
+                f"a prompt has {len(slots)} slots for memory instead of {prompt.documents * count}",
                 code="memory-slot-mismatch",
                 where="template",
                 try_this="template: plain, because this base's chat template changes its input",
@@ -167,7 +167,7 @@ class Generator:
     def _check_room(self, prompt: Request, length: int) -> None:
         if length > self.room:
             raise UserError(
-                f"a {prompt.kind} prompt takes {length} tokens where {self.room} fit",
+                f"a {prompt.kind} prompt takes {length} tokens, but only {self.room} fit",
                 code="prompt-too-long",
                 where=prompt.question[:80] or None,
                 try_this="a higher max_prompt, fewer documents, or leave the row out",

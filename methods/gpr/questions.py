@@ -247,7 +247,7 @@ class WrittenQuestions:
 
     def __init__(self, name: str, questions: Mapping[Key, str], where: str) -> None:
         if not questions:
-            raise UserError(f"{name} holds no question", code="no-question-in-file", where=where, try_this="use another file or generator")
+            raise UserError(f"{name} has no questions", code="no-question-in-file", where=where, try_this="use another file or generator")
         self._questions = questions
         self.triples = frozenset(triple for triple, _ in questions)
         self.counts: Counter[str] = Counter()

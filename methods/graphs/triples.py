@@ -163,7 +163,7 @@ def load_graph(
     test = tuple(item for item in wanted if _is_test(item))
     if test and not allow_test:
         raise UserError(
-            f"{test[0]} holds test graphs, which must not be pretrained on",
+            f"{test[0]} contains test graphs, which must not be used for pretraining",
             code="test-graph",
             where="graph",
             try_this="use train and validation splits, or allow_test: true, which every result then states",

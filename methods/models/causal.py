@@ -663,7 +663,7 @@ def checked_seeds(
     """
     for ids in encoded:
         if not 0 < len(ids) <= room:
-            raise ValueError(f"a prompt has {len(ids)} tokens where 1 to {room} fit")
+            raise ValueError(f"a prompt has {len(ids)} tokens, but 1 to {room} fit")
     if seeds is not None and (sampling is None or len(seeds) != len(prompts)):
         raise ValueError("seeds belong to sampling, one per prompt")
     return list(seeds) if seeds is not None else sampling.seeds(prompts) if sampling else []

@@ -119,7 +119,7 @@ class CrossEncoderModel:
         self._pairs = PairTokens(self._model.tokenizer, length, config.query_share)
         if self._model.num_labels not in labels:
             raise UserError(
-                f"{config.model!r} gives {self._model.num_labels} scores per pair where a reranker gives one",
+                f"{config.model!r} gives {self._model.num_labels} scores per pair, but a reranker must give one",
                 code="wrong-score-count",
                 try_this="name a cross-encoder that was trained for ranking",
             )

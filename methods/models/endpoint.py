@@ -185,7 +185,7 @@ class ChatConfig(BaseModel):
     def _further(cls, value: dict[str, Any]) -> dict[str, Any]:
         taken = sorted(_OWN & set(value))
         if taken:
-            raise ValueError(f"parameters must not hold {', '.join(taken)}: that is an option of its own, or fixed")
+            raise ValueError(f"parameters must not hold {', '.join(taken)}: that is a separate option, or fixed")
         return value
 
     @field_validator("headers", "query")

@@ -138,7 +138,7 @@ class TextEncoder:
             return self._framed(ids)
         if surplus > len(inside):
             around = len(self._framed(ids)) - len(inside)
-            raise ValueError(f"a prompt takes {around} tokens without what may be cut, where {room} fit")
+            raise ValueError(f"a prompt takes {around} tokens without what may be cut, but only {room} fit")
         first, last = inside[-surplus], inside[-1]
         # Tokens that are parts of one character are cut together.
         while first > inside[0] and offsets[first][0] < offsets[first - 1][1]:
@@ -387,7 +387,7 @@ class LikelihoodScorer:
             room = self.model.prompt_room(len(target))
             if room is not None and len(ids) > room:
                 if pair.chunk is None:
-                    raise ValueError(f"pair {number}: the prompt has {len(ids)} tokens where {room} fit, and names no chunk to cut")
+                    raise ValueError(f"pair {number}: the prompt has {len(ids)} tokens, but only {room} fit, and names no chunk to cut")
                 try:
                     ids = encoder.cut(pair.prompt, pair.chunk, room)
                 except ValueError as error:

@@ -540,7 +540,7 @@ def check_adapter(adapter: str, base: str, *, where: str, head: str | None = Non
         missing = settings.name if not settings.is_file() else "adapter_model.safetensors"
         whole = " (it holds a whole model)" if (folder / "config.json").is_file() else ""
         raise UserError(
-            f"the folder {adapter!r} holds no PEFT adapter: {missing} is missing{whole}",
+            f"the folder {adapter!r} contains no PEFT adapter: {missing} is missing{whole}",
             code="not-an-adapter",
             where=where,
             try_this="a folder with adapter_config.json and adapter_model.safetensors",

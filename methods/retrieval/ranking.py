@@ -297,7 +297,7 @@ def built_once(folder: Path, rows: int, build: Callable[[Path], None]) -> Path:
         result = None
     if result != rows:
         raise UserError(
-            f"the index holds {result} passages, but the corpus has {rows}",
+            f"the index has {result} passages, but the corpus has {rows}",
             code="index-count-mismatch",
             where=str(folder),
             try_this="delete this folder: it will be built again",

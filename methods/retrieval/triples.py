@@ -81,7 +81,7 @@ def triple_corpus(corpus: Corpus, who: str) -> TripleCorpus:
     if isinstance(corpus, TripleCorpus):
         return corpus
     raise UserError(
-        f"{who} ranks the triples of a graph, and this corpus holds passages",
+        f"{who} ranks the triples of a graph, but this corpus contains passages",
         code="triples-over-passages",
         where=f"method {who}",
         try_this="a benchmark of graph question answering: webqsp, cwq or worlds/graph",

@@ -307,7 +307,7 @@ class LossConfig(TrainingOptions):
     @model_validator(mode="after")
     def _learns(self) -> Self:
         if not (self.passage or self.listwise):
-            raise ValueError("without passage and listwise there is nothing to learn")
+            raise ValueError("passage and listwise must not both be false")
         if self.list_styles == "mixed" and not self.styles:
             raise ValueError("list_styles: mixed needs styles")
         return self

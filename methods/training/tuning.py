@@ -185,7 +185,7 @@ class Tuned:
         self.config = config
         self.loaded = Loaded(config.local, device, own=True)
         if self.loaded.decodes:
-            raise UserError("adapters are trained on causal models, and this one has an encoder", code="not-language-model", where="base")
+            raise UserError("adapters need a causal model, but this one has an encoder", code="not-language-model", where="base")
         self.causal: Any = self.loaded.model
         self.adapters = Adapters(self.causal.model, config.lora, names, config.seed, config.base)
         self.counter = OwnCounter(self.loaded)

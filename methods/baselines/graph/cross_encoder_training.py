@@ -275,7 +275,7 @@ def cross_encoder(config: GraphCrossEncoderTrainingConfig, device: str) -> Any:
         )
     if model.num_labels != 1:
         raise UserError(
-            f"{config.base!r} gives {model.num_labels} scores per pair where a reranker gives one",
+            f"{config.base!r} gives {model.num_labels} scores per pair, but a reranker must give one",
             code="wrong-score-count",
             where="base",
             try_this="an encoder, or a cross-encoder that was trained for ranking",

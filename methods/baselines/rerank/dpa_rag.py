@@ -145,7 +145,7 @@ def _file(weights: str) -> Path:
 
 def _unfit(path: Path, why: str) -> UserError:
     return UserError(
-        f"the file does not hold DPA-RAG's reranker on this encoder: {why}",
+        f"the file does not contain DPA-RAG's reranker for this encoder: {why}",
         code="unfit-weights",
         where=str(path),
         try_this="name the encoder that it was trained on as `model`",

@@ -60,7 +60,7 @@ class PairLengths(BaseModel):
     @classmethod
     def _both(cls, value: str | None) -> str | None:
         if value is not None and (not Template(value).is_valid() or sorted(Template(value).get_identifiers()) != ["passage", "query"]):
-            raise ValueError("layout must hold $query and $passage and nothing else ($$ for a dollar sign)")
+            raise ValueError("layout must contain $query and $passage and no other placeholder ($$ for a dollar sign)")
         return value
 
     @property
@@ -174,7 +174,7 @@ def classifier(base: str, revision: str | None, dtype: str | None, device: str, 
         architectures = config.architectures or []
     if any("SequenceClassification" in name for name in architectures) and config.num_labels != 1:
         raise UserError(
-            f"{base!r} gives {config.num_labels} scores per pair where a reranker gives one",
+            f"{base!r} gives {config.num_labels} scores per pair, but a reranker must give one",
             code="wrong-score-count",
             where=f"{NAME}, option base",
         )

@@ -84,7 +84,7 @@ def test_joint_training_from_pretraining_leaves_instruction_tuning_out(config: A
         ({"stages": ["scp", "supervised", "joint"]}, "must be kept"),
         ({"data": {"scp": ["worlds:train"]}}, "has no training data"),
         ({"scp": {"naming_only": 3}}, "needs naming above 0"),
-        ({"reads": "text", "stages": ["joint"], "start": "x"}, "nothing is left to train"),
+        ({"reads": "text", "stages": ["joint"], "start": "x"}, "no stage is left"),
     ],
 )
 def test_options_that_cannot_be_carried_out_are_refused(config: Any, options: dict[str, Any], response: str) -> None:

@@ -53,7 +53,7 @@ class SearchingConfig(MethodConfig):
     """Options of all programs."""
 
     thinks: ClassVar[bool] = False
-    """Whether the program's protocol includes the model's reasoning."""
+    """True if the program's protocol includes the model's reasoning."""
     retriever: RetrieverPart = Field(RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}")
     k: int = Field(5, ge=1, le=DEEPEST, description="passages per search")
     prompts: str | None = Field(

@@ -158,7 +158,7 @@ class SarkDataConfig(TrainingOptions):
     rows: int | None = Field(
         None,
         ge=1,
-        description="maximum rows per dataset: questions are taken in random order until it is reached; null: rows of all "
+        description="maximum rows per dataset: questions are drawn in random order until it is reached; null: rows of all "
         "questions. Paper 16,094 (the repository's readme: 19,238)",
     )
     candidates: CandidatesConfig = CandidatesConfig.model_validate({})

@@ -62,7 +62,7 @@ def sampled(questions: Sequence[Question], kind: str | None = None, *, where: st
     if lacking:
         known = {key for question in questions for key in question.metadata}
         raise UserError(
-            f"cluster: {kind}: {lacking} of {counted(len(questions), 'question')} {'has' if lacking == 1 else 'have'} none",
+            f"cluster: {kind}: {lacking} of {counted(len(questions), 'question')} {'has' if lacking == 1 else 'have'} no value",
             code="missing-clusters",
             where=where,
             try_this=f"one of {', '.join(KINDS)}, or a key of the questions' metadata: {', '.join(sorted(known)) or 'there is none'}",

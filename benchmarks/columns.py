@@ -98,5 +98,5 @@ def _offsets(lengths: Iterable[int], count: int, kind: type[np.signedinteger]) -
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(np.fromiter(lengths, np.int64, count), out=offsets[1:])
     if offsets[-1] > np.iinfo(kind).max:
-        raise ValueError(f"{offsets[-1]:,} bytes are too many for one table")
+        raise ValueError(f"{offsets[-1]:,} bytes are more than one table can hold")
     return pa.py_buffer(offsets.astype(kind))

@@ -505,7 +505,7 @@ def read_card(folder: Path) -> dict[str, Any]:
         form = card["format"]
     except FileNotFoundError:
         raise UserError(
-            "this folder holds no finished corpus",
+            "this folder contains no finished corpus",
             code="folder-unfinished",
             where=str(folder),
             try_this="build it: ragmeter data build-corpus",

@@ -158,7 +158,7 @@ def open_corpus(path: Path, *, progress: Callable[[Progress], None] | None = Non
             "the corpus in this folder is not finished",
             code="unfinished-corpus",
             where=str(path),
-            try_this="run `ragmeter data build-corpus` again: it goes on where it was cut off",
+            try_this="run `ragmeter data build-corpus` again: it resumes",
         )
     return build_corpus(path, path.with_name(path.name + SUFFIX), progress=progress)
 
@@ -211,7 +211,7 @@ def _check_same(target: Path, plan: dict[str, Any]) -> None:
     card = read_card(target)
     if {name: card.get(name) for name in plan} != plan:
         raise UserError(
-            "this folder holds a corpus of another dump, or of other options",
+            "this folder contains a corpus of another dump, or with other options",
             code="folder-of-other-corpus",
             where=str(target),
             try_this="name another folder, or delete this one",
@@ -241,7 +241,7 @@ class _Build:
         hashed = content_hash(self._ids())
         if not self._state.records:
             first = f": {self._state.listed[0]}" if self._state.listed else ""
-            raise UserError(f"the dump holds no passage that can be read{first}", code="empty-dump", where=str(self._files[0]))
+            raise UserError(f"the dump has no readable passage{first}", code="empty-dump", where=str(self._files[0]))
         index = IdIndex.of(self._all_keys(), lambda row: "")
         index.save(self._target / "ids")
         if self._state.natives:
@@ -274,7 +274,7 @@ class _Build:
                 shard.unlink()
         elif self._target.exists() and any(self._target.iterdir()):
             raise UserError(
-                "this folder holds other things",
+                "this folder contains other files",
                 code="folder-in-use",
                 where=str(self._target),
                 try_this="name a folder that is empty or does not exist",
@@ -374,7 +374,7 @@ class _Build:
             if names[item] == names[other] and rows[item] != rows[other]:
                 path.unlink()
                 raise UserError(
-                    f"the id {names[item].as_py()!r} stands for two different passages",
+                    f"the id {names[item].as_py()!r} belongs to two different passages",
                     code="ambiguous-passage-id",
                     where=f"{self._files[0]}, passages {item + 1:,} and {other + 1:,} with an id",
                     try_this="give one of them another id: gold passages are found by these ids",

@@ -114,7 +114,7 @@ def dump_files(source: Path) -> list[Path]:
     results = results or [file for file in files if file.name.removesuffix(".gz").endswith(".json")]
     if not results:
         raise UserError(
-            "this folder holds no dump of passages",
+            "this folder contains no dump of passages",
             code="folder-without-dump",
             where=str(source),
             try_this=f"files that end in {', '.join(SUFFIXES)}",

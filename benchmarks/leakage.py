@@ -251,7 +251,7 @@ def training_files(value: Path) -> list[Path]:
     results = sorted(f for f in value.rglob("*") if f.is_file() and f.name.lower().removesuffix(".gz").endswith(SUFFIXES))
     if not results:
         raise UserError(
-            "this folder holds no training file",
+            "this folder contains no training file",
             code="folder-without-training-file",
             where=str(value),
             try_this=f"files that end in {', '.join(SUFFIXES)}",

@@ -122,7 +122,7 @@ class ReadQuestions:
         good = all(type(value) is int and value >= 0 for value in known) and known[:1] == [FORMAT] and min(known[3:]) >= 1
         if not good or len(body) != 8 * (known[1] + known[2]):
             raise UserError(
-                "this record of questions that a training read is damaged",
+                "this record of training questions is damaged",
                 code="read-questions-damaged",
                 where=where,
                 try_this="write it again: ragmeter train record FILES --into FOLDER",

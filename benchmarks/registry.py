@@ -33,48 +33,53 @@ from benchmarks.schema import SPANS, Question
 
 IDENTITY, CAVEATS, MAPPING = "identity", "caveats", "mapping"
 """Keys of `Benchmark.extra`: a text that is part of the fingerprint, such as how files were read; sentences that every table states; and
-which fields of a file were read as what, in words."""
+a description of which fields of a file were used for what."""
 
 
 class DatasetCard(FrozenModel):
-    """Declaration of a dataset; frozen and complete."""
+    """Frozen declaration of a dataset."""
 
-    title: str = Field(description="name in its authors' spelling")
+    title: str = Field(description="name as its authors spell it")
     task: str = Field(description="multi-hop QA, open-domain QA, long-document QA, graph QA, …")
     description: str
-    hub_id: str | None = Field(description="repository on the hub, None if there is none")
+    hub_id: str | None = Field(description="repository on the hub, or None")
     revision: str | None = Field(description="pinned revision of that repository, None if not pinned yet")
     license: str
     citation: str
     languages: tuple[str, ...]
-    splits: Mapping[str, int | None] = Field(description="expected number of questions, None where unknown")
-    metrics: tuple[str, ...] = Field(description="ids of the official metrics, main one first")
-    settings: tuple[str, ...] = Field(description="settings in which papers evaluate, default first")
-    subset_settings: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="settings of subsets that differ")
-    subset_metrics: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="metrics of subsets that differ")
-    subset_languages: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="languages of subsets that differ")
+    splits: Mapping[str, int | None] = Field(description="expected number of questions, or None if unknown")
+    metrics: tuple[str, ...] = Field(description="ids of the official metrics, the main metric first")
+    settings: tuple[str, ...] = Field(description="settings in which papers evaluate, the default first")
+    subset_settings: Mapping[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="settings of subsets that differ from the dataset's"
+    )
+    subset_metrics: Mapping[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="metrics of subsets that differ from the dataset's"
+    )
+    subset_languages: Mapping[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="languages of subsets that differ from the dataset's"
+    )
     subset_splits: Mapping[str, Mapping[str, int | None]] = Field(
-        default_factory=dict, description="splits of subsets with different numbers or missing splits"
+        default_factory=dict, description="splits of subsets that have other sizes or lack a split"
     )
     same_questions: Mapping[str, tuple[str, ...]] = Field(
         default_factory=dict,
-        description="by subset:split (:split where there are no subsets), references of splits whose questions, or a "
-        "part of them, it holds too; subset and split in full. Two splits that name one reference share its questions",
+        description="splits that share questions with a split of this dataset: maps subset:split (:split without subsets) to "
+        "references with subset and split in full. Two splits that map to the same reference share its questions",
     )
     cluster: str | None = Field(
         default=None,
-        description="sampling unit, which is one cluster: question, document, world, conversation, evidence group, or a "
-        "key of the questions' metadata; None: detected from what questions share (a document, a gold "
-        "passage, a world)",
+        description="sampling unit, which is one cluster: question, document, world, conversation, evidence group, or a key of "
+        "the questions' metadata; None: detected from what the questions share (a document, a gold passage, a world)",
     )
     notes: str = ""
 
     def settings_of(self, subset: str | None) -> tuple[str, ...]:
-        """Return the settings of a subset, default first."""
+        """Return the settings of a subset, the default first."""
         return self.subset_settings.get(subset or "", self.settings)
 
     def metrics_of(self, subset: str | None) -> tuple[str, ...]:
-        """Return the official metrics of a subset, main one first."""
+        """Return the official metrics of a subset, the main metric first."""
         return self.subset_metrics.get(subset or "", self.metrics)
 
     def languages_of(self, subset: str | None) -> tuple[str, ...]:
@@ -87,25 +92,24 @@ class DatasetCard(FrozenModel):
 
 
 def alike(by_subset: Mapping[str, tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[str]]]:
-    """Return each value that subsets have, with the subsets that have it."""
+    """Return each distinct value with the subsets that have it."""
     return [(value, [name for name, own in by_subset.items() if own == value]) for value in dict.fromkeys(by_subset.values())]
 
 
 class DatasetConfig(FrozenModel):
-    """Options of every loader; a dataset with more options extends it."""
+    """Options that every loader has; a dataset with more options extends this class."""
 
-    path: str | None = Field(
-        None, description="the file, or the folder it is in; looked for in RAGMETER_DATA, then on the hub, when absent"
-    )
+    path: str | None = Field(None, description="the file, or its folder; null: looked for in RAGMETER_DATA, then on the hub")
     revision: str | None = Field(
-        None, description="commit, tag or branch of the hub's repository, in place of the card's; never RAGMETER_DATA"
+        None,
+        description="commit, tag or branch of the hub's repository, instead of the one that the card pins; RAGMETER_DATA is then not used",
     )
-    skip_bad: bool = Field(False, description="skip records that cannot be read, counting and naming them")
+    skip_bad: bool = Field(False, description="skip records that cannot be read; the output counts and names them")
 
     def excess(self) -> tuple[str, str] | None:
-        """Return an option that asks for more work than an untrusted card may ask for, and its limit.
+        """Return an option that exceeds the limit for untrusted cards, with the limit.
 
-        None for data that are only read: their size does not depend on options.
+        Return None for data that are only read, because options do not change their size.
         """
         return None
 
@@ -127,7 +131,7 @@ class DataReference:
         """Read a reference.
 
         Raises:
-            UserError: It is not of the form `name[/subset][:split]`.
+            UserError: The text does not have the form `name[/subset][:split]`.
         """
         match = re.fullmatch(r"([\w.-]+)(?:/([\w.-]+))?(?::([\w.-]+(?:\+[\w.-]+)*))?", text)
         if not match:
@@ -139,7 +143,7 @@ class DataReference:
         return cls(*match.groups())
 
     def options_in(self, options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Return its options among those of several datasets: those of its name, and over them those of `name/subset`."""
+        """Return the options of this reference: those of its name, overridden by those of `name/subset`."""
         subset = options.get(f"{self.name}/{self.subset}", {}) if self.subset else {}
         return {**options.get(self.name, {}), **subset}
 
@@ -148,7 +152,7 @@ class DataReference:
         """Return the reference at the beginning of a benchmark's name (`Benchmark.name`).
 
         Raises:
-            UserError: It does not begin with one.
+            UserError: The name does not start with a reference.
         """
         return cls.parse(name.partition("(")[0])
 
@@ -163,23 +167,23 @@ class SkippedRecord:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Questions with their corpus, as loaded.
+    """Loaded questions with their corpus.
 
     Attributes:
-        reference: What was loaded, split included.
+        reference: The reference that was loaded, including the split.
         version: The loader's code version; part of the fingerprint.
         card: The dataset's card.
-        questions: In the dataset's order, ids unique.
-        corpus: Every passage that any question's record brings (or the dataset's own corpus).
+        questions: Questions in the dataset's order, with unique ids.
+        corpus: All passages of the questions' records, or the dataset's own corpus.
         skipped: Records left out by `skip_bad`.
-        extra: What else a loader knows, by documented key. `counts`: what was met in the data that a reader of
-            scores should know, name to number. `notes`: the same in sentences. `graphs`: the questions' graphs.
-            `expected`: the questions that a split has in the layout of its file, where that differs from the card.
-            `settings`: the only settings in which it can be asked, where its data would allow more.
-            `source`: the hub's repository, commit and files with their hashes, where they came from there.
-            `variant`: what tells it, for people, from others of the same reference. `identity`, `caveats`, `mapping`: see
+        extra: Further results of the loader, by documented key. `counts`: peculiarities of the data that affect scores,
+            as name to number. `notes`: the same in sentences. `graphs`: the questions' graphs.
+            `expected`: the number of questions that a split has in the layout of its file, if it differs from the card.
+            `settings`: the only allowed settings, if fewer than the data would allow.
+            `source`: the hub's repository, commit and files with their hashes, if the data came from the hub.
+            `variant`: a text for people that distinguishes it from others with the same reference. `identity`, `caveats`, `mapping`: see
             `IDENTITY`.
-        code: Of a loader that is a plug-in; `load` sets it.
+        code: Code hash of a loader that is a plug-in; `load` sets it.
     """
 
     reference: DataReference
@@ -193,13 +197,13 @@ class Benchmark:
 
     @property
     def name(self) -> str:
-        """Return the name that runs use: the reference, with the variant in parentheses if there are several."""
+        """Return the name that runs use: the reference, with the variant in parentheses if there is one."""
         variant = self.extra.get("variant")
         return str(self.reference) if variant is None else f"{self.reference}({variant})"
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return hash of content, loader version and a plug-in's code: equal for equal questions, gold and corpus."""
+        """Return a hash of content, loader version and a plug-in's code; it is equal for equal questions, gold and corpus."""
         more = filter(None, (code_id(self.code), self.extra.get(IDENTITY)))
         questions = content_hash(_canonical(question) for question in self.questions)
         return fingerprint(str(self.reference), self.version, questions, self.corpus.fingerprint, *more)
@@ -209,11 +213,11 @@ class Benchmark:
         detected.
 
         Args:
-            cluster: As in `benchmarks.clusters.sampled`; None: the card's.
-            where: Where it was stated.
+            cluster: Cluster for `benchmarks.clusters.sampled`; None: the card's.
+            where: Place that set it, for messages.
 
         Raises:
-            UserError: A question lacks what the stated cluster names.
+            UserError: A question lacks the field of the stated cluster.
         """
         if cluster is not None:
             return sampled(self.questions, cluster, where=where)
@@ -229,7 +233,7 @@ class Benchmark:
 
 
 def _canonical(question: Question) -> str:
-    # Metadata is for analyses and changes nothing that is asked or scored, but for the classes to choose from.
+    # Metadata is for analyses and does not change questions or scores, except for the classes to choose from.
     return fingerprint(
         question.id,
         question.text,
@@ -271,7 +275,7 @@ class DatasetEntry:
     """Code of an extension's dataset; None for shipped datasets."""
 
     def of_subset(self, subset: str) -> DatasetEntry:
-        """Return the same as if it had this subset alone, whose splits, settings, metrics and languages the card then gives."""
+        """Return a copy with only this subset, and with its splits, settings, metrics and languages in the card."""
         names = ("splits", "settings", "metrics", "languages")
         alone = {name: getattr(self.card, f"{name}_of")(subset) for name in names}
         card = self.card.model_copy(update={**alone, **{f"subset_{name}": {} for name in names}})
@@ -296,12 +300,12 @@ def register(
     Args:
         identifier: The name in data references.
         card: The complete card.
-        version: The loader's code version; bump it when what it yields may change.
+        version: The loader's code version; bump it when its results may change.
         config: The class of its options.
         subsets: Names accepted after the slash; the first is the default. Empty: no subsets.
-        default_split: The split loaded when a reference names none; where a subset lacks it, that subset's first.
-        identity: Of a plug-in: `code` makes changed code another dataset (`benchmarks.core.code`), `version` only another
-            version, which the author raises by hand.
+        default_split: The split to load when a reference names none; if a subset lacks it, that subset's first split.
+        identity: For a plug-in: with `code`, changed code is a new dataset (`benchmarks.core.code`); with `version`, only a
+            new version is, which the author raises by hand.
     """
 
     def decorate(load: Loader) -> Loader:
@@ -313,11 +317,11 @@ def register(
 
 
 _DEVELOPMENT = frozenset({"dev", "val", "valid", "validation"})
-"""Names of one split, of which every dataset has its own."""
+"""Names that datasets use for the same split."""
 
 
 def resolve(reference: str | DataReference, *, where: str | None = None) -> tuple[DataReference, DatasetEntry]:
-    """Complete a reference with default subset and split, and find its dataset.
+    """Complete a reference with the default subset and split, and find its dataset.
 
     Raises:
         UserError: The dataset, subset or split does not exist.
@@ -346,7 +350,7 @@ def load(reference: str | DataReference, config: DatasetConfig | Mapping[str, An
         config: The dataset's options.
 
     Raises:
-        UserError: The reference, the options or the data are not right, whatever the loader raised for it.
+        UserError: The reference, the options or the data are invalid, including any exception of the loader.
     """
     ref, entry = resolve(reference)
     options = config if isinstance(config, DatasetConfig) else options_of(entry, config or {})
@@ -364,7 +368,7 @@ def load(reference: str | DataReference, config: DatasetConfig | Mapping[str, An
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Pause the collector of cycles: records have none, and it takes up to a third of the time of loading graphs."""
+    """Pause the garbage collector: records have no cycles, and it takes up to a third of the time of loading graphs."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -391,7 +395,7 @@ def _loaded(entry: DatasetEntry, reference: DataReference, config: DatasetConfig
             f"{reference} cannot be loaded: {type(error).__name__}: {error}",
             code="load-failed",
             where=", ".join(filter(None, (config.path, _line_in(source, error)))) or None,
-            try_this=f"check what the file says; if that is right, it is a fault of the loader{whose}",
+            try_this=f"check what the file says; if the file is correct, report a bug in the loader{whose}",
         ) from error
 
 
@@ -411,10 +415,10 @@ def _sourced(benchmark: Benchmark, fetched: Sequence[hub.Fetched]) -> Benchmark:
 
 
 def options_of(entry: DatasetEntry, options: Mapping[str, Any]) -> DatasetConfig:
-    """Return a dataset's options, checked.
+    """Validate a dataset's options and return them.
 
     Raises:
-        UserError: There is no such option, or a value is not right.
+        UserError: An option does not exist, or its value is invalid.
     """
     for name in options:
         if name not in entry.config.model_fields:
@@ -430,7 +434,7 @@ def options_of(entry: DatasetEntry, options: Mapping[str, Any]) -> DatasetConfig
 
 
 def _concatenate(reference: DataReference, parts: Sequence[Benchmark]) -> Benchmark:
-    # Splits that are asked over one corpus keep it: it may be a whole Wikipedia on disk.
+    # Splits that share one corpus keep it, because it may be a whole Wikipedia on disk.
     shared = len({part.corpus.fingerprint for part in parts}) == 1
     return replace(
         parts[0],
@@ -443,7 +447,7 @@ def _concatenate(reference: DataReference, parts: Sequence[Benchmark]) -> Benchm
 
 
 def _merged(extras: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return counts added, notes and other lists joined, mappings united."""
+    """Merge the extras of several splits: add counts, join lists and unite mappings."""
     merged: dict[str, Any] = {}
     for extra in extras:
         for key, value in extra.items():
@@ -461,7 +465,7 @@ def _merged(extras: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _check_questions(benchmark: Benchmark) -> list[str]:
-    """Return what is odd about the questions, a sentence each.
+    """Return warnings about the questions, one sentence each.
 
     Raises:
         UserError: A question has no text or an id that occurs twice, or questions and answers are swapped.
@@ -501,11 +505,11 @@ def _check_questions(benchmark: Benchmark) -> list[str]:
 
 
 def held(reference: DataReference, other: DataReference | None = None) -> frozenset[str]:
-    """Return the splits that a reference holds: its own, and those that the card names for them.
+    """Return the splits whose questions a reference contains: its own, and those that the card lists for them.
 
     Args:
-        reference: A missing split stands for all; a missing subset for the default one, and for that of `other`.
-        other: What it is held against.
+        reference: A missing split means all splits; a missing subset means the default subset and that of `other`.
+        other: The reference to compare with.
     """
     if reference.name not in DATASETS:
         return frozenset()
@@ -523,6 +527,6 @@ def held(reference: DataReference, other: DataReference | None = None) -> frozen
 def _subsets(entry: DatasetEntry, reference: DataReference, other: DataReference) -> set[str | None]:
     if reference.subset is not None or not entry.subsets:
         return {reference.subset}
-    # Whoever leaves the subset out may mean the one that is on the other side.
+    # A reference without a subset may mean the subset of the other reference.
     meant = other.subset if other.name == reference.name and other.subset in entry.subsets else None
     return {entry.subsets[0], meant or entry.subsets[0]}

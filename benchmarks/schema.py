@@ -1,7 +1,7 @@
 """Define questions, and which of their fields a method may see.
 
-A loader yields `Question`s: text together with everything that is known about the right answer. A method is
-handed `question.query()`, a `Query` without any of that. Only controls, declared as such, receive a `GoldQuery`.
+A loader yields `Question` objects: text with all gold data. A method receives `question.query()`, a `Query` without
+gold data. Only declared controls receive a `GoldQuery`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar, overload
 from benchmarks.core.fingerprint import LENGTH, content_id
 
 Triple = tuple[str, str, str]
-"""Head, relation, tail."""
+"""A triple: head, relation, tail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,11 @@ class Passage:
     """A retrievable unit of text.
 
     Attributes:
-        id: Opaque and derived from the content (`passage_id`), so that it cannot hint at relevance.
-        title: May be empty.
+        id: Opaque id, derived from the content (`passage_id`), so that it cannot hint at relevance.
+        title: The title; may be empty.
         text: The whole text; for passages with sentences, their concatenation.
-        sentences: The sentences as the dataset splits them, where supporting facts refer to them.
-        document_id: The long document this passage was cut from, if any.
+        sentences: The sentences as the dataset splits them, if supporting facts refer to them.
+        document_id: The long document that this passage was cut from, if any.
     """
 
     id: str
@@ -37,7 +37,7 @@ class Passage:
 
     @property
     def full_text(self) -> str:
-        """Return title and text as retrievers and readers see them."""
+        """Return title and text in the form that retrievers and readers use."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 
@@ -54,14 +54,14 @@ def triple_id(triple: Triple) -> str:
 def sentence_id(passage: str, index: int) -> str:
     """Return the id of the sentence with this 0-based index in a passage.
 
-    Only gold knows such ids (`Question.supporting_facts`). A prediction names a sentence as a pair of the two: an id that
-    it gives is a passage's or a triple's, and may hold any character.
+    Only gold data has such ids (`Question.supporting_facts`). A prediction names a sentence as a pair of passage id and
+    index; its ids are those of passages or triples, and may contain any character.
     """
     return f"{passage}#{index}"
 
 
 def sentence_of(identifier: str) -> tuple[str, int]:
-    """Return the passage and the index that `sentence_id` made an id of, whatever characters the passage's id has."""
+    """Return the passage and the index of a sentence's id, the inverse of `sentence_id` for any passage id."""
     passage, _, index = identifier.rpartition("#")
     return passage, int(index)
 
@@ -94,13 +94,13 @@ def turns_of(value: Any) -> tuple[Turn, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Fields of a question that a method may see.
+    """The fields of a question that a method may see.
 
     Attributes:
-        id: Opaque; native ids can spell out hops or hash the answer, so methods get a hash of the native id.
+        id: Hash of the native id, because native ids can spell out hops or hash the answer.
         text: The question.
-        document_id: The document it is asked about, in the `document` setting.
-        candidates: Ids of the passages that may be used: None is the whole corpus, () none at all. A tuple, or a
+        document_id: The document that the question is about, in the `document` setting.
+        candidates: Ids of the passages that may be used: None for the whole corpus, () for no passages. A tuple, or a
             view that equals it (`views.TupleView`).
         topic_entities: Entities that a graph dataset gives as input.
         turns: Earlier turns of the conversation, oldest first.
@@ -119,8 +119,8 @@ PAGES = "pages"
 SPANS = "spans"
 """Key of `Question.metadata`: gold spans of documents, each as (characters, {passage id: (first, last character of the span in it)})."""
 SCORED = ("triple_aliases", "parses", PAGES, SPANS)
-"""Keys of `Question.metadata` that a metric reads, so that they are stored with the gold: other names of heads and tails of
-the gold triples (2Wiki), the answers of each semantic parse (WebQSP), the pages of each provenance (KILT), and gold spans."""
+"""Keys of `Question.metadata` that a metric reads and that are therefore stored with the gold: other names of heads and tails
+of the gold triples (2Wiki), the answers of each semantic parse (WebQSP), the pages of each provenance (KILT), and gold spans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +130,20 @@ class Question:
     Attributes:
         id: The dataset's own id, unique within a split.
         text: The question.
-        answers: Gold answers as the dataset lists them, repetitions included; `wanted` has each once. Any one of them
-            suffices, unless `answer_set` is true: then all are wanted.
-        aliases: Other accepted wordings, by the answer they stand for.
-        answer_set: Whether `answers` is a set to be named completely (graph QA, multi-answer questions).
+        answers: Gold answers as the dataset lists them, with repetitions; `wanted` has each once. One of them suffices,
+            unless `answer_set` is true: then all are required.
+        aliases: Other accepted wordings, by answer.
+        answer_set: Whether a prediction must name all of `answers` (graph QA, multi-answer questions).
         evidence: Ids of the positive passages (or triples), in the dataset's order.
-        supporting_facts: Ids of supporting sentences (`sentence_id`), where the dataset has them.
-        triples: Gold reasoning triples, where the dataset has them.
+        supporting_facts: Ids of supporting sentences (`sentence_id`), if the dataset has them.
+        triples: Gold reasoning triples, if the dataset has them.
         type: The dataset's question type (`bridge`, `comparison`, `2hop` …), or "".
-        answerable: False for questions whose gold says that the evidence does not answer them.
+        answerable: False if the gold data says that the evidence does not answer the question.
         document_id, candidates, topic_entities, turns: As in `Query`.
-        metadata: Everything else of the native record that analyses may want. Gold: never handed on.
-        group: What questions share that a metric scores together (MuSiQue-full's twins), None for one on its own.
-        grades: Grade of each judged passage, by id; `evidence` are those above 0. Empty where nothing is graded: then every
-            passage of `evidence` has grade 1, and no other passage is known to be judged.
+        metadata: Other fields of the native record, for analyses. Gold data: methods never see it.
+        group: Shared key of questions that a metric scores together (MuSiQue-full's twins); None for a single question.
+        grades: Grade of each judged passage, by id; `evidence` are those above 0. If it is empty, every passage of
+            `evidence` has grade 1, and no other passage is known to be judged.
         excluded: Passages that count as not retrieved for this question (ArguAna: the question's own text).
     """
 
@@ -179,27 +179,27 @@ class Question:
 
     @property
     def query_id(self) -> str:
-        """Return the opaque id under which methods know this question."""
+        """Return the opaque id of this question for methods."""
         return content_id("q", self.id)
 
     def query(self) -> Query:
-        """Return the fields that a method may see: no answer, evidence, label or native id."""
+        """Return the fields that a method may see, without answer, evidence, label or native id."""
         return Query(self.query_id, self.text, self.document_id, self.candidates, self.topic_entities, self.turns)
 
     def gold_query(self) -> GoldQuery:
-        """Return the fields that a control may see: all of them."""
+        """Return the fields that a control may see, which are all."""
         return GoldQuery(self.query_id, self.text, self.document_id, self.candidates, self.topic_entities, self.turns, question=self)
 
 
 @dataclass(frozen=True, slots=True)
 class GoldQuery(Query):
-    """A query that carries its gold; handed to controls alone."""
+    """A query with its gold data, for controls only."""
 
     question: Question = field(kw_only=True)
 
 
 def without_gold(query: Query) -> Query:
-    """Return what a method may see of a query."""
+    """Return a query without gold data."""
     if not isinstance(query, GoldQuery):
         return query
     return Query(query.id, query.text, query.document_id, query.candidates, query.topic_entities, query.turns)
@@ -208,12 +208,12 @@ def without_gold(query: Query) -> Query:
 T = TypeVar("T")
 
 _LETTER = "p"
-"""Before the hexadecimal digits of a passage's id."""
+"""Letter before the hexadecimal digits of a passage's id."""
 _BYTES = LENGTH // 2
 
 
 class TupleView(Sequence[T]):
-    """A sequence that is equal to a tuple of the same items; a subclass gives its length and some of its items."""
+    """A sequence that equals a tuple of the same items; a subclass defines its length and access to items."""
 
     __slots__ = ()
 
@@ -247,13 +247,13 @@ class TupleView(Sequence[T]):
 
 
 class PassageIds(TupleView[str]):
-    """Ids of passages (`schema.passage_id`): eight bytes each, where a tuple of strings takes seventy-four.
+    """Compact ids of passages (`schema.passage_id`): 8 bytes each, instead of 74 in a tuple of strings.
 
     Args:
         ids: The ids.
 
     Raises:
-        ValueError: One is not an id of a passage.
+        ValueError: A text is not the id of a passage.
     """
 
     __slots__ = ("_packed",)
@@ -263,7 +263,7 @@ class PassageIds(TupleView[str]):
         digits = "".join([identifier[1:] for identifier in listed])
         self._packed = bytes.fromhex(digits)
         letters = "".join(listed)[:: LENGTH + 1]
-        # fromhex also takes capitals and blanks, and knows nothing of where one id ends.
+        # fromhex also accepts capitals and blanks, and ignores the boundaries of ids.
         if self._packed.hex() != digits or set(map(len, listed)) - {LENGTH + 1} or letters.strip(_LETTER):
             raise ValueError(f"an id of a passage is {_LETTER} and {LENGTH} hex digits, not so in {listed[:3]} …")
 

@@ -1,18 +1,18 @@
-"""Retrieval settings: which passages a method may use for a question. The same grammar for every dataset.
+"""Define retrieval settings, which determine the passages that a method may use; all datasets share the grammar.
 
 | setting | a question's candidates |
 | --- | --- |
 | `distractor` | the record's own passages, in the order in which the authors give them |
-| `corpus` | none named: the method searches the whole corpus |
+| `corpus` | no list: the method searches the whole corpus |
 | `corpus(retriever=X,n=20)` (alias `normal`) | the n best of the corpus by retriever X or X[preset], best first |
-| `oracle(base=B,n=N)` | B's candidates with every positive among them, N in all |
+| `oracle(base=B,n=N)` | B's candidates with every positive inserted, N in total |
 | `gold_only` | the positives, in the order of the evidence |
 | `document` | the passages of the question's document, in the document's order |
 | `graph(scope=question)` (alias `graph`) | the triples of the question's own graph |
-| `graph(scope=split)` | none named: the method searches the union of the split's graphs, which is the corpus |
-| `closed_book` | none at all |
+| `graph(scope=split)` | no list: the method searches the union of the split's graphs, which is the corpus |
+| `closed_book` | no passages |
 
-What a question gets depends on the question, the setting and the seed alone: never on the questions next to it.
+The candidates depend only on the question, the setting and the seed, never on other questions.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Query, Question, triple_id
 
 DEFAULT_N = 20
-"""Candidates of `corpus(retriever=…)` where n is not given."""
+"""Default number of candidates of `corpus(retriever=…)`."""
 SCOPES = ("question", "split")
 BROUGHT = ("distractor", "document")
-"""Settings in which questions bring the passages that are indexed."""
+"""Settings in which only passages of the questions are indexed."""
 
 
 class Ranked(Protocol):
@@ -68,10 +68,10 @@ class Setting:
 
     Attributes:
         name: One of the names in the module's table.
-        retriever: Of `corpus`: whose results are the candidates; None: no candidates are prescribed.
-        n: Of `corpus` with a retriever and of `oracle`: how many candidates; None in `oracle`: as many as the base has.
-        base: Of `oracle`: where the candidates next to the positives come from.
-        scope: Of `graph`.
+        retriever: For `corpus`: the retriever whose results are the candidates; None: no candidates are prescribed.
+        n: For `corpus` with a retriever and for `oracle`: number of candidates; None in `oracle`: the base's number.
+        base: For `oracle`: the setting of the candidates other than the positives.
+        scope: For `graph`: `question` or `split`.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Setting:
         """Read a setting.
 
         Raises:
-            UserError: The name, a parameter or a value does not exist, or they do not go together.
+            UserError: The name, a parameter or a value does not exist, or they are incompatible.
         """
         match = _FORM.fullmatch(text)
         if not match:
@@ -141,7 +141,7 @@ class Setting:
         n = _count("oracle", options["n"], where) if "n" in options else base.n
         if n is not None and base.n is not None and n > base.n:
             raise UserError(
-                f"oracle wants {n} candidates, its base retrieves {base.n}",
+                f"oracle wants {n} candidates, but its base retrieves {base.n}",
                 code="oracle-candidates-mismatch",
                 where=where,
                 try_this=f"base=corpus(retriever={base.retriever},n={n})",
@@ -165,7 +165,7 @@ def _arguments(name: str, text: str, where: str | None) -> dict[str, str]:
         if key not in known:
             raise unknown_name(f"parameter of {name}", key, known, where=where)
         if key in options:
-            raise UserError(f"{key} is given twice to {name}", code="duplicate-option", where=where)
+            raise UserError(f"{key} is set twice in {name}", code="duplicate-option", where=where)
         if not value:
             raise UserError(f"{key} of {name} lacks its value", code="option-without-value", where=where, try_this=f"{name}({key}=…)")
         options[key] = value
@@ -173,7 +173,7 @@ def _arguments(name: str, text: str, where: str | None) -> dict[str, str]:
 
 
 def _split(text: str, where: str | None) -> list[str]:
-    """Return the parts between commas that are in no inner parentheses."""
+    """Split a text at the commas outside of inner parentheses."""
     parts, depth, start = [], 0, 0
     for position, character in enumerate(text):
         depth += (character == "(") - (character == ")")
@@ -213,10 +213,10 @@ def possible_settings(benchmark: Benchmark) -> tuple[str, ...]:
 
 
 def check(setting: Setting, benchmark: Benchmark, *, where: str | None = None) -> None:
-    """Say early whether a benchmark can be asked in a setting.
+    """Check that a benchmark can be asked in a setting.
 
     Raises:
-        UserError: It cannot; the message names the settings that are possible.
+        UserError: The benchmark cannot; the message names the possible settings.
     """
     possible = possible_settings(benchmark)
     for needed in (setting, setting.base):
@@ -241,34 +241,33 @@ _LACKS = {
 
 
 def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Retrieve | None = None) -> Benchmark:
-    """Return a benchmark as it is asked in a setting.
+    """Return a benchmark with the candidates of a setting.
 
-    Order never tells gold from the rest: `distractor` keeps the authors' order, retrieved lists are in the order
-    of their ranks, and `oracle` puts each positive that its base lacks at a place drawn by (seed, question id),
-    while those it has keep theirs. `oracle` drops the base's last negatives to keep the size; over `distractor`,
-    which has no ranks, "last" is the authors' order. A positive that the corpus does not hold cannot be inserted:
-    it is left out and counted. Questions without positives keep the base's list in `oracle` and get nothing in
-    `gold_only`, counted too.
+    The order never reveals gold passages: `distractor` keeps the authors' order, retrieved lists are in rank order,
+    and `oracle` inserts each positive that its base lacks at a position drawn by (seed, question id), while other
+    positives keep theirs. `oracle` drops the base's last negatives to keep the size; over `distractor`, which has no
+    ranks, the authors' order decides. A positive that is not in the corpus cannot be inserted: it is left out and
+    counted. Questions without positives keep the base's list in `oracle` and have no candidates in `gold_only`; they
+    are counted, too.
 
-    In `distractor` and `document` the corpus is what the questions bring: of a few questions of many (`--limit`) only
-    their passages are indexed.
+    In `distractor` and `document` the corpus consists of the questions' passages, so that with `--limit` only the
+    passages of the selected questions are indexed.
 
-    Document and topic entities are withheld where the setting does not give them: the document id stays
-    in `Question.metadata`, for statistics that cluster by it.
+    Document and topic entities are removed if the setting does not provide them; the document id stays in
+    `Question.metadata`, for statistics that cluster by it.
 
     Args:
         setting: The setting, or its text.
-        benchmark: As loaded.
+        benchmark: The loaded benchmark.
         seed: The task's seed.
-        retrieve: Needed by `corpus(retriever=…)`, also as a base. It is handed queries without candidates.
+        retrieve: Retrieval function, needed by `corpus(retriever=…)`, also as a base. It receives queries without candidates.
 
     Returns:
-        The benchmark with the questions' `candidates` set and the corpus that goes with them; what was met is added to
-        `extra` (counts, notes).
+        The benchmark with the questions' `candidates` and the matching corpus; `extra` has additional counts and notes.
 
     Raises:
         UserError: The benchmark cannot be asked in this setting.
-        ValueError: `retrieve` is missing, or returns what it must not.
+        ValueError: `retrieve` is missing, or its results are invalid.
     """
     setting = Setting.parse(setting) if isinstance(setting, str) else setting
     check(setting, benchmark)
@@ -288,7 +287,7 @@ def indexed(setting: Setting, corpus: Corpus, questions: Iterable[Question], can
     """Return the passages to index: in `distractor` and `document` the candidates and the questions' evidence, else the corpus."""
     if setting.name not in BROUGHT:
         return corpus
-    # A positive may be in another question's record: controls and metrics look for it.
+    # A positive may be in another question's record; controls and metrics need it.
     own = {identifier for question in questions for identifier in question.evidence}
     return corpus.restricted(own | {identifier for chosen in candidates for identifier in chosen or ()})
 
@@ -327,7 +326,7 @@ def _candidates(setting: Setting, benchmark: Benchmark, seed: int, retrieve: Ret
 
 
 def _graph(question: Question, benchmark: Benchmark) -> Sequence[str]:
-    """Return a question's own graph; empty where it has none."""
+    """Return a question's own graph, which is empty if it has none."""
     if question.candidates is not None:
         return question.candidates
     return tuple(dict.fromkeys(triple_id(triple) for triple in benchmark.extra["graphs"].get(question.id, ())))
@@ -382,9 +381,9 @@ def insert_positives(base: Sequence[str], positives: Sequence[str], n: int | Non
 
     Args:
         base: Candidates, best first.
-        positives: Those that must be among them.
-        n: The size wanted, None for the base's own. Fewer come out where base and positives together are fewer.
-        seed, question_id: What the places of inserted positives are drawn from.
+        positives: Passages that must be in the list.
+        n: The requested size, None for the base's own. The list is shorter if base and positives together are fewer.
+        seed, question_id: Seeds of the positions of inserted positives.
 
     Raises:
         UserError: There are more positives than n.
@@ -406,7 +405,7 @@ def insert_positives(base: Sequence[str], positives: Sequence[str], n: int | Non
             kept.append(identifier)
             room -= 1
     present = set(kept)
-    # Python guarantees the stream of random() for an integer seed, on every machine and in every version.
+    # Python guarantees the same random() sequence for an integer seed on every machine and version.
     draw = random.Random(int(fingerprint("oracle", seed, question_id), 16))
     for identifier in positives:
         if identifier not in present:

@@ -1,7 +1,7 @@
-"""The authors' own files: where they are, and their records with the place that each one has.
+"""Find the authors' files, and read their records with the position of each.
 
-A loader names its files by pattern, hands `read_records` a function from a `Record` to whatever it makes of one,
-and takes the fields through `Record`, so that every fault is reported with file, line, field and expected type.
+A loader names its files by pattern, gives `read_records` a function that converts a `Record`, and reads fields through
+`Record`, so that every error is reported with file, line, field and expected type.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from benchmarks.io.records import is_parquet, rows, stream_json
 from benchmarks.registry import DATASETS, DataReference, DatasetCard, DatasetConfig, DatasetEntry, SkippedRecord, options_of, resolve
 
 DATA_VARIABLE = "RAGMETER_DATA"
-"""Environment variable: the folder that holds one folder of authors' files per dataset."""
+"""Environment variable of the folder that has one folder of authors' files per dataset."""
 
 
 def data_folder() -> Path | None:
-    """Return the folder that RAGMETER_DATA names, None where it names none."""
+    """Return the folder that RAGMETER_DATA names, or None if it is not set."""
     named = os.environ.get(DATA_VARIABLE)
     return Path(named).expanduser() if named else None
 
 
 def data_path(named: str) -> Path:
-    """Return the path that an option names; a relative one that the working folder does not have is looked for in RAGMETER_DATA."""
+    """Return the path of an option; a relative path that is not in the working folder is looked for in RAGMETER_DATA."""
     path = Path(named).expanduser()
     root = data_folder()
     if root is None or path.is_absolute() or path.exists():
@@ -56,7 +56,7 @@ class NotThere(UserError):
 
 
 def no_such_path(reference: DataReference, path: Path) -> UserError:
-    """Return the error for a `path` at which nothing lies."""
+    """Return the error for a `path` that does not exist."""
     return UserError(
         f"the file or folder for {reference} does not exist",
         code="missing-file",
@@ -83,13 +83,13 @@ def found_locally(
     """Return the files of a split under `config.path` or in RAGMETER_DATA (arguments as in `sources.find_files`).
 
     Args:
-        reference, config, folders, patterns, hub: As there.
-        sharded: Whether the shards of one file may be taken for it.
+        reference, config, folders, patterns, hub: As in `sources.find_files`.
+        sharded: Whether several shards may stand for one file.
 
     Raises:
-        NotThere: Nothing matches, and nothing says that it should be here rather than elsewhere.
-        UserError: `config.path` or RAGMETER_DATA names nothing, what is there is not clear, or a file is not the one
-            that a SHA256SUMS next to it records.
+        NotThere: No local file matches, and none is required to.
+        UserError: `config.path` or RAGMETER_DATA does not exist, the match is ambiguous, or a file differs from its
+            hash in SHA256SUMS.
     """
     wanted = key(reference)
     if config.path is not None:
@@ -209,7 +209,7 @@ T = TypeVar("T")
 
 _WORDS = {str: "a string", list: "a list", dict: "an object", bool: "true or false", int: "an integer", float: "a number"}
 QUESTION_CHARS = 1_000_000
-"""Longest question: what is longer is a document, a whole file, or damaged."""
+"""Longest question; a longer text is a document, a whole file, or damaged."""
 _REPAIR = "repair the file, or set skip_bad to leave such records out (each is counted and named)"
 
 
@@ -224,7 +224,7 @@ class Record:
     Attributes:
         fields: The native fields.
         path: The file.
-        position: Where in it: `line 3`, or `line 1, record 3` in an array.
+        position: Position in the file: `line 3`, or `line 1, record 3` in an array.
     """
 
     fields: Mapping[str, Any]
@@ -241,7 +241,7 @@ class Record:
         return self.fields.get(name) not in (None, "", [], {})
 
     def require(self, *paths: str) -> None:
-        """Check that fields are there, nested ones with dots; all that are missing are named together.
+        """Check that fields exist, nested ones with dots; the error names all missing fields together.
 
         Raises:
             BadRecord: Some are missing.
@@ -254,7 +254,7 @@ class Record:
             )
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a string field; `default` stands for a missing or null one.
+        """Return a string field; `default` replaces a missing or null value.
 
         Raises:
             BadRecord: It is missing and has no default, or is not a string.
@@ -263,10 +263,10 @@ class Record:
         return value if type(value) is str else self.field(name, str, default)
 
     def worded(self, name: str, most: int | None = QUESTION_CHARS) -> str:
-        """Return a string field that must say something: a question, or with `most=None` a document.
+        """Return a string field that must contain words: a question, or with `most=None` a document.
 
         Raises:
-            BadRecord: It is missing, no string, holds no word, or is longer than `most` characters.
+            BadRecord: It is missing, not a string, has no words, or is longer than `most` characters.
         """
         text = self.text(name)
         if not text.strip():
@@ -278,7 +278,7 @@ class Record:
         return text
 
     def field(self, name: str, kind: type[T], default: T | None = None) -> T:
-        """Return a field of a type; `default` stands for a missing or null one.
+        """Return a field of a type; `default` replaces a missing or null value.
 
         Raises:
             BadRecord: It is missing and has no default, or is of another type.
@@ -293,7 +293,7 @@ class Record:
         return self.expect(value, name, kind)
 
     def texts(self, name: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        """Return a list of strings; `default` stands for a missing or null one."""
+        """Return a list of strings; `default` replaces a missing or null value."""
         if default is not None and self.fields.get(name) is None:
             return default
         return tuple(self._strings(self.field(name, list), name))
@@ -304,7 +304,7 @@ class Record:
         return values
 
     def answers(self, name: str) -> tuple[str, ...]:
-        """Return the answers of a field as listed, repetitions too: a string, a list, or a list that a string writes."""
+        """Return the answers of a field as listed, with repetitions; the field is a string, a list, or a list written as a string."""
         value = self.fields.get(name)
         if isinstance(value, str):
             written = self.written_list(name, value)
@@ -316,7 +316,7 @@ class Record:
         raise self.problem(f"field {name!r} is {_word(value)}", name, "a string or a list of strings")
 
     def written_list(self, name: str, text: str) -> list[Any] | None:
-        """Return the list that the text of a field writes (`literals.listed`), or None if the text is not a list.
+        """Parse a field's text as a list (`literals.listed`); None if the text is not a list.
 
         Raises:
             BadRecord: NumPy printed the list, so Python would read several texts as one.
@@ -329,7 +329,7 @@ class Record:
             raise self.problem(str(error), name, LIST) from None
 
     def expect(self, value: Any, field: str, kind: type[T]) -> T:
-        """Return a value, once it is of the type that a field must have.
+        """Return a value after checking that it has the field's type.
 
         Args:
             value: The value.
@@ -363,23 +363,23 @@ def _word(value: Any) -> str:
 
 
 def bad_record(what: str, path: Path, position: str) -> BadRecord:
-    """Return the error for a place of a file that holds no record."""
+    """Return the error for a position of a file that has no record."""
     return BadRecord(what, code="bad-record", where=f"{path}, {position}", try_this=_REPAIR)
 
 
 def records(path: Path, *, whole: bool = False, recoded: bytes | None = None) -> Iterator[Record | BadRecord]:
-    """Yield the records of a file in order, and an error in the place of each that is not a JSON object.
+    """Yield the records of a file in order, and an error instead of each that is not a JSON object.
 
-    What a file is is read off its content: JSON Lines or an array, plain or gzip-compressed, or Parquet, whose rows
-    are placed as `row 17`. Each may be a member of a zip archive, which is read where it lies.
+    The format is detected from the content: JSON Lines or an array, plain or gzip-compressed, or Parquet, whose
+    positions are written `row 17`. A file may be a member of a zip archive, which is read without extracting it.
 
     Args:
         path: The file, or `archive.zip!member` (`data.zip!data/qasper.jsonl`).
-        whole: Whether one object that spreads over several lines may be the whole file.
+        whole: Whether the whole file may be one object that spans several lines.
         recoded: As of `stream_json`.
 
     Raises:
-        UserError: The file cannot be read on (`json_stream.stream`, `parquet_rows.rows`).
+        UserError: The file cannot be read to its end (`json_stream.stream`, `parquet_rows.rows`).
     """
     if is_parquet(path):
         for number, row in enumerate(rows(path), 1):
@@ -403,15 +403,15 @@ def read_records(
     whole: bool = False,
     read: Callable[[Path], Iterable[Record | BadRecord]] | None = None,
 ) -> Iterator[T]:
-    """Return the parsed records of one or several files.
+    """Parse the records of one or several files.
 
     Args:
         path: The file, or the shards of one in order (`find_files`).
-        parse: Raises `BadRecord` for a record that cannot be used.
+        parse: Function that converts a record, and raises `BadRecord` if it cannot be used.
         skip_bad: Leave bad records out instead of stopping at the first.
-        skipped: Receives what was left out.
-        whole: Whether one object that spreads over several lines may be the whole file.
-        read: What gives a file's records, where that is not `records`.
+        skipped: List that receives the records left out.
+        whole: Whether the whole file may be one object that spans several lines.
+        read: Function that yields a file's records instead of `records`.
 
     Raises:
         UserError: A record is bad and `skip_bad` is off, a file cannot be read, or every record in it is bad.
@@ -434,10 +434,10 @@ def read_records(
         if not good:
             bad = skipped[before:]
             first = f": {bad[0].reason} ({bad[0].where})" if bad else ""
-            raise UserError(f"the file holds no record that can be read{first}", code="no-record-in-file", where=str(file))
+            raise UserError(f"the file has no readable records{first}", code="no-record-in-file", where=str(file))
 
 
-# Fields that only one dataset's records have, most specific first. Each entry: all of these fields, what it then is.
+# Fields that only one dataset's records have, most specific first. Each entry: the required fields, and the dataset.
 _TELLTALES: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"Questions"}), "the official WebQSP file"),
     (frozenset({"q_entity", "graph"}), "a WebQSP or CWQ row in RoG's layout"),
@@ -458,7 +458,7 @@ _TELLTALES: tuple[tuple[frozenset[str], str], ...] = (
 
 
 def looks_like(fields: Mapping[str, Any]) -> str | None:
-    """Return the dataset that a record comes from, judged by its fields; None where they do not tell."""
+    """Return the dataset that a record comes from, judged by its fields; None if they don't determine it."""
     if isinstance(fields.get("context"), dict):
         return "HotpotQA or 2WikiMultihopQA in the hub's row layout (objects of lists)"
     for names, dataset in _TELLTALES:
@@ -468,7 +468,7 @@ def looks_like(fields: Mapping[str, Any]) -> str | None:
 
 
 def refuse_other_dataset(record: Record, dataset: str) -> None:
-    """Stop at a record of another dataset: the file is the wrong one, so this is never skipped.
+    """Refuse a record of another dataset, even with `skip_bad`, because the whole file is the wrong one.
 
     Raises:
         UserError: The record's fields are another dataset's.
@@ -507,7 +507,7 @@ class Sought:
 
 
 class _Interrupted(BaseException):
-    """Ends a loader that was only asked what it looks for; no loader takes it for a fault of its own."""
+    """Ends a loader that was only asked what it looks for; not an `Exception`, so that loaders do not catch it."""
 
     def __init__(self, sought: Sought) -> None:
         self.sought = sought
@@ -520,8 +520,7 @@ def sought_by(load: Callable[[], object]) -> Sought | Exception | None:
     """Return the files that a loader would look for, without looking for them.
 
     Returns:
-        None where it loads without looking for anything, and what it raises where it ends before it comes to that:
-        anybody's loader, that is any exception.
+        None if it loads without looking for files; the exception, which can be of any type, if it fails before.
     """
     token = _asking.set(True)
     try:
@@ -544,17 +543,17 @@ def find_files(
     patterns: Mapping[str, Sequence[str]],
     hub: Mapping[str, Sequence[str]] = {},
 ) -> tuple[Path, ...]:
-    """Return the files that hold a split, in order: one, or the shards of one.
+    """Return the files of a split, in order: one file, or its shards.
 
-    `config.path` names a file, or the folder or zip archive it is in; otherwise files are looked for in RAGMETER_DATA,
-    in the folders there that `folders` names, and then on the hub. `config.revision` goes to the hub at once. In a
+    `config.path` names a file, or the folder or zip archive that contains it; otherwise files are looked for in RAGMETER_DATA,
+    in its folders that `folders` names, and then on the hub. With `config.revision`, only the hub is used. In a
     folder, the first pattern that matches anything decides, those of `patterns` before those of `hub`, so that a
     downloaded copy of the repository serves as well.
 
     Args:
-        reference: What is asked for, subset and split set.
+        reference: The requested reference, with subset and split.
         config: The dataset's options.
-        card: The dataset's card: its `hub_id` and, where the options name none, `revision`.
+        card: The dataset's card, for its `hub_id` and, if the options name none, its `revision`.
         folders: Names that the dataset's folder may have (letter case does not matter).
         patterns: File name patterns by `[subset]:split`, the authors' exact name first; `.gz` may follow, and
             `archive.zip!member` looks inside (`io/files.py`).
@@ -598,12 +597,12 @@ def find_files(
 
 
 LOCAL, CACHED, ABSENT, MADE, UNCLEAR, OWN = "local", "cached", "absent", "made here", "unclear", "own file"
-"""States of a split: file on this machine; in the hub's cache; missing; generated; present but unusable; a file whose path only
-the user knows.
+"""States of a split: file on this machine; in the hub's cache; missing; generated; present but unusable; a file whose path
+the user must give.
 """
 
 _NOWHERE = "/no-such-folder/only-asked-where-it-reads"
-"""A path that names nothing: a loader that is only asked opens no file of anybody's."""
+"""A path that does not exist, so that a loader that is only asked what it looks for opens no file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -613,9 +612,9 @@ class Availability:
     Attributes:
         reference: The split, complete.
         state: One of the states above.
-        paths: Its files, where there are any.
+        paths: Its files, if there are any.
         repository: The hub's repository that has the split, if one does.
-        problem: What is in the way, where something does.
+        problem: Why the files cannot be used, if they cannot.
     """
 
     reference: DataReference
@@ -647,7 +646,7 @@ def splits(entry: DatasetEntry) -> Iterator[DataReference]:
 
 
 def parts(reference: str | DataReference) -> list[DataReference]:
-    """Return the single splits that a reference means."""
+    """Return the single splits of a reference."""
     whole, _ = resolve(reference)
     return [replace(whole, split=split) for split in (whole.split or "").split("+")]
 
@@ -668,7 +667,7 @@ def availability(reference: DataReference, options: Mapping[str, Any] | None = N
     except UserError as error:
         if options:
             raise
-        # Some option has to be given, and nobody was asked for it yet.
+        # A required option is missing, which the user was not asked for yet.
         return Availability(reference, OWN, problem=error)
     sought = _sought(reference, entry, options or {})
     if isinstance(sought, OwnFile):
@@ -695,7 +694,7 @@ def availability(reference: DataReference, options: Mapping[str, Any] | None = N
 
 
 def base_of(reference: DataReference, config: DatasetConfig) -> tuple[DataReference, DatasetConfig] | None:
-    """Return the base of a dataset that rewrites another one (`styled`, `rephrased`); None of others."""
+    """Return the base of a dataset that rewrites another one (`styled`, `rephrased`); None for others."""
     named = getattr(config, "base", None)
     if not isinstance(named, str):
         return None
@@ -707,11 +706,11 @@ FILES = {
     "corpus": "its path; the documentation's page “Data” says where corpora are had",
     "pairs": "make it with `ragmeter data restyle`, or name its path",
 }
-"""Options of datasets that name files, and how these are had."""
+"""Options of datasets that name files, and how to get these files."""
 
 
 def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserError]:
-    """Yield an error for each missing file of the data, or of the data that they are made from."""
+    """Yield an error for each missing file of the data, or of their base data."""
     for option, remedy in FILES.items():
         path = getattr(config, option, None)
         if isinstance(path, str) and not Path(path).expanduser().exists():
@@ -740,21 +739,21 @@ def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserEr
 
 
 def fetch(reference: DataReference, revision: str | None = None) -> hub.Fetched:
-    """Get a split's files into the hub's cache, whatever lies on this machine besides.
+    """Download a split's files into the hub's cache, even if other local copies exist.
 
     Args:
         reference: A single split.
-        revision: In place of the card's.
+        revision: Revision to use instead of the card's.
 
     Raises:
-        UserError: It is not on the hub (also: what `hub.fetch` raises).
+        UserError: The split is not on the hub, or as in `hub.fetch`.
     """
     reference, entry = resolve(reference)
     sought, repository = _sought(reference, entry, {}), entry.card.hub_id
     if isinstance(sought, OwnFile):
         raise UserError(f"{sought.what}: there is nothing to fetch", code="nothing-to-download", try_this=sought.try_this)
     if sought is None:
-        raise UserError(f"{reference} is made here: there is nothing to fetch", code="nothing-to-fetch")
+        raise UserError(f"{reference} is generated: there is nothing to fetch", code="nothing-to-fetch")
     names = sought.hub.get(key(reference), ())
     if repository is None or not names:
         held = [str(split) for split in splits(entry) if key(split) in sought.hub] if repository else []
@@ -768,7 +767,7 @@ def fetch(reference: DataReference, revision: str | None = None) -> hub.Fetched:
 
 
 def only_asked(reference: DataReference) -> None:
-    """End a loader of data that are only where its options say, if it is only asked what it looks for.
+    """End a loader that only reads files named in its options, if it is only asked what it looks for.
 
     Raises:
         OwnFile: It is.
@@ -778,11 +777,11 @@ def only_asked(reference: DataReference) -> None:
 
 
 def own_path(reference: DataReference, config: DatasetConfig) -> Path:
-    """Return the file, folder or archive that `path` names, for a loader of data that are nowhere else.
+    """Return the file, folder or archive of the option `path`, for a loader whose data has no other source.
 
     Raises:
         OwnFile: No path is named.
-        UserError: Nothing lies there.
+        UserError: The path does not exist.
     """
     if config.path is None:
         raise OwnFile(reference)
@@ -810,7 +809,7 @@ def _own(reference: DataReference, named: str | None, problem: OwnFile) -> Avail
 
 
 def _sought(reference: DataReference, entry: DatasetEntry, options: Mapping[str, Any]) -> Sought | OwnFile | None:
-    # A loader that generates its questions refuses a path at once, so that nothing is made here.
+    # A loader that generates its questions refuses a path immediately, so this generates nothing.
     shipped = DATASETS.source(entry.id).startswith("benchmarks.")
     path = (options.get("path") if shipped else None) or _NOWHERE
     config = options_of(entry, {**options, "path": path, "revision": None})

@@ -218,7 +218,7 @@ def examine(benchmark: Benchmark, *, partial: bool = False) -> list[Finding]:
         missing_golds(benchmark.questions),
         empty_golds(benchmark.questions),
         absent_evidence(benchmark),
-        *(Finding("said by the loader", NOTE, note) for note in benchmark.extra.get("notes", ())),
+        *(Finding("reported by the loader", NOTE, note) for note in benchmark.extra.get("notes", ())),
     ]
 
 
@@ -258,7 +258,7 @@ def skipped(benchmark: Benchmark) -> Finding:
     positions = tuple(f"{item.where}: {item.reason}" for item in benchmark.skipped[:EXAMPLES])
     if not benchmark.skipped:
         return Finding("no record was left out", GREEN)
-    return Finding("no record was left out", YELLOW, f"{len(benchmark.skipped):,} were (skip_bad)", positions)
+    return Finding("no record was left out", YELLOW, f"{len(benchmark.skipped):,} were left out (skip_bad)", positions)
 
 
 def unique_ids(questions: Sequence[Question]) -> Finding:
@@ -291,8 +291,10 @@ def missing_golds(questions: Sequence[Question]) -> Finding:
     without = [question.id for question in questions if question.answerable and not question.golds]
     if without and len(without) == sum(question.answerable for question in questions):
         if any(question.evidence for question in questions):
-            return Finding(name, NOTE, "none has any in the file: only rankings can be scored")
-        return Finding(name, YELLOW, "none has any, nor evidence: only judges that compare answers without gold can score these questions")
+            return Finding(name, NOTE, "no question has one in the file: only rankings can be scored")
+        return Finding(
+            name, YELLOW, "no question has an answer or evidence: only judges that compare answers without gold can score these questions"
+        )
     return _share(name, without, len(questions), "have none")
 
 
@@ -393,7 +395,7 @@ def against(result: Recorded, wanted: Recorded | None) -> Finding:
     """Return a split against what was recorded of it."""
     name = "files and content are those recorded"
     if wanted is None:
-        return Finding(name, YELLOW, "nothing is recorded of it")
+        return Finding(name, YELLOW, "the file has no record of it")
     for label, now, then in (
         *((file, result.files.get(file), sha) for file, sha in wanted.files.items()),
         *((file, sha, wanted.files.get(file)) for file, sha in result.files.items()),
@@ -442,7 +444,7 @@ def against_repository(benchmark: Benchmark, *, partial: bool) -> Finding | None
     stated = stated_of(sizes, source["files"])
     if stated is None:
         listed = ", ".join(f"{config}/{split}" for config, splits in sizes.items() for split in splits)
-        return Finding(NAME, NOTE, f"none of the sizes that {source['hub']} states is plainly this one's: {listed}")
+        return Finding(NAME, NOTE, f"none of the sizes that {source['hub']} states clearly belongs to this split: {listed}")
     return compared(len(benchmark.questions) + len(benchmark.skipped), *stated, partial=partial)
 
 

@@ -1,15 +1,15 @@
-"""The method contract: what passes between roles, and the roles themselves.
+"""Define the roles of a method and the objects that they exchange.
 
-A role is written in one of two forms. *Batch*, as the protocols below have it, for what computes here: many queries in,
-one result per query out, in order. *Single*, for what waits for something else or asks several times: an `async` function
+A role has one of two forms. *Batch*, as in the protocols below, is for local computation: many queries in,
+one result per query out, in order. *Single* is for roles that wait for a service or ask several times: an `async` function
 of one query, named `…_one`:
 
     async retrieve_one(query, k) -> Ranking                     async rerank_one(query, ranking, corpus) -> Ranking
     async compress_one(query, ranking, corpus, budget) -> Context          async read_one(query, context) -> Answer
     async answer_one(query) -> Prediction
 
-`methods/flow.py` connects them. A `Method` streams `Prediction`s as they finish. What a method is handed is a `Query`;
-gold never reaches it.
+`methods/flow.py` connects them. A `Method` streams `Prediction`s as they finish. A method receives `Query` objects;
+it never sees gold data.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ CAUSE = "cause"
 """Key in `notes` next to `failed`: `CODE` if our code or a plug-in raised; without it the model gave no answer."""
 CODE, MODEL = "code", "model"
 SCRIPTED = "scripted"
-"""Key in `notes`: the name of the script, where one played a language model that had a part in the prediction."""
+"""Key in `notes`: the name of the script that stood in for a language model in this prediction, if any."""
 ENDPOINTS = "endpoints"
-"""Key in `notes`: what the endpoints that were asked said of themselves, one object for each model that was asked for: `asked`,
-`model`, and where they say it `system_fingerprint` and `version`."""
+"""Key in `notes`: how the endpoints identified themselves, one object per requested model: `asked`,
+`model`, and `system_fingerprint` and `version` if they report them."""
 SPENDING = "spending"
-"""Key in `notes`: `cached_tokens`, prompt tokens that endpoints read from their own caches, and `unpriced`, calls whose cost
-nobody knows, as far as there are any."""
+"""Key in `notes`: `cached_tokens`, prompt tokens that endpoints read from their own caches, and `unpriced`, calls of
+unknown cost. Each is present if above 0."""
 SUPPORT = "support"
-"""Key in `notes`: what is claimed to support the answer: ids of passages, and sentences as [passage id, 0-based index]."""
+"""Key in `notes`: evidence that the method cites for the answer: ids of passages, and sentences as [passage id, 0-based index]."""
 ANSWERABLE = "answerable"
-"""Key in `notes`: whether the method says that the evidence suffices to answer, true or false."""
+"""Key in `notes`: whether the method considers the evidence sufficient to answer, true or false."""
 TRIPLES = "triples"
 """Key in `notes`: predicted reasoning triples, a list of [head, relation, tail]."""
 TRUNCATED = "truncated"
@@ -49,13 +49,13 @@ RERANKER_TRUNCATED = "reranker_truncated"
 """Key in `notes` of a prediction whose context was cut: `{"unit": "tokens", "kept": n, "of": m}`, or words, lines,
 passages."""
 WAIT = "wait"
-"""Stage of `Usage.seconds` in which a question waited for a slot; no part of its own seconds."""
+"""Stage of `Usage.seconds` in which a question waited for a slot; not part of its own seconds."""
 UNKNOWN_REVISION = "unknown"
 """Value in a run's provenance if nothing identifies the deployment of an endpoint."""
 TURNS_UNREAD = "turns_unread"
-"""Key of a run's provenance: its questions have earlier turns, and no part of it reads them (`reads_turns` of a factory)."""
+"""Key of a run's provenance: its questions have earlier turns, but none of its parts reads them (`reads_turns` of a factory)."""
 MARKER = "complete.json"
-"""Written last into an index folder: a folder without it is unfinished work."""
+"""File that is written last into an index folder: a folder without it is unfinished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ class Usage:
     """Cost of one answer.
 
     Attributes:
-        prompt_tokens, completion_tokens, memory_tokens: As counted by the model that was called; memory tokens
-            are soft tokens delivered in place of text.
-        model_calls: Calls of a generating model.
-        seconds: The question's own by stage (`retrieve`, `rerank`, `compress`, `read` …): a batch's time is shared
-            equally. Waiting for a slot, in a rate limiter or for a batch to begin, stands apart under `wait`.
-        peak_memory_bytes: Highest accelerator memory seen, 0 where not measured.
+        prompt_tokens, completion_tokens, memory_tokens: Counts of the model that was called; memory tokens
+            are soft tokens used instead of text.
+        model_calls: Number of calls of generating models.
+        seconds: The question's own seconds by stage (`retrieve`, `rerank`, `compress`, `read` …): a batch's time is shared
+            equally. Waiting for a slot, in a rate limiter or for a batch to begin, is counted separately under `wait`.
+        peak_memory_bytes: Highest accelerator memory in use, 0 if not measured.
         cost_usd: Price of the calls, 0 for local models.
     """
 
@@ -82,7 +82,7 @@ class Usage:
 
     @property
     def own_s(self) -> float:
-        """Return the question's own seconds: all stages but waiting for a slot."""
+        """Return the question's own seconds: all stages except waiting for a slot."""
         return float(sum(spent for stage, spent in self.seconds.items() if stage != WAIT))
 
     def __add__(self, other: Usage) -> Usage:
@@ -109,11 +109,11 @@ class Indexed:
     """Cost of preparing the corpus for the questions; separate from the cost of answers.
 
     Attributes:
-        artifact: What was made or reopened, by the name that all who use it know; "" where nothing is kept.
-        reused: Whether it was there already: then the seconds are those of opening it, and an earlier run paid for the calls.
-        usage: Seconds under `index`, and the calls of models that it took.
-        notes: What the parts say of themselves: `truncated` and `reranker_truncated` (how much of the passages the encoder and
-            a reranker do not read) and `preset` (options that an encoder was trained with and lacks).
+        artifact: Shared name of the index that was built or reopened; "" if nothing is kept.
+        reused: Whether it existed before: then the seconds are those of opening it, and an earlier run paid for the calls.
+        usage: Seconds under `index`, and the model calls for building it.
+        notes: Notes of the parts: `truncated` and `reranker_truncated` (how much of the passages the encoder and
+            a reranker do not read) and `preset` (options that an encoder was trained with but that are not set).
     """
 
     artifact: str = ""
@@ -124,7 +124,7 @@ class Indexed:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One item of ranked evidence: the id, opaque, of a passage or a triple."""
+    """One item of ranked evidence: the opaque id of a passage or a triple."""
 
     id: str
     score: float
@@ -147,23 +147,23 @@ def support_claims(value: Any) -> list[tuple[str, int | None]] | None:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a generating model, as it is kept under the prediction that it was made for.
+    """One call of a generating model, as stored with its prediction.
 
     Attributes:
-        role: For what the model was asked (`reader`, `hyde` …).
-        step: Which of the role's prompts, where it has several.
-        prompt: As text, each message after its role; cut to `KEPT_CHARACTERS`.
-        reply: What it said, or why there is nothing; cut likewise.
-        prompt_tokens, completion_tokens: As counted by the model.
-        seconds: From the first try to the reply, without waiting for a slot.
-        cached: Whether the reply came from the response cache, or from an equal call in flight.
+        role: Role that made the call (`reader`, `hyde` …).
+        step: Name of the prompt, if the role has several.
+        prompt: The prompt as text, each message after its role; cut to `KEPT_CHARACTERS`.
+        reply: The reply, or why there is none; cut to the same length.
+        prompt_tokens, completion_tokens: Counts of the model.
+        seconds: Time from the first try to the reply, without waiting for a slot.
+        cached: Whether the reply came from the response cache, or from an identical call in flight.
         failed: Whether there was no reply.
-        thought: The reasoning before the reply, cut likewise.
-        raw: The whole reply, cut likewise; "" if `reply` is all of it.
+        thought: The reasoning before the reply, cut to the same length.
+        raw: The whole reply, cut to the same length; "" if it equals `reply`.
         finish_reason: `stop`, `length` …; "" if unknown.
         refusal: The model's words if it refused.
-        model: What served the reply, as the endpoint names it.
-        created: When a cached reply was received, in seconds since 1970; None for a new one.
+        model: The model that served the reply, as the endpoint names it.
+        created: Time at which a cached reply was received, in seconds since 1970; None for a new reply.
     """
 
     role: str
@@ -184,35 +184,35 @@ class Call:
 
     @property
     def name(self) -> str:
-        """Return role and step, as pages and tables have it."""
+        """Return role and step, as pages and tables show it."""
         return f"{self.role}/{self.step}" if self.step else self.role
 
 
 KEPT_CHARACTERS = 20_000
 """Number of characters stored of a prompt and of a reply."""
 KEPT_CALLS = 200
-"""Calls of one question that are kept, the first ones."""
+"""Maximum calls kept per question; later ones are dropped."""
 
 
 def kept(text: str) -> str:
-    """Return a prompt or reply as it is kept under a prediction."""
+    """Return a prompt or reply as it is stored with a prediction."""
     if len(text) <= KEPT_CHARACTERS:
         return text
-    # With room for the note: what is cut already stays as it is.
+    # Allows for the note: a text that was cut before stays unchanged.
     beginning = text[: KEPT_CHARACTERS - 50]
     return f"{beginning}\n[… {len(text) - len(beginning):,} more characters]"
 
 
 REASON_CHARACTERS = 300
-"""Longest reason of a failure that is kept."""
+"""Maximum number of characters kept of a failure's reason."""
 
 
 def reason(text: str, end: str = "") -> str:
-    """Return why a question failed in the form that is kept: one line of at most `REASON_CHARACTERS`.
+    """Return why a question failed in the form that is stored: one line of at most `REASON_CHARACTERS`.
 
     Args:
         text: The reason; its end is cut off if it is too long.
-        end: What stays behind it, at most half as long.
+        end: Text to keep at the end, at most half as long.
     """
     end = end[: REASON_CHARACTERS // 2]
     room = REASON_CHARACTERS - len(end)
@@ -221,7 +221,7 @@ def reason(text: str, end: str = "") -> str:
 
 
 def raised(error: BaseException) -> str:
-    """Return why a question failed for which code raised: `KeyError: 'x' (read, my_reader.py line 12)`."""
+    """Return the reason of a question whose code raised, such as `KeyError: 'x' (read, my_reader.py line 12)`."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     place = f" ({own[-1].name}, {Path(own[-1].filename).name} line {own[-1].lineno})" if own else ""
@@ -234,17 +234,17 @@ class Prediction:
 
     Attributes:
         question_id: The id of the query answered.
-        answer: The answer, "" where there is none.
-        evidence: Ranked: the order counts, scores never re-order it.
-        usage: What it cost.
-        notes: Further output under the documented keys `support`, `triples`, `answerable`, `failed`, or keys of one's own.
-        calls: Of generating models, in the order in which they ended; no part of a submission.
-        raw: What the reader's model wrote, if it differs from `answer`: with its thought, before the answer was extracted.
-        contexts: The texts that the system showed its model, in their order; None if it did not say. Without `evidence`,
+        answer: The answer, "" if there is none.
+        evidence: Ranked evidence; scores never change its order.
+        usage: Cost of the answer.
+        notes: Further output under the documented keys `support`, `triples`, `answerable`, `failed`, or your own keys.
+        calls: Calls of generating models, in the order in which they ended; not part of a submission.
+        raw: Full output of the reader's model, with its thought and before extraction of the answer; set if it differs from `answer`.
+        contexts: The texts that the system showed its model, in order; None if not reported. Without `evidence`,
             ragmeter ranks the corpus passages that it finds in them.
         statements: Parts of the answer with their citations.
         searches: The searches that the system made.
-        confidence: The system's own confidence in the answer, None if it did not say.
+        confidence: The system's own confidence in the answer, None if not reported.
     """
 
     question_id: str
@@ -271,7 +271,7 @@ class Prediction:
         }
 
     def record(self) -> dict[str, Any]:
-        """Return the fields of `RECORD` that the system said, as JSON has them."""
+        """Return the fields of `RECORD` that the system reported, in their JSON form."""
         fields: dict[str, Any] = {} if self.contexts is None else {"contexts": [item.to_json() for item in self.contexts]}
         fields |= {name: [item.to_json() for item in items] for name in ("statements", "searches") if (items := getattr(self, name))}
         return fields if self.confidence is None else {**fields, "confidence": self.confidence}
@@ -304,10 +304,10 @@ class Ranking:
     Attributes:
         query_id: The query.
         ids: Best first.
-        scores: One per id; only their order within this ranking means anything.
-        usage: What retrieving cost, where a model was asked.
-        notes: Handed on to the prediction, under keys of the retriever's own.
-        selected: Ids that compressor and reader may be handed; None: all.
+        scores: One per id; comparable only within this ranking.
+        usage: Cost of retrieving, if a model was called.
+        notes: Notes for the prediction, under the retriever's own keys.
+        selected: Ids that compressor and reader may receive; None: all.
     """
 
     query_id: str
@@ -322,7 +322,7 @@ class Ranking:
         return replace(self, ids=self.ids[:k], scores=self.scores[:k])
 
     def handed_on(self, k: int | None) -> Ranking:
-        """Return the first k that compressor and reader may be handed; None: all of these."""
+        """Return the first k ids that compressor and reader may receive; k None: all of them."""
         if self.selected is None:
             return self if k is None else self.top(k)
         kept = [(id, score) for id, score in zip(self.ids, self.scores, strict=True) if id in self.selected][:k]
@@ -336,9 +336,9 @@ class Context:
     Attributes:
         query_id: The query.
         passages: Text evidence in reading order (compressors return rewritten passages).
-        memory: Soft evidence: whatever the compressor and its reader agree on, usually a tensor.
-        usage: What compressing cost.
-        notes: Handed on to the prediction.
+        memory: Soft evidence in a form that the compressor and its reader agree on, usually a tensor.
+        usage: Cost of compressing.
+        notes: Notes for the prediction.
     """
 
     query_id: str
@@ -350,7 +350,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reader's answer to one query; `notes` and `raw` as in `Prediction`, `calls` those that were made for all queries at once."""
+    """A reader's answer to one query; `notes` and `raw` as in `Prediction`, `calls` are those made for all queries together."""
 
     text: str
     usage: Usage = field(default_factory=Usage)
@@ -362,26 +362,26 @@ class Answer:
 class Index(Protocol):
     """A corpus made searchable.
 
-    One that models were asked for says in an attribute `usage` what that cost; its seconds are measured. An attribute
-    `notes` is kept with the run (`Indexed.notes`). One that builds
+    If building it called models, an attribute `usage` has the cost; seconds are measured by the caller. An attribute
+    `notes` is stored with the run (`Indexed.notes`). An index that builds
     something for each question's own candidates may have a function `build_for(queries)`, which a run calls once with all of
-    its questions before it asks the first: so that it is the index's cost, and no question's.
+    its questions before it asks the first, so that the cost counts for the index and not for a question.
     """
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        """Return rank at most k passages per query: among its candidates if it has some, else in the whole corpus.
+        """Return at most k passages per query: from its candidates if it has some, else from the whole corpus.
 
-        A ranking depends on its query alone, never on the batch it came in.
+        A ranking depends only on its query, never on the other queries of the batch.
         """
         ...
 
 
 @runtime_checkable
 class ContextWriter(Protocol):
-    """An index whose passages reach the reader otherwise than one by one: put together, or in a layout of their own."""
+    """An index that writes the reader's context itself, for example joined passages or its own layout."""
 
     def contexts(self, queries: Sequence[Query], rankings: Sequence[Ranking]) -> list[Context]:
-        """Return the context that the reader gets from each ranking; used if no compressor is set."""
+        """Return the context that the reader receives for each ranking; used if no compressor is set."""
         ...
 
 
@@ -399,7 +399,7 @@ class Reranker(Protocol):
     """Reorders given candidates."""
 
     def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
-        """Return one ranking per query, over the same ids; what is kept from the reader is not among `selected`."""
+        """Return one ranking per query, over the same ids; `selected` leaves out ids that the reader must not receive."""
         ...
 
 
@@ -429,7 +429,7 @@ class Method(Protocol):
         """Prepare for questions about this corpus; called once before `answer`.
 
         Returns:
-            What it took; None lets the caller measure the seconds, and means that no model was asked.
+            The cost; None lets the caller measure the seconds, and means that no model was called.
         """
         ...
 
@@ -440,10 +440,10 @@ class Method(Protocol):
 
 @runtime_checkable
 class Control(Protocol):
-    """A control sees the whole question set, gold included, before it answers."""
+    """A control, which sees the whole question set with gold before it answers."""
 
     def prepare(self, questions: Sequence[Question]) -> None:
-        """Called once with every question of the task, also those answered in an earlier execution."""
+        """Receive all questions of the task once, including those answered in an earlier execution."""
         ...
 
 
@@ -456,7 +456,7 @@ class Judge(Protocol):
         ...
 
     async def verdicts_one(self, question: Question, answer: str) -> str | None:
-        """Return the verdict on an answer, None where the judge's reply could not be used."""
+        """Return the verdict on an answer, or None if the judge's reply could not be used."""
         ...
 
 
@@ -465,10 +465,10 @@ class Reading:
     """Instructions of a benchmark's authors for readers.
 
     Attributes:
-        prompt: A template as readers take them, with `$passages` and `$question`.
+        prompt: A template for readers, with `$passages` and `$question`.
         max_new_tokens: Longest answer.
-        truncation: What a prompt that is too long loses: its `middle`, or its last `passages`.
-        chat: Whether the prompt is put into a model's chat format; examples to continue from are not.
+        truncation: Part that is removed from a prompt that is too long: its `middle`, or its last `passages`.
+        chat: Whether the prompt uses the model's chat format; false for examples to continue from.
     """
 
     prompt: str
@@ -477,7 +477,7 @@ class Reading:
     chat: bool = True
 
     def describe(self) -> dict[str, Any]:
-        """Return its part of a fingerprint; `chat: true`, which was added later, is left out so that runs keep theirs."""
+        """Return its part of a fingerprint, without `chat: true`, which was added later, so that earlier runs keep their fingerprint."""
         return {name: value for name, value in asdict(self).items() if (name, value) != ("chat", True)}
 
 
@@ -488,13 +488,13 @@ class Services:
     Attributes:
         seed: The task's seed; everything random derives from it.
         artifacts: Folder for indexes and other reusable work, None to keep everything in memory.
-        cache: File of kept model replies, None to ask every time.
-        replies: Which cached replies count: "" all, a token only those that were stored under it (`ragmeter run --fresh`).
+        cache: File of cached model replies, None to call the model every time.
+        replies: Cached replies to use: "" for all, or a token for those stored under it (`ragmeter run --fresh`).
         device: "cpu", "cuda", … or None to choose.
-        judge: Injected by `ragmeter/` for the pipelines that need one.
+        judge: Judge that `ragmeter/` injects for pipelines that need one.
         reading: The benchmark's instructions for readers, if it has any; for readers that follow them.
-        repeat: How often the same questions were answered before; models are asked again for each repeat.
-        reask_unread: Judges ask again if a cached reply could not be read.
+        repeat: Number of earlier repeats of the same questions; models are called again for each repeat.
+        reask_unread: Whether judges ask again if a cached reply could not be parsed.
         embeddings: Folder of the cache of embeddings, a database that needs a local disk; None: `embeddings` in `artifacts`.
     """
 
@@ -510,11 +510,11 @@ class Services:
     embeddings: Path | None = None
 
     def folder(self, *parts: str) -> Path | None:
-        """Return a folder below `artifacts`, None where nothing is kept."""
+        """Return a folder below `artifacts`, or None if nothing is kept."""
         if parts == ("embeddings",) and self.embeddings is not None:
             return self.embeddings
         return self.artifacts.joinpath(*parts) if self.artifacts else None
 
     def seeded(self, seed: int) -> Services:
-        """Return the same services under another seed."""
+        """Return the same services with another seed."""
         return replace(self, seed=seed)

@@ -1,8 +1,8 @@
 """Run one coroutine per question, and batch local model calls across the questions that are waiting.
 
-All programs of a process run on one event loop in a thread of its own, so that callers stay ordinary functions (also
-inside a notebook's loop). What computes on this machine runs in a worker thread, one per device, through a `Batcher`.
-`stream` keeps so many programs going and yields each result the moment it is there.
+All programs of a process run on one event loop in its own thread, so that callers can be ordinary functions (also
+inside a notebook's loop). Local computation runs in one worker thread per device, through a `Batcher`.
+`stream` runs several programs at a time and yields each result as soon as it is ready.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Out = TypeVar("Out")
 
 
 NOTICE_S = 0.2
-"""Longest single wait of a thread that Ctrl-C must end: a signal just before a wait without an end does not end that wait."""
-# Reentrant: what the garbage collector closes may come by while the lock is held.
+"""Longest single wait of a thread that Ctrl-C must be able to end: a signal just before an unlimited wait would not end it."""
+# Reentrant, because the garbage collector may close a generator while the lock is held.
 _lock = threading.RLock()
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
 WORKER = "worker "
@@ -53,7 +53,7 @@ def event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _forever(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop for good: a task that raises SystemExit or KeyboardInterrupt ends it, and others still wait on it."""
+    """Run the loop forever: restart it if a task ends it with SystemExit or KeyboardInterrupt, because others still wait on it."""
     while True:
         with suppress(SystemExit, KeyboardInterrupt):
             loop.run_forever()
@@ -61,10 +61,10 @@ def _forever(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the loop to its end; an interruption of the caller cancels it.
+    """Run a coroutine on the loop until it ends; interrupting the caller cancels it.
 
     Raises:
-        RuntimeError: Called from the loop itself, which would wait for itself.
+        RuntimeError: Called from the loop itself, which would wait forever.
     """
     loop = event_loop()
     try:
@@ -73,7 +73,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         inside = False
     if inside:
         work.close()
-        raise RuntimeError("ordinary functions that wait for a model must not be called from the loop that its calls run on")
+        raise RuntimeError("a synchronous function that waits for a model must not be called from the event loop of its calls")
     future = asyncio.run_coroutine_threadsafe(work, loop)
     try:
         while not futures.wait([future], NOTICE_S).done:
@@ -95,7 +95,7 @@ def _worker(device: str) -> queue.SimpleQueue[Callable[[], None]]:
                 while True:
                     todo.get()()
 
-            # A daemon: a process that was interrupted does not wait for its batch.
+            # A daemon, so that an interrupted process does not wait for its batch.
             threading.Thread(target=work, name=f"{WORKER}{device}", daemon=True).start()
             _workers[key] = todo
         return _workers[key]
@@ -103,16 +103,16 @@ def _worker(device: str) -> queue.SimpleQueue[Callable[[], None]]:
 
 @dataclass(slots=True)
 class Trace:
-    """Kept next to each program; its methods are called on the loop alone.
+    """Record of one program's calls and times; its methods are only called on the loop.
 
     Attributes:
-        calls: Calls of models, in the order in which they ended.
-        waited_s: Seconds in which it did nothing but wait for a slot: in a rate limiter, or for its batch to begin.
-        company_s: Seconds that its batches took for others: of a batch of n, of which m are its own, 1 − m/n.
-        scripted: The name of the script that played a model, "" where none did.
-        endpoints: What endpoints said of themselves: (model asked for, model, system fingerprint, version).
+        calls: Model calls, in the order in which they ended.
+        waited_s: Seconds spent only waiting for a slot, in a rate limiter or for a batch to begin.
+        company_s: Seconds that its batches spent on other programs: the share 1 − m/n of a batch of n items, m of them its own.
+        scripted: The name of the script that stood in for a model; "" if none did.
+        endpoints: How endpoints identified themselves: (requested model, model, system fingerprint, version).
         cached_tokens: Prompt tokens that endpoints read from their own caches.
-        unpriced: Calls whose cost nobody knows.
+        unpriced: Calls of unknown cost.
     """
 
     calls: list[Call] = field(default_factory=list)
@@ -149,7 +149,7 @@ _trace: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("trace", d
 
 
 def trace() -> Trace:
-    """Return the trace of the calling program; outside of a program, a new one that nobody reads."""
+    """Return the trace of the calling program; outside of a program, a new one that is discarded."""
     return _trace.get() or Trace()
 
 
@@ -163,14 +163,14 @@ class _Waiting(Generic[In, Out]):
 class Batcher(Generic[In, Out]):
     """An awaitable front of a batch function.
 
-    Where a batch raises, its items are tried one by one, so that each gets its own result or error.
+    If a batch raises, its items are retried one by one, so that each gets its own result or error.
 
     Args:
-        work: From a list of items to one result each, in order; runs in the worker thread of the device. No result may
-            depend on the other items.
-        size: Most items of a batch.
-        device: Whose worker thread it is.
-        length: Of an item; where more wait than fit, those most like the first in length go with it.
+        work: Function from a list of items to one result per item, in order; runs in the device's worker thread. A result
+            must not depend on the other items.
+        size: Maximum items per batch.
+        device: Device whose worker thread runs the batches.
+        length: Function that returns an item's length. If too many items wait, those closest to the first in length are taken.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class Batcher(Generic[In, Out]):
             if entry.future.done():  # cancelled meanwhile
                 continue
             if isinstance(result, BaseException):
-                # A future takes no StopIteration, and GeneratorExit would close who awaits it.
+                # A future does not accept StopIteration, and GeneratorExit would close the awaiting coroutine.
                 plain = isinstance(result, Exception) and not isinstance(result, StopIteration)
                 entry.future.set_exception(result if plain else RuntimeError(f"{type(result).__name__}: {message_of(result)}"))
             else:
@@ -267,33 +267,33 @@ async def in_worker(work: Callable[[], T], device: str = "cpu") -> T:
 
 
 class ContractError(RuntimeError):
-    """A role that returned something else than its contract says; no question can be trusted then."""
+    """A role broke its contract, so that the results of all questions are unreliable."""
 
 
 _streams: list[set[asyncio.Task[Any]]] = []
-"""Programs that are under way, by stream."""
+"""Running programs by stream."""
 
 
 def under_way() -> int:
-    """Return the number of programs of this process that have begun and not ended."""
+    """Return the number of programs of this process that have started but not ended."""
     return sum(len(running) for running in list(_streams))
 
 
 def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_flight: int) -> Generator[Out, None, None]:
-    """Keep programs going, and yield each result the moment it is there.
+    """Run programs concurrently, and yield each result as soon as it is ready.
 
     Args:
         program: An `async` function of one query.
-        queries: Taken as there is room.
-        in_flight: Programs at once.
+        queries: Queries, taken one by one when a program can start.
+        in_flight: Maximum number of concurrent programs.
 
     Raises:
-        Exception: What a program raised; the others are cancelled then, as where the caller stops.
-        LimitReached: A limit on spending; programs under way have ended first, and their results were yielded.
+        Exception: The exception of a program; the others are then cancelled, as they are if the caller stops.
+        LimitReached: A limit on spending was reached; running programs have ended first, and their results were yielded.
         RuntimeError: Called from a worker thread, which programs may wait for.
     """
     if threading.current_thread().name.startswith(WORKER):
-        raise RuntimeError("a role in batch form must not wait for programs: write what asks other roles or models in single form")
+        raise RuntimeError("a role in batch form must not wait for programs: write roles that call other roles or models in single form")
     ended: queue.SimpleQueue[asyncio.Task[Out]] = queue.SimpleQueue()
     loop = event_loop()
     running: set[asyncio.Task[Out]] = set()
@@ -362,12 +362,12 @@ async def _awaited(program: Callable[[In], Awaitable[Out]], query: In) -> Out:
     except BaseException as error:
         if isinstance(error, Exception) or is_cancelled():
             raise
-        # What ends loops, threads and processes must not be raised by a question's program in place of its error.
+        # A question's program must not raise exceptions that end loops, threads or processes.
         raise RuntimeError(f"{type(error).__name__}: {message_of(error)}") from error
 
 
 def is_cancelled() -> bool:
-    """Return whether the running program was asked to stop, or is closed; it may raise `CancelledError` without that."""
+    """Return whether the running program was asked to stop, or is closed; a `CancelledError` alone does not imply it."""
     try:
         task = asyncio.current_task()
     except RuntimeError:  # no loop runs any more
@@ -382,7 +382,7 @@ async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
 
 
 async def together(*programs: Awaitable[T]) -> list[T]:
-    """Return the results of programs that a program awaits side by side; where one raises, the others are cancelled."""
+    """Await several programs concurrently and return their results; if one raises, the others are cancelled."""
     tasks = [asyncio.ensure_future(program) for program in programs]
     try:
         return await asyncio.gather(*tasks)
@@ -392,7 +392,7 @@ async def together(*programs: Awaitable[T]) -> list[T]:
 
 
 def in_order(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_flight: int) -> Iterator[Out]:
-    """Yield the results of `stream` in the order of the queries, holding each back until those before it are there."""
+    """Yield the results of `stream` in the order of the queries, holding back each until the results before it are ready."""
 
     async def numbered(item: tuple[int, In]) -> tuple[int, Out]:
         return item[0], await program(item[1])
@@ -416,20 +416,20 @@ _OWN = {
     2: ("rerank", "compress", "contexts", "read", "verdicts", "objections"),
 }
 FORMS = {name: own for own, names in _OWN.items() for name in names}
-"""Batch methods of roles, judges and data generators, with the number of arguments that are lists over queries; the single form
-is called `…_one`.
+"""Batch methods of roles, judges and data generators, with the number of arguments that are lists over queries; the single
+form is named `…_one`.
 """
 SIZE = 32
-"""Queries of a batch where a role does not say (`batch_size`)."""
+"""Default number of queries per batch, for roles without `batch_size`."""
 IN_FLIGHT = 32
-"""Questions at once where a role in single form does not say (`in_flight`)."""
+"""Default number of concurrent questions, for roles in single form without `in_flight`."""
 
 
 def form_of(role: Any, name: str) -> str | None:
-    """Return `batch`, `single`, or None where a role does not do this.
+    """Return the form of a role's method: `batch`, `single`, or None if the role does not have it.
 
     Raises:
-        ContractError: It has both forms.
+        ContractError: The role has both forms.
     """
     batch, single = hasattr(role, name), hasattr(role, f"{name}_one")
     if batch and single:
@@ -441,7 +441,7 @@ def one(role: Any, name: str) -> Callable[..., Awaitable[Any]]:
     """Return a role as an `async` function of one query, with the arguments of its single form, whichever form it has.
 
     Args:
-        role: What is asked.
+        role: The role.
         name: One of `FORMS`.
 
     Raises:
@@ -476,7 +476,7 @@ def one(role: Any, name: str) -> Callable[..., Awaitable[Any]]:
 
 
 def _batch(role: Any, work: Callable[..., Any], own: int, items: list[tuple[Any, ...]]) -> list[Any]:
-    """Return results of a batch; what is asked with other further arguments (k, corpus, budget) is a batch of its own."""
+    """Return the results of a batch; items with different further arguments (k, corpus, budget) form separate batches."""
     results: list[Any] = [None] * len(items)
     waiting = list(range(len(items)))
     while waiting:
@@ -493,7 +493,7 @@ def _batch(role: Any, work: Callable[..., Any], own: int, items: list[tuple[Any,
 
 
 def matched(result: Any, query: Any, role: Any) -> Any:
-    """Return a result, checked to be the query's: a shifted list would score silently wrong."""
+    """Return a result after checking that it belongs to the query, because a shifted list would silently give wrong scores."""
     if hasattr(result, "query_id") and result.query_id != query.id:
         raise ContractError(
             f"{type(role).__name__} must return one result per query, in order: got that of {result.query_id} for {query.id}"
@@ -502,9 +502,9 @@ def matched(result: Any, query: Any, role: Any) -> Any:
 
 
 def each(role: Any, name: str, *arguments: Any) -> list[Any]:
-    """Return what a role does with many queries, with the arguments of its batch form, whichever form it has; in order.
+    """Return a role's results for many queries, in order, with the arguments of its batch form, whichever form it has.
 
-    For ordinary code; what is asked for a question by a program or a role is awaited there (`one`).
+    This is for synchronous code; programs and roles await `one` instead.
     """
     if form_of(role, name) == "batch":
         return list(getattr(role, name)(*arguments))
@@ -514,7 +514,7 @@ def each(role: Any, name: str, *arguments: Any) -> list[Any]:
 
 
 def in_flight(roles: Iterable[tuple[Any, str]]) -> int:
-    """Return questions that keep all of these roles busy: two batches (one is worked on, one waits), or what a role says."""
+    """Return the number of questions that keeps all of these roles busy: two batches (one runs, one waits), or a role's own."""
     wanted = [
         2 * int(getattr(role, "batch_size", SIZE)) if form_of(role, name) == "batch" else int(getattr(role, "in_flight", IN_FLIGHT))
         for role, name in roles

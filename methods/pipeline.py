@@ -1,8 +1,7 @@
-"""Roles chained into a method: retriever → rerankers → compressor → reader, one coroutine a question.
+"""Chain roles into a method: retriever → rerankers → compressor → reader, one coroutine per question.
 
-What each stage is handed depends on one query alone, and every role promises the same of what it returns, so a
-prediction does not depend on what else is under way, on the order of the questions, or on what an earlier execution had
-already answered.
+The input of each stage depends only on one query, and so does each role's output. A prediction therefore does not
+depend on other questions in flight, on the order of the questions, or on answers of an earlier execution.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ from methods.flow import IN_FLIGHT, ContractError, form_of, in_flight, is_cancel
 from methods.registry import METHODS, Component
 
 PASSAGES = 5
-"""Passages handed to the reader unless an experiment says otherwise."""
+"""Default number of passages for the reader."""
 DEPTH = 100
-"""Length of the ranking that is kept as evidence and scored: enough for recall@100."""
+"""Default length of the ranking that is stored as evidence and scored: enough for recall@100."""
 DEFAULT_READER = "extractive"
 _STATED = ("asked", "model", "system_fingerprint", "version")
 
@@ -66,7 +65,7 @@ class RetrieverChoice(FrozenModel):
     """A retriever that another part searches with."""
 
     id: str = Field(description="a registered retriever")
-    config: dict[str, Any] = Field(default_factory=dict, description="its options")
+    config: dict[str, Any] = Field(default_factory=dict, description="options of the retriever")
 
     @property
     def component(self) -> Component:
@@ -83,7 +82,7 @@ def _check_kind(choice: RetrieverChoice) -> RetrieverChoice:
 RetrieverPart = Annotated[
     RetrieverChoice, BeforeValidator(lambda value: {"id": value} if isinstance(value, str) else value), AfterValidator(_check_kind)
 ]
-"""An option that names a retriever; a bare name stands for `{id: …}`."""
+"""Type of an option that names a retriever; a bare name stands for `{id: …}`."""
 
 
 def index_folder(retriever: Component, corpus: Corpus, services: Services) -> Path | None:
@@ -92,36 +91,36 @@ def index_folder(retriever: Component, corpus: Corpus, services: Services) -> Pa
 
 
 def indexed(retriever: Retriever, corpus: Corpus, folder: Path | None) -> tuple[Index | None, Indexed]:
-    """Return a retriever's index over a corpus, built or reopened, and what that took; an empty corpus needs none."""
+    """Build or reopen a retriever's index over a corpus, and return it with the cost; an empty corpus needs no index."""
     reused = folder is not None and any(folder.rglob(MARKER))
     started = time.perf_counter()
     index = retriever.index(corpus, folder) if len(corpus) else None
     spent = time.perf_counter() - started
     # An index records its cost, even if another run paid for it.
     usage = getattr(index, "usage", None) or Usage()
-    # A retriever that keeps nothing leaves no folder.
+    # A retriever that stores nothing leaves no folder.
     kept = folder.name if folder is not None and any(folder.rglob(MARKER)) else ""
     return index, Indexed(kept, reused, replace(usage, seconds={"index": spent}), {**part_notes(retriever), **part_notes(index)})
 
 
 def part_notes(part: Any) -> Mapping[str, Any]:
-    """Return the notes of a part for `Indexed.notes`: its own, or those of its encoder."""
+    """Return a part's notes for `Indexed.notes`: its own, or those of its encoder."""
     every = getattr(part, "notes", None), getattr(getattr(part, "encoder", None), "notes", None)
     return next((notes for notes in every if isinstance(notes, Mapping)), {})
 
 
 @dataclass(frozen=True)
 class Composition:
-    """Parts of a method; can be described and fingerprinted without loading anything.
+    """The parts of a method; describing and fingerprinting them loads no model.
 
     Attributes:
-        method: A retriever, which the other parts complete, or a whole method or control.
-        reader: None completes a retriever by the default reader.
-        rerankers: Applied one after another.
-        compressor: Turns the passages for the reader into something shorter.
-        k: Passages handed to the compressor and reader; None is 5, or all for retrievers that declare it.
-        depth: Length of the ranking that is retrieved, reranked and kept; None is 100. Never less than k.
-        budget: Tokens that the compressor may deliver; None is the compressor's own.
+        method: A retriever, which the other parts complete, a whole method, or a control.
+        reader: The reader; None adds the default reader to a retriever.
+        rerankers: Rerankers, applied one after another.
+        compressor: Compressor that shortens the passages for the reader.
+        k: Number of passages for the compressor and reader; None is 5, or all for retrievers that declare it.
+        depth: Length of the ranking that is retrieved, reranked and stored; None is 100. Never less than k.
+        budget: Maximum tokens of the compressor's output; None is the compressor's own.
     """
 
     method: Component
@@ -174,7 +173,7 @@ class Composition:
         )
 
     def _refuse_other_models(self, reader: Component) -> None:
-        """Some readers read the memory of their own checkpoint alone (`same_model`)."""
+        """Refuse a reader of another checkpoint than the compressor's, if it only reads memory of its own (`same_model`)."""
         theirs, own = getattr(self.compressor.config, "model", None), getattr(reader.config, "model", None)  # type: ignore[union-attr]
         if getattr(reader.entry.factory, "same_model", False) and theirs != own:
             raise UserError(
@@ -209,18 +208,18 @@ class Composition:
 
     @property
     def handed_on(self) -> int | None:
-        """Return passages handed to compressor and reader; None for all, and for a whole method."""
+        """Return the number of passages for compressor and reader; None for all, and for a whole method."""
         entry = self.method.entry
         return self.k or (None if entry.whole or entry.reads_all else PASSAGES)
 
     @property
     def context_tokens(self) -> int:
-        """Return tokens of what the method hands to the reader besides passages, at most; a compressor takes passages alone."""
+        """Return the maximum tokens that the reader receives besides passages; a compressor only receives passages."""
         return 0 if self.compressor is not None else self.method.config.context_tokens
 
     @property
     def kept(self) -> int | None:
-        """Return length of the ranking that is retrieved and kept; None for all, and for a whole method."""
+        """Return the length of the ranking that is retrieved and stored; None for all, and for a whole method."""
         entry = self.method.entry
         depth = self.depth or (None if entry.whole or entry.reads_all else DEPTH)
         return None if depth is None or self.handed_on is None else max(depth, self.handed_on)
@@ -232,10 +231,10 @@ class Composition:
         return any(part is not None and part.config.follows_benchmark for part in parts)
 
     def describe(self, reading: Reading | None = None) -> dict[str, Any]:
-        """Return every part with its version, options and weights: what the fingerprint is a hash of.
+        """Return every part with its version, options and weights; the fingerprint is a hash of this.
 
         Args:
-            reading: The benchmark's instructions; described where a part follows them.
+            reading: The benchmark's instructions; included if a part follows them.
         """
         reader = self.answering
         followed = {"reading": reading.describe()} if reading is not None and self.follows_benchmark else {}
@@ -252,11 +251,11 @@ class Composition:
 
     @property
     def fingerprint(self) -> str:
-        """Return equal for methods that are made of equal parts."""
+        """Return a hash that is equal for methods with equal parts."""
         return fingerprint(self.describe())
 
     def build(self, services: Services) -> Method:
-        """Make the method: models are loaded, nothing is indexed yet.
+        """Build the method and load its models, without indexing a corpus.
 
         Raises:
             UserError: Parts were given to a control that answers by itself, or a part cannot be built.
@@ -290,7 +289,7 @@ def assemble(
     depth: int | None = None,
     budget: int | None = None,
 ) -> Method:
-    """Make a method of its parts; the arguments are those of `Composition`.
+    """Build a method from its parts; the arguments are those of `Composition`.
 
     Raises:
         UserError: The parts do not fit, or one cannot be built.
@@ -299,18 +298,18 @@ def assemble(
 
 
 class Pipeline:
-    """A method made of roles.
+    """A method composed of roles.
 
     Args:
-        retriever: Ranks passages.
-        reader: Answers. Its attribute `batch_size`, as that of every role in batch form, is how many queries are worked on
-            at once; of one in single form `in_flight` says how many questions may be under way.
-        rerankers: Reorder the retrieved passages, one after another.
-        compressor: Shortens the first k passages for the reader.
-        k: Passages handed on to compressor and reader; None for all that were ranked.
-        depth: Passages ranked per query; None for all.
-        budget: Tokens that the compressor may deliver.
-        locate: From a corpus to the folder of its index; None keeps indexes in memory.
+        retriever: Retriever that ranks passages.
+        reader: Reader that answers. `batch_size` of a role in batch form is the number of queries per batch;
+            `in_flight` of a role in single form is the maximum number of concurrent questions.
+        rerankers: Rerankers of the retrieved passages, applied one after another.
+        compressor: Compressor that shortens the first k passages for the reader.
+        k: Number of passages for compressor and reader; None for all that were ranked.
+        depth: Number of passages ranked per query; None for all.
+        budget: Maximum tokens of the compressor's output.
+        locate: Function that returns the folder of a corpus's index; None keeps indexes in memory.
     """
 
     def __init__(
@@ -345,13 +344,13 @@ class Pipeline:
         return replace(cost, notes={key: value for notes in (*others, cost.notes) for key, value in notes.items()})
 
     def build_for(self, queries: Sequence[Query]) -> Usage | None:
-        """Have the index build what these questions' own candidates need; see `Index`."""
+        """Let the index build what the candidates of these questions need; see `Index`."""
         return _built_for(self._index, queries)
 
     def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
         """Yield one prediction per query as they finish; no question waits for another.
 
-        A question for which a role raises has its reason under `notes["failed"]`.
+        If a role raises, the question has the reason under `notes["failed"]`.
 
         Raises:
             RuntimeError: `index` was not called, or a role breaks its contract.
@@ -395,17 +394,17 @@ class Pipeline:
     async def _answered(self, query: Query, corpus: Corpus) -> Prediction:
         clock = _Clock()
         ranking = Ranking(query.id, (), ())
-        # A query that may use no passage never reaches the index.
+        # Don't search for a query that may use no passage.
         if self._retrieve is not None and query.candidates != ():
             with clock("retrieve"):
                 ranking = await self._retrieve(query, self.depth or len(corpus))
-        # Only the retriever of a control may see gold; what follows reads like any other method's reader.
+        # Only the retriever of a control may see gold; the parts after it work as in any other method.
         query = without_gold(query)
         usage, notes = ranking.usage, dict(ranking.notes)
         for rerank in self._rerank:
             with clock("rerank"):
                 reranked: Ranking = await rerank(query, ranking, corpus)
-            # What a reranker hands on as it was is not a cost of its own.
+            # Usage that a reranker passes on unchanged is not its own cost.
             if reranked.usage is not ranking.usage:
                 usage += reranked.usage
             notes.update(reranked.notes)
@@ -424,24 +423,24 @@ class Pipeline:
         with clock("read"):
             answer: Answer = await self._read(query, context)
         usage += context.usage + answer.usage
-        # The pipeline's clock is the one definition of a stage's seconds; a role may add stages of its own.
+        # Only the pipeline's clock measures its own stages; a role may add other stages.
         seconds = {**usage.seconds, **clock.seconds}
         usage = replace(usage, seconds=seconds, peak_memory_bytes=max(usage.peak_memory_bytes, peak_memory()))
         evidence = tuple(map(Evidence, ranking.ids, ranking.scores))
         notes = {**notes, **context.notes}
-        # Support that a retriever or compressor claims is worth more than citations in the answer's text.
+        # Support that a retriever or compressor claims takes precedence over citations in the answer's text.
         notes.update({name: note for name, note in answer.notes.items() if name != SUPPORT or name not in notes})
         return Prediction(query.id, answer.text, evidence, usage, notes, answer.calls, answer.raw)
 
 
 def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iterable[Query], in_flight: int) -> Iterator[Prediction]:
-    """Yield the predictions of programs as they end, with the calls that they made and the time they waited.
+    """Yield the predictions of programs as they end, with the calls that they made and the time that they waited.
 
-    A question whose program raises has the reason under `notes["failed"]` and `code` under `notes["cause"]`.
+    If a program raises, its question has the reason under `notes["failed"]` and `code` under `notes["cause"]`.
 
     Raises:
         UserError: No further question could be answered.
-        ContractError: A role does not keep its contract.
+        ContractError: A role breaks its contract.
     """
 
     async def answered(query: Query) -> Prediction:
@@ -456,7 +455,7 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
                 raise
             prediction = Prediction(query.id, "", notes={FAILED: raised(error), CAUSE: CODE})
         done = trace()
-        # Where a program does not tell its stages apart, it is one.
+        # A program that does not report stages counts as one stage.
         usage = replace(prediction.usage, seconds={**(prediction.usage.seconds or clock.seconds), WAIT: done.waited_s})
         if done.scripted:
             prediction = replace(prediction, notes={**prediction.notes, SCRIPTED: done.scripted})
@@ -480,7 +479,7 @@ def _built_for(part: Any, queries: Sequence[Query]) -> Usage | None:
 
 
 class Whole:
-    """A whole method in single form (`answer_one`) as the run loop sees methods."""
+    """Adapter that runs a whole method in single form (`answer_one`) like a `Method`."""
 
     def __init__(self, built: Any) -> None:
         self._built = built
@@ -502,16 +501,16 @@ class Whole:
 
 
 class ControlPipeline(Pipeline):
-    """A pipeline whose retriever is a control: it gets the whole question set before it answers."""
+    """A pipeline whose retriever is a control, which receives the whole question set before it answers."""
 
     def prepare(self, questions: Sequence[Question]) -> None:
-        """Hand the questions on to the control."""
+        """Pass the questions to the control."""
         if isinstance(self.retriever, Control):
             self.retriever.prepare(questions)
 
 
 class _Clock:
-    """A question's own seconds by stage: without waiting for a slot, and without what a batch took for others."""
+    """A question's own seconds by stage, without waiting for a slot and without the time that a batch took for other questions."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

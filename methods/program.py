@@ -42,11 +42,11 @@ from methods.registry import MethodConfig, register
 from methods.work import Lengths, Needs, Work, all_needs, ask, needs_of
 
 UNUSABLE, NO_REPLY, NO_ROOM, NO_END, NOTHING_FOUND = "unusable", "failed", "no_room", "no_end", "nothing_found"
-"""Why a step did not come off: a reply without what was asked for, no reply, a prompt too long, a loop at its cap, an empty search."""
+"""Reasons of failed steps: an unusable reply, no reply, a prompt that is too long, a loop at its cap, an empty search."""
 DEEPEST = 100
-"""Passages of a question that are kept as evidence."""
+"""Maximum number of passages that are stored as a question's evidence."""
 INSTRUCTIONS = 200
-"""Tokens of a prompt next to question and passages, about."""
+"""Approximate tokens of a prompt, without question and passages."""
 
 
 class SearchingConfig(MethodConfig):
@@ -79,16 +79,16 @@ class ProgramConfig(AskingConfig, SearchingConfig):
 
 
 class Session:
-    """One question under way.
+    """A running program's question, with the calls that the program can make.
 
     Attributes:
         text: The question.
         config: The program's options.
-        tool: What the program brought along besides a language model (`tool=`).
-        prompts: Its templates.
-        searched: What was searched with, in order.
-        fallbacks: Steps that did not come off, by reason.
-        ended: How the program ended where it did not as it should: `plain`, `stopped` …
+        tool: The program's own tool besides a language model (`tool=`).
+        prompts: The program's templates.
+        searched: Search queries so far, in order.
+        fallbacks: Number of failed steps by reason.
+        ended: How the program ended, if not normally: `plain`, `stopped` …
     """
 
     def __init__(self, system: Program, query: Query) -> None:
@@ -103,7 +103,7 @@ class Session:
         self._found: dict[str, None] = {}
 
     async def search(self, text: str, k: int | None = None) -> list[Passage]:
-        """Return the passages that a search finds among those that the question may use, best first."""
+        """Search the passages that the question may use, and return the best first."""
         self.searched.append(text)
         if self._system.retrieve is None or self._query.candidates == ():
             return []
@@ -114,12 +114,12 @@ class Session:
         return self._system.corpus.get(ranking.ids)
 
     async def ask(self, name: str, passages: Sequence[Passage] = (), **values: str) -> str:
-        """Return the model's reply to a template, without its thought; "" and counted if it gives none.
+        """Return the model's reply to a template, without its thought. If there is none, count it and return "".
 
         Args:
-            name: Of the template.
-            passages: Put in as `$passages`, numbered; the last are left out where the prompt is too long.
-            values: Of the other placeholders.
+            name: Name of the template.
+            passages: Values of `$passages`, numbered; the last ones are left out if the prompt is too long.
+            values: Values of the other placeholders.
         """
         prompt = self._system.prompts[name]
 
@@ -144,7 +144,7 @@ class Session:
         return reply.text
 
     async def read(self, passages: Sequence[Passage]) -> str:
-        """Return the answer of plain reading, as the reader `chat` has it, or in the only format that the model knows."""
+        """Return the answer of plain reading, with the prompt of the reader `chat` or the only format that the model supports."""
         own = own_format(self.config.llm.local) if isinstance(self.config.llm, LocalConfig) else None
         if own is not None:
             return short_answer(await self.fitted(lambda some: _user(own.answer_prompt(self.text, passages[:some])), len(passages), "read"))
@@ -156,16 +156,16 @@ class Session:
         return short_answer(await self.fitted(messages, len(passages), "read"))
 
     async def plain(self) -> str:
-        """Return answer by plain retrieval and reading if a program reached no answer; the notes record it."""
+        """Answer by plain retrieval and reading because the program reached no answer; the notes record it."""
         self.ended = "plain"
         return await self.read(await self.search(self.text))
 
     def fallback(self, reason: str) -> None:
-        """Count a step that did not come off."""
+        """Count a failed step."""
         self.fallbacks[reason] += 1
 
     def unusable(self, reply: str) -> None:
-        """Count a reply that does not hold what was asked for; one that never came is counted already."""
+        """Count a reply that lacks the requested content; a missing reply was already counted."""
         if reply:
             self.fallback(UNUSABLE)
 
@@ -198,9 +198,9 @@ class Program:
         name: Its id.
         answer: The program.
         config: Options.
-        services: Handed to the retriever, whose index it shares; of them the cache of replies, device and seed.
+        services: Services for the retriever, whose index it shares; the program uses the cache of replies, device and seed.
         prompts: Its templates.
-        tool: Made of options and services, next to the language model.
+        tool: Tool built from options and services, besides the language model.
     """
 
     def __init__(
@@ -235,14 +235,14 @@ class Program:
         """Run the program.
 
         Raises:
-            Broke: No further call could succeed (key, model, endpoint).
+            Broke: All further calls would fail (key, model, endpoint).
         """
         session = Session(self, query)
         return session.prediction(await self._answer(session))
 
 
 def main(options: Any) -> Any:
-    """Return the options of the model that a program asks: `llm`, the endpoint that serves a checkpoint, or the program's own."""
+    """Return the options of the program's model: `llm`, the endpoint that serves a checkpoint, or the program's own."""
     return getattr(options, "llm", None) or getattr(options, "served", None) or options
 
 
@@ -263,13 +263,13 @@ def register_program(
     """Register a program as a method; decorates the `async` function.
 
     Args:
-        identifier, summary, config, extra: As of `register`, and so is what else is given.
-        calls: From options to calls of the model for a question, at most.
-        searches: The same for searches.
+        identifier, summary, config, extra: As in `register`, like all other keywords.
+        calls: Function from options to the maximum model calls per question.
+        searches: Function from options to the maximum searches per question.
         prompts: Names of the templates, files of the folder `templates` next to the program.
-        released: Those of them in whose place the published prompt of that name is asked by default.
-        tool: From options and services to what `Session.tool` is.
-        models: From options to those of models that the tool loads, each with `model` and `revision`.
+        released: Templates that the published prompt of the same name replaces by default.
+        tool: Function from options and services to `Session.tool`.
+        models: Function from options to the options of the tool's models, each with `model` and `revision`.
     """
 
     def decorate(answer: Callable[[Session], Awaitable[str]]) -> Callable[[Session], Awaitable[str]]:
@@ -306,9 +306,9 @@ def register_program(
 
 
 def prompt_of(options: Any, template: Shipped) -> str | None:
-    """Return which prompt a program asks with: what its option `prompt` says, or the default for the model.
+    """Return the prompt that a program uses: the value of its option `prompt`, or the default for the model.
 
-    A file takes the place of the program's first prompt, and the others are then ours.
+    A file replaces the program's first prompt; the other prompts are then ours.
     """
     if not template.released:
         return None

@@ -1,4 +1,4 @@
-"""The prompts of methods and judges: templates as text files in one format.
+"""Read and render the prompts of methods and judges, which are template files in one format.
 
 A file is text with the placeholders of `string.Template` (`$question`; a dollar sign is written `$$`), in parts with a
 line `---` between them. The first line of a part states what the part is:
@@ -9,10 +9,10 @@ line `---` between them. The first line of a part states what the part is:
     text                        a piece of a prompt without a chat format; every piece is tokenized by itself
     options                     in the first part only: YAML with the fields of `Options`
 
-If no part states a role, the file holds the user's message, or the system's message and the user's. Text that is put in
-is never searched for placeholders. A user's own file replaces a template that ships (`Shipped`) if it has the same
-placeholders. A system whose released checkpoints know one prompt uses it as its authors published it (`published`),
-unless its option `prompt` is `ours` or a file.
+If no part states a role, the file has the user's message, or the system's message and the user's. Inserted text is
+never searched for placeholders. A user's own file replaces a template that ships (`Shipped`) if it has the same
+placeholders. A system with released checkpoints uses the prompt that its authors published (`published`), unless its
+option `prompt` is `ours` or a file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Role = Literal["system", "user", "assistant", "text"]
 ROLES: tuple[str, ...] = get_args(Role)
 EACH, OR, OPTIONS = "each", "or", "options"
 OURS, PUBLISHED = "ours", "published"
-"""Values of an option `prompt`: the template that ships, or the one that the authors published."""
+"""Values of an option `prompt`: the shipped template, or the one that the authors published."""
 _DIVIDER = re.compile(r"\n---[ \t]*\n")
 _FORMAT = "begin each part with a line system, user, assistant or text"
 
@@ -50,24 +50,27 @@ class Options(FrozenModel):
 
     bos: Literal["tokenizer", "always", "none"] = Field(
         "tokenizer",
-        description="special tokens before the text: those that the tokenizer adds, unless the text has them; always: even if it has them",
+        description="special tokens before the text: those that the tokenizer adds, unless the text has them; always: even if "
+        "the text has them",
     )
     joined: str = Field("\n\n", description="separator of system and user message if a chat template has no system role")
-    replaced: tuple[tuple[str, str], ...] = Field((), description="pairs of texts: the second stands for the first in a filled message")
+    replaced: tuple[tuple[str, str], ...] = Field(
+        (), description="pairs of texts: in a filled message, the first is replaced by the second"
+    )
     memories: str = Field("", description="separator of the passages' memories, for readers of memory")
     whitespace: Literal["strip", "keep"] = Field(
         "strip",
-        description="strip: a message's template loses white space at its ends, and its parts are joined by a line break; "
-        "keep: every character counts, and nothing is put between parts. Parts `text` are always kept",
+        description="strip: a message's template loses white space at its ends, and its parts are joined by a line break; keep: "
+        "templates are used unchanged, without a line break between parts. `text` parts are always kept",
     )
     passages: Literal["flat", "kept", "decoded", "titled", "labeled"] = Field(
         "flat",
-        description="how rerankers show passages. flat: title and text on one line, and references like [3] as the system's own "
-        "prompt has them; kept: as they are, and so is the query; decoded: the same without special tokens in passages; "
-        "titled: on one line, `Title: … Content: …`, with plain characters; "
-        "labeled: the same with the characters and references that they have",
+        description="how rerankers show passages. flat: title and text on one line, with references such as [3] written as in "
+        "the system's own prompt; kept: passages and query unchanged; decoded: unchanged, without special tokens in "
+        "passages; titled: on one line, `Title: … Content: …`, with plain characters; labeled: like titled, with "
+        "characters and references unchanged",
     )
-    stop: tuple[str, ...] = Field((), description="texts at which a reply ends")
+    stop: tuple[str, ...] = Field((), description="texts that end a reply")
     max_tokens: int | None = Field(None, ge=1, description="longest reply in tokens")
 
 
@@ -79,11 +82,11 @@ class PromptPart:
     """One part of a template.
 
     Attributes:
-        role: Whose message it belongs to, or `text`.
+        role: Role of its message, or `text`.
         text: The template.
         each: Whether it is repeated for every passage.
-        others: Further wordings of it.
-        between: What stands between two of its repetitions.
+        others: Further wordings.
+        between: Separator of its repetitions.
     """
 
     role: str
@@ -94,11 +97,11 @@ class PromptPart:
 
     @property
     def placeholders(self) -> frozenset[str]:
-        """Return names of what is put in."""
+        """Return the names of its placeholders."""
         return frozenset(name for text in (self.text, *self.others) for name in Template(text).get_identifiers())
 
     def fill(self, values: Mapping[str, object]) -> str:
-        """Return the text with values in place of the placeholders."""
+        """Return the text with the placeholders filled."""
         return Template(self.text).substitute(values)
 
 
@@ -107,7 +110,7 @@ class Prompt:
     """A template.
 
     Attributes:
-        source: The text that it was read from.
+        source: The text of the template.
         parts: Its parts, in order.
         options: Its options.
     """
@@ -118,22 +121,22 @@ class Prompt:
 
     @property
     def hash(self) -> str:
-        """Return hash of the source: another text is another prompt."""
+        """Return a hash of the source, because another text is another prompt."""
         return content_hash([self.source])
 
     @property
     def placeholders(self) -> frozenset[str]:
-        """Return names of all that is put in."""
+        """Return the names of all placeholders."""
         return frozenset().union(*(part.placeholders for part in self.parts))
 
     @property
     def system(self) -> str:
-        """Return template of the system message, "" if there is none."""
+        """Return the template of the system message, "" if there is none."""
         return self._template("system")
 
     @property
     def user(self) -> str:
-        """Return template of the user's message, "" if there is none."""
+        """Return the template of the user's message, "" if there is none."""
         return self._template("user")
 
     def _template(self, role: str) -> str:
@@ -141,12 +144,12 @@ class Prompt:
 
     @property
     def texts(self) -> list[str]:
-        """Return templates of the parts, without white space at their ends."""
+        """Return the templates of the parts, without white space at their ends."""
         return [part.text.strip() for part in self.parts]
 
     @property
     def wordings(self) -> int:
-        """Return number of wordings."""
+        """Return the number of wordings."""
         return 1 + max(len(part.others) for part in self.parts)
 
     def worded(self, number: int) -> Prompt:
@@ -193,7 +196,7 @@ class Prompt:
         return [] if self.options.bos == "none" else beginning(tokenizer)
 
     def frame_ids(self, tokenizer: Any) -> list[int]:
-        """Return the token ids that are in every prompt of `text` parts, whatever is put in."""
+        """Return the token ids that every prompt of `text` parts contains, for any values."""
         fixed = [ids for part in self.parts if not part.placeholders for ids in encoded(tokenizer, [part.text])]
         return _join(self._begin(tokenizer), fixed, self.options.bos == "always")
 
@@ -207,14 +210,14 @@ class Prompt:
     ) -> list[list[int]]:
         """Return the token ids of a prompt of `text` parts, for each of some rows of values.
 
-        Every part is tokenized by itself, so that its ends are token boundaries whatever stands next to it.
+        Every part is tokenized separately, so that its ends are token boundaries next to any other part.
 
         Args:
             tokenizer: A `transformers` tokenizer.
             rows: Values of the placeholders.
-            room: Longest prompt in tokens. A longer one loses the end of what stands for `$cut`.
+            room: Longest prompt in tokens. A longer prompt loses the end of the text of `$cut`.
             cut: The placeholder whose text may be cut.
-            most: Most tokens of the parts that hold a placeholder, by its name.
+            most: Maximum tokens of the parts with a placeholder, by its name.
         """
         begin, always = self._begin(tokenizer), self.options.bos == "always"
         columns = [
@@ -236,7 +239,7 @@ class Prompt:
 
 
 def _shortened(tokenizer: Any, part: PromptPart, row: Mapping[str, object], ids: list[int], excess: int, cut: str) -> list[int]:
-    """Return the ids of a part that lost some tokens of the text that stands for a placeholder."""
+    """Return the ids of a part after cutting tokens from the text of a placeholder."""
     if part.text.endswith((f"${cut}", f"${{{cut}}}")):
         return ids[: max(0, len(ids) - excess)]
     most = len(ids) - excess
@@ -256,14 +259,14 @@ def encoded(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
 
 
 def plain_ids(tokenizer: Any, text: str) -> list[int]:
-    """Return the token ids of a text alone; what looks like a special token in it is text."""
+    """Return the token ids of a text without special tokens; text that looks like one is treated as text."""
     return list(tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
 
 def ids_behind_bos(tokenizer: Any, text: str) -> list[int]:
-    """Return the token ids of a text as it is tokenized behind the token that begins one; special tokens in it are those.
+    """Return the token ids of a text tokenized after the beginning-of-text token; special tokens in it keep their meaning.
 
-    Some tokenizers write a text's first word otherwise there than alone.
+    Some tokenizers write a text's first word differently there.
     """
     begin = tokenizer.bos_token
     if not begin:
@@ -272,7 +275,7 @@ def ids_behind_bos(tokenizer: Any, text: str) -> list[int]:
 
 
 def whole_ids(tokenizer: Any, texts: Sequence[str], bos: str = "tokenizer") -> list[int]:
-    """Return the token ids of a prompt whose texts are tokenized apart, behind the special tokens that begin one (`Options.bos`)."""
+    """Return the token ids of a prompt whose texts are tokenized separately, after its initial special tokens (`Options.bos`)."""
     return _join([] if bos == "none" else beginning(tokenizer), encoded(tokenizer, texts), bos == "always")
 
 
@@ -291,11 +294,11 @@ def parse(text: str, where: str) -> Prompt:
     """Read a template.
 
     Args:
-        text: In the format above.
-        where: What messages call it.
+        text: Text in the format above.
+        where: Its name in messages.
 
     Raises:
-        UserError: A part does not state a role, an option is wrong, or a dollar sign stands alone.
+        UserError: A part does not state a role, an option is wrong, or a dollar sign is not escaped.
     """
     blocks = _DIVIDER.split(text)
     heads = [_head(block) for block in blocks]
@@ -329,7 +332,7 @@ def parse(text: str, where: str) -> Prompt:
 
 
 def _head(block: str) -> list[str] | None:
-    """Return the words with which a part states what it is; None if it does not."""
+    """Return the words of a part's heading; None if it has no heading."""
     words = block.partition("\n")[0].split()
     known = words[1:] in ([], [EACH]) if words and words[0] in ROLES[:3] else words in (["text"], [OR], [OPTIONS])
     return words if known else None
@@ -351,39 +354,41 @@ def _options(text: str, where: str) -> Options:
 def _checked(prompt: Prompt, where: str) -> Prompt:
     texts = [text for part in prompt.parts for text in (part.text, *part.others)]
     if not all(Template(text).is_valid() for text in texts):
-        raise UserError("the prompt template holds a lone dollar sign", code="template-lone-dollar", where=where, try_this="write it $$")
+        raise UserError(
+            "the prompt template contains an unescaped dollar sign", code="template-lone-dollar", where=where, try_this="write it $$"
+        )
     if not any(text.strip() for text in texts):
-        raise UserError("the prompt template holds no text", code="template-without-text", where=where, try_this=_FORMAT)
+        raise UserError("the prompt template is empty", code="template-without-text", where=where, try_this=_FORMAT)
     if len({part.role == "text" for part in prompt.parts}) > 1:
         raise UserError(
             "the prompt template has both messages and parts `text`",
             code="template-messages-and-parts",
             where=where,
-            try_this="parts of one kind",
+            try_this="use parts of one kind",
         )
     if len({len(part.others) for part in prompt.parts if part.others}) > 1:
         raise UserError(
             "parts of the prompt template have different numbers of wordings",
             code="template-wordings-differ",
             where=where,
-            try_this="as many for each",
+            try_this="give each part the same number of wordings",
         )
     return prompt
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """A template that ships, and what a user's own file in its place may hold.
+    """A shipped template, and the placeholders and options that a user's own file may have instead.
 
     Attributes:
-        home: The package, or the folder, whose folder `templates` holds it.
-        name: Its path there, without `.txt`.
-        optional: Placeholders that a user's own file may hold or leave out. It must hold all others of the shipped
-            template, and may hold none besides.
-        each: Placeholders that are put in once per passage.
-        follows: Options, next to `whitespace`, that the caller follows. Others are refused.
-        published: Name of the published prompt that may be in its place; "" if there is none.
-        released: Whether the published prompt is the default, since released checkpoints were trained with it.
+        home: The package or folder whose folder `templates` contains it.
+        name: Its path in that folder, without `.txt`.
+        optional: Placeholders that a user's own file may leave out. It must have all others of the shipped template,
+            and no additional ones.
+        each: Placeholders that are filled once per passage.
+        follows: Options besides `whitespace` that the caller supports. Others are refused.
+        published: Name of the published prompt that can replace it; "" if there is none.
+        released: Whether the published prompt is the default, because released checkpoints were trained with it.
     """
 
     home: str | Path
@@ -395,41 +400,41 @@ class Shipped:
     released: bool = False
 
     def load(self, path: str | Path | None = None, shown: Collection[str] = (), own: Mapping[str, Text] | None = None) -> Prompt:
-        """Return the template that ships, the published one, or a user's own file.
+        """Return the shipped template, the published one, or a user's own file.
 
         Args:
             path: `ours`, `published` or a file; None: the published one if released checkpoints were trained with it, else ours.
-            shown: Placeholders with a value of their own that a published prompt shows only then.
-            own: Texts that a checkpoint has itself, in the place of the published ones.
+            shown: Placeholders that have values; a published prompt shows some placeholders only then.
+            own: Texts of the checkpoint that replace the published ones.
 
         Raises:
             UserError: The file cannot be read, is not a template, has other placeholders, or parts or options that have no
-                effect here; or the published prompt cannot be had.
+                effect here; or the published prompt cannot be downloaded.
         """
         if self.is_published(path):
             return published(self.published, shown, own=own)
         return _shipped(self.home, self.name) if path is None or path == OURS else self.check(read(path), str(path))
 
     def is_published(self, path: str | Path | None) -> bool:
-        """Tell whether `load` returns the published prompt."""
+        """Return whether `load` returns the published prompt."""
         return bool(self.published) and (path == PUBLISHED or (path is None and self.released))
 
     def hash(self, path: str | Path | None = None, shown: Collection[str] = (), own: Mapping[str, Text] | None = None) -> str:
-        """Return the hash of what `load` returns, without fetching anything."""
+        """Return the hash of the prompt that `load` returns, without downloading anything."""
         return published_hash(self.published, shown, own) if self.is_published(path) else self.load(path).hash
 
     def check(self, prompt: Prompt, where: str) -> Prompt:
-        """Return a prompt that can take the place of the one that ships.
+        """Check that a prompt can replace the shipped one, and return it.
 
         Raises:
-            UserError: It cannot.
+            UserError: It cannot replace it.
         """
         ours = _shipped(self.home, self.name)
         known = ours.placeholders | self.optional
         try_this = f"use {', '.join(f'${name}' for name in sorted(known)) or 'no placeholder'}, and $$ for a dollar sign"
         if unknown := prompt.placeholders - known:
             raise UserError(
-                f"the prompt template holds the unknown placeholder {min(unknown)!r}",
+                f"the prompt template contains the unknown placeholder {min(unknown)!r}",
                 code="template-unknown-placeholder",
                 where=where,
                 try_this=try_this,
@@ -466,19 +471,19 @@ class Shipped:
         return prompt
 
     def load_from(self, folder: str | Path | None, otherwise: str | Path | None = None) -> Prompt:
-        """Return the template of a user's folder, or what `load` returns if the folder does not have it.
+        """Return the template of a user's folder, or the result of `load` if the folder does not have it.
 
         Args:
             folder: The folder, or None.
-            otherwise: What `load` takes.
+            otherwise: Argument of `load`.
 
         Raises:
-            UserError: There is no such folder, or as of `load`.
+            UserError: The folder does not exist, or as in `load`.
         """
         return self.load(self._path(folder, otherwise))
 
     def hash_from(self, folder: str | Path | None, otherwise: str | Path | None = None) -> str:
-        """Return the hash of what `load_from` returns, without fetching anything."""
+        """Return the hash of the prompt that `load_from` returns, without downloading anything."""
         return self.hash(self._path(folder, otherwise))
 
     def _path(self, folder: str | Path | None, otherwise: str | Path | None) -> str | Path | None:
@@ -503,9 +508,9 @@ def shipped(home: str | Path, *names: str, released: Collection[str] = (), **opt
 
     Args:
         home: The package or folder.
-        names: Of the templates.
-        released: Those in whose place the published prompt of that name is the default.
-        options: Fields of `Shipped` that all share.
+        names: Names of the templates.
+        released: Templates that the published prompt of the same name replaces by default.
+        options: Fields of `Shipped` that all templates share.
     """
     shared: dict[str, Any] = {name: frozenset(values) for name, values in options.items()}
     return {
@@ -526,7 +531,7 @@ def read(path: str | Path) -> Prompt:
     """Read a template file; `~` is the home folder.
 
     Raises:
-        UserError: The file cannot be read, or as of `parse`.
+        UserError: The file cannot be read, or as in `parse`.
     """
     try:
         text = Path(path).expanduser().read_text("utf-8-sig")
@@ -539,13 +544,13 @@ def published(name: str, shown: Collection[str] = (), fetch: bool = True, own: M
     """Return the prompt of released checkpoints as their authors published it (`benchmarks/published_prompts.yaml`).
 
     Args:
-        name: Of the registry.
-        shown: Placeholders with a value of their own. The prompt shows some of them only then, and has a value for others.
-        fetch: Whether to fetch it if it is not on this machine.
-        own: Texts that a checkpoint has itself, in the place of the published ones.
+        name: Name in the registry.
+        shown: Placeholders that have values. A prompt leaves out others, or has a default value for them.
+        fetch: Whether to download it if it is not available locally.
+        own: Texts of the checkpoint that replace the published ones.
 
     Raises:
-        UserError: It cannot be had, or is not the published one.
+        UserError: It cannot be downloaded, or is not the published one.
     """
     entry = registry()[name]
     every = texts_of(name, fetch) if own is None else own
@@ -568,7 +573,7 @@ def published(name: str, shown: Collection[str] = (), fetch: bool = True, own: M
 
 
 def _filled(form: Mapping[str, str], texts: Mapping[str, str]) -> str:
-    """Return a text of the registry with texts in place of its placeholders."""
+    """Return a text of the registry with its placeholders filled."""
     values = {name: Template(value).substitute(texts) for name, value in form.items() if name != "text"}
     return Template(as_template(Template(form["text"]).substitute(texts))).substitute(values)
 

@@ -35,7 +35,7 @@ Kind = Literal["retriever", "reranker", "compressor", "reader", "method", "contr
 class MethodConfig(FrozenModel):
     """Base of every method's options: frozen, and unknown keys are errors.
 
-    A field's default is the spec's; its description also gives the paper's and the released value where they differ.
+    The description of a field also gives the paper's and the released value if they differ from the default.
     """
 
     default_extra: ClassVar[str | None] = None
@@ -43,37 +43,37 @@ class MethodConfig(FrozenModel):
 
     @property
     def follows_benchmark(self) -> bool:
-        """Return whether a benchmark's own reading instructions are part of what is computed (`Services.reading`)."""
+        """Return whether the benchmark's own reading instructions affect the result (`Services.reading`)."""
         return False
 
     @property
     def context_tokens(self) -> int:
-        """Return the tokens of what a reader gets besides the ranked passages, at most (an index's `contexts`)."""
+        """Return the maximum tokens that a reader gets besides the ranked passages (an index's `contexts`)."""
         return 0
 
     def preflight(self) -> None:
         """Check, without loading anything, that these options can work here: files, keys, packages.
 
         Raises:
-            UserError: Something is missing; the message says how to get it.
+            UserError: Something is missing; the message explains how to get it.
         """
 
     def reach(self, cache: Path | None) -> None:
-        """Ask what these options name at a distance (an endpoint and its model) whether it is there: one short call.
+        """Check that the endpoint and model of these options respond, with one short call.
 
-        Called once before the first question is answered, where there is one to answer.
+        Called once before the first question, if there is one to answer.
 
         Args:
-            cache: File of kept model replies. A model with replies in it is not asked: a run that replays them needs
-                no endpoint, and one that does finds out soon enough.
+            cache: File of cached model replies. A model that has replies in it is not called, because a run that replays
+                them needs no endpoint.
 
         Raises:
-            Broke: It is not, or refuses; the message says what is wrong.
+            Broke: The endpoint does not respond, or refuses the call.
         """
 
 
 class ModelMethodConfig(MethodConfig):
-    """Base of options that name local weights: `model`, and where they have them `revision` and `trust_remote_code`."""
+    """Base of options that name local weights: `model`, and optionally `revision` and `trust_remote_code`."""
 
     default_extra = "models"
 
@@ -83,11 +83,11 @@ class ModelMethodConfig(MethodConfig):
         return weights_hash(options.model, getattr(options, "revision", None))
 
     def needed_models(self) -> Needs | None:
-        """Return the models that must be there."""
+        """Return the required models."""
         return needs_of(self)
 
     def preflight(self) -> None:
-        """Check that the models are there and may be loaded."""
+        """Check that the models exist and may be loaded."""
         check_models(self)
 
 
@@ -97,19 +97,19 @@ class AskingMethodConfig(AskingConfig, MethodConfig):
     default_extra = "llm"
 
     def needed_models(self) -> Needs | None:
-        """Return the model that is asked."""
+        """Return the model that is called."""
         return needs_of(self.llm)
 
 
 PROBES = {"retrieval": "bm25s", "models": "sentence_transformers", "llm": "openai", "grounding": "ragas", "graphs": "graspologic_native"}
-"""A package of each extra that methods may need; where it is missing, so is the extra."""
+"""One package per extra that methods may need; if it is missing, the extra is not installed."""
 
 
 def require_extra(extra: str | None, who: str) -> None:
     """Check that an extra of the distribution is installed.
 
     Raises:
-        MissingPackage: It is not; `who` needs it.
+        MissingPackage: The extra is not installed; `who` needs it.
     """
     if extra in PROBES and find_spec(PROBES[extra]) is None:
         raise MissingPackage(PROBES[extra], extra, who)
@@ -117,7 +117,7 @@ def require_extra(extra: str | None, who: str) -> None:
 
 @dataclass(frozen=True)
 class MethodEntry:
-    """A registered method: what people and the leaderboard need to know of it, and how to build it."""
+    """A registered method: its description for people and the leaderboard, and its factory."""
 
     id: str
     kind: Kind
@@ -137,7 +137,7 @@ class MethodEntry:
 
     @property
     def whole(self) -> bool:
-        """Return whether it answers without parts, as methods do, and controls whose class has `answer`."""
+        """Return whether it answers without other parts: true for methods, and for controls whose class has `answer`."""
         return self.kind == "method" or (self.kind == "control" and hasattr(self.factory, "answer"))
 
     @property
@@ -161,11 +161,11 @@ class MethodEntry:
         return bool(getattr(self.factory, "over_triples", False))
 
     def validate(self, config: Mapping[str, Any] | None) -> MethodConfig:
-        """Return options with defaults filled in; a `preset` key lays named values under the given ones.
+        """Return options with defaults filled in; the values of a `preset` apply where the options set none.
 
         Raises:
             pydantic.ValidationError: An option is unknown or of the wrong type.
-            UserError: There is no such preset.
+            UserError: The preset does not exist.
         """
         options = dict(config or {})
         preset = options.pop("preset", None)
@@ -213,20 +213,20 @@ def register(
 
     Args:
         identifier: The name in experiment files.
-        kind: The role that the factory's product plays.
-        summary: One line for `ragmeter list methods`.
+        kind: The role of the factory's product.
+        summary: One-line summary for `ragmeter list methods`.
         version: The code version; bump it when numbers may change.
         config: The class of its options; default: the annotation of the factory's `config`.
-        paper: Where it comes from.
+        paper: The publication that it implements.
         presets: Named sets of options (`paper`, `released`).
-        training_data: Data references it was trained on, for the contamination column.
-        extra: The extra of the distribution that it needs installed; default: that of its options.
-        checkpoint_hash: From a config to the hash of the weights that it names; default: the options' own, if they have one.
-        work: From a config and what is known of the data to what it takes; None: unknown.
-        needs: From a config to the models that must be there; default: the options' `needed_models`; without it none if `work` is
-            stated, else unknown.
-        identity: Of a plug-in: `code` asks again when its code changes (`benchmarks.core.code`), `version` only when its
-            author raises the version. Shipped methods always go by version.
+        training_data: Data references that it was trained on, for the contamination column.
+        extra: The extra of the distribution that must be installed; default: that of its options.
+        checkpoint_hash: Function from a config to the hash of its weights; default: the options' own, if they have one.
+        work: Function from a config and the data's lengths to the estimated work; None: unknown.
+        needs: Function from a config to the required models; default: the options' `needed_models`. If they have none,
+            nothing is required if `work` is set; otherwise unknown.
+        identity: For a plug-in: `code` recomputes results when its code changes (`benchmarks.core.code`), `version` only when
+            its author raises the version. Shipped methods always use the version.
     """
 
     def decorate(factory: F) -> F:
@@ -242,14 +242,14 @@ def register(
 
 @dataclass(frozen=True)
 class Component:
-    """A registered method together with its options: what can be built, described and fingerprinted."""
+    """A registered method with its options, which can be built, described and fingerprinted."""
 
     entry: MethodEntry
     config: MethodConfig
 
     @classmethod
     def of(cls, identifier: str, config: Mapping[str, Any] | None = None, *, where: str | None = None) -> Component:
-        """Look a method up and validate its options."""
+        """Look up a method and validate its options."""
         entry = METHODS.get(identifier, where=where)
         return cls(entry, entry.validate(config))
 
@@ -270,23 +270,23 @@ class Component:
 
     @property
     def needs(self) -> Needs | None:
-        """Return its prerequisites; None if it declares none."""
+        """Return the models that it needs; None if it declares none."""
         if self.entry.needs is None:
             return None if self.entry.work is None else Needs()
         return self.entry.needs(self.config)
 
     def work(self, lengths: Lengths) -> Work:
-        """Return its work for all questions; unknown if it declares none."""
+        """Return the estimated work for all questions; unknown if it declares none."""
         if self.entry.work is None:
             return unknown(f"what {self.id} takes: it states no work")
         return self.entry.work(self.config, lengths).keyed_by(f"{self.id} {self.config.model_dump_json()} {lengths.data}", self)
 
     def build(self, services: Services) -> Any:
-        """Make the thing itself."""
+        """Build the role."""
         return self.entry.factory(self.config, services)
 
     def describe(self) -> dict[str, Any]:
-        """Return id, version, options and weights, and the code of plug-ins: what the fingerprint is a hash of."""
+        """Return id, version, options, weights and the code of plug-ins; the fingerprint is a hash of this."""
         weights = self.entry.checkpoint_hash(self.config) if self.entry.checkpoint_hash else None
         config = self.config.model_dump(mode="json")
         described = {"id": self.id, "version": self.entry.version, "config": config, "weights": weights}
@@ -294,13 +294,13 @@ class Component:
 
     @property
     def codes(self) -> dict[str, Code]:
-        """Return code of the plug-ins that it consists of, by id: itself, and parts that its options name."""
+        """Return the code of its plug-ins by id: its own, and that of parts named in its options."""
         own = {} if self.entry.code is None else {self.id: self.entry.code}
         return own | codes_named(self.config)
 
     @property
     def fingerprint(self) -> str:
-        """Return equal for equal code version, options and weights."""
+        """Return a hash that is equal for equal code version, options and weights."""
         return fingerprint(self.describe())
 
 
@@ -322,7 +322,7 @@ def codes_named(options: Any) -> dict[str, Code]:
 
 
 def code_of_parts(codes: Mapping[str, Code]) -> dict[str, str]:
-    """Return the entry for the code of plug-ins in a description: `{"code": HASH}`, empty if no hash counts."""
+    """Return the entry of a description for the code of plug-ins: `{"code": HASH}`, empty if no hash counts."""
     counting = {name: hashed for name, code in sorted(codes.items()) if (hashed := code_id(code)) is not None}
     if not counting:
         return {}
@@ -331,7 +331,7 @@ def code_of_parts(codes: Mapping[str, Code]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table with a heading; cells are texts and numbers, `note` says how to read it."""
+    """A table with a heading; cells are texts and numbers, and `note` explains how to read it."""
 
     title: str
     columns: tuple[str, ...]
@@ -345,8 +345,8 @@ class Explanation:
 
     Attributes:
         summary: A few sentences.
-        tables: In reading order.
-        picture: An SVG, None where there is nothing to draw. Names in it are escaped: they are untrusted text.
+        tables: Tables in reading order.
+        picture: An SVG, or None. Names in it are escaped because they are untrusted text.
     """
 
     summary: str
@@ -362,7 +362,7 @@ class Explainer(Protocol):
 
 @dataclass(frozen=True)
 class ExplainerEntry:
-    """A registered explainer: the id is its method's."""
+    """A registered explainer, with the id of its method."""
 
     id: str
     summary: str

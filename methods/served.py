@@ -1,7 +1,7 @@
-"""A checkpoint whose weights are behind an endpoint that continues token ids and returns log-probabilities (vLLM).
+"""Use a checkpoint through an endpoint that continues token ids and returns log-probabilities (vLLM).
 
-The tokenizer is read here, so that an endpoint reads the token ids that local weights would read: no chat template, BOS
-or cut of the server's own comes between. To score a given text, a request repeats its prompt (`echo`) and generates nothing.
+The tokenizer is loaded locally, so that an endpoint receives the token ids that local weights would receive, without the
+server's chat template, BOS or truncation. To score a given text, a request repeats its prompt (`echo`) and generates nothing.
 Calls are those of a `ChatModel`: limits, retries, cache and costs are shared.
 """
 
@@ -29,18 +29,18 @@ from methods.registry import MethodConfig
 from methods.work import Needs, Work, ask, encode, needs_of
 
 TOP = 20
-"""Tokens in the place of one whose log-probabilities are asked for; the most that vLLM returns by default."""
+"""Number of alternative tokens whose log-probabilities are requested per position; vLLM's default maximum."""
 _ID = "token_id:"
 VLLM = "serve the checkpoint by vLLM (its /v1/completions), or leave the option endpoint out and load the weights here"
 
 
 class ServedConfig(MethodConfig):
-    """Options of a system whose checkpoint may be behind an endpoint."""
+    """Options of a system that can use its checkpoint through an endpoint."""
 
     endpoint: ChatConfig | None = Field(
         None,
-        description="an endpoint that serves the checkpoint and returns log-probabilities (vLLM); only the tokenizer of `model` is loaded. "
-        "null: weights of this machine",
+        description="an endpoint that serves the checkpoint and returns log-probabilities (vLLM); then only the tokenizer of "
+        "`model` is loaded. null: load the model locally",
         exclude_if=lambda value: value is None,
     )
 
@@ -53,11 +53,11 @@ class ServedConfig(MethodConfig):
         return self
 
     probes: ClassVar[tuple[Literal["write", "score"], ...]] = ("write",)
-    """Requests that a system sends: for continuations, or for scores of given texts."""
+    """Kinds of requests that a system sends: for continuations, or for scores of given texts."""
 
     @property
     def served(self) -> ChatConfig | None:
-        """Return the endpoint with the limit of the system's replies; None if weights of this machine are used."""
+        """Return the endpoint with the limit of the system's replies; None for a local model."""
         options: Any = self
         return self.endpoint and self.endpoint.model_copy(update={"max_tokens": options.max_new_tokens, "temperature": 0.0})
 
@@ -68,11 +68,11 @@ class ServedConfig(MethodConfig):
             check_llm(self.endpoint)
 
     def needed_models(self) -> Needs | None:
-        """Return the endpoint, or the model that must be there."""
+        """Return the endpoint, or the required model."""
         return needs_of(self.served or self)
 
     def reach(self, cache: Path | None) -> None:
-        """Ask the endpoint for log-probabilities once in each way that the system does; the cache keeps the replies.
+        """Request log-probabilities from the endpoint once in each way that the system does; the replies are cached.
 
         Raises:
             Broke: The endpoint does not answer, or returns no log-probabilities of the tokens that were sent.
@@ -93,10 +93,10 @@ class ServedConfig(MethodConfig):
 
 
 class ScorerConfig(ServedConfig, CausalConfig):
-    """Options of a language model that scores given texts and generates none."""
+    """Options of a language model that only scores given texts."""
 
     probes = ("score",)
-    max_new_tokens: int = Field(1, ge=1, le=1, description="nothing is generated")
+    max_new_tokens: int = Field(1, ge=1, le=1, description="has no effect, because nothing is generated")
 
     @classmethod
     def of(cls, model: str, endpoint: ChatConfig | None, **options: Any) -> ScorerConfig:
@@ -132,21 +132,21 @@ class ScorerConfig(ServedConfig, CausalConfig):
 
 
 def scoring_work(config: ScorerConfig, texts: float, length: float) -> Work:
-    """Return the cost of scoring so many texts: forward passes here, or calls that generate nothing."""
+    """Return the cost of scoring a number of texts: local forward passes, or calls that generate nothing."""
     return encode(config, texts, length, causal=True) if config.endpoint is None else ask(config.served, texts, length, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Hold the continuation that an endpoint wrote.
+    """The continuation that an endpoint wrote.
 
     Attributes:
-        generation: As local weights give it.
-        logprobs: Of each of its tokens, in nats.
-        last: The likeliest token ids in the place of its last token, with their log-probabilities; empty if the endpoint wrote
-            beyond the text that ends a continuation.
+        generation: The continuation in the form of local weights.
+        logprobs: Log-probability of each of its tokens, in nats.
+        last: The most likely token ids at the position of its last token, with their log-probabilities; empty if the
+            endpoint wrote beyond the stop text.
         usage: Tokens and calls.
-        failed: Why nothing was written.
+        failed: Why there is no continuation.
     """
 
     generation: Generation
@@ -158,10 +158,10 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Hold what an endpoint returned for a given text.
+    """The scores that an endpoint returned for a given text.
 
     Attributes:
-        logprobs: Of each of its tokens, in nats; () if the call failed.
+        logprobs: Log-probability of each of its tokens, in nats; () if the call failed.
         usage: Tokens and calls.
         failed: Why the text was not scored.
     """
@@ -176,8 +176,8 @@ class ServedModel:
 
     Args:
         config: Options, with `model`, `revision`, `endpoint` and `max_new_tokens`.
-        services: Of them the cache of replies.
-        role: Under which name calls are counted and kept.
+        services: Services, of which it uses the cache of replies.
+        role: Name under which calls are counted and stored.
 
     Raises:
         UserError: The key is not set, or the tokenizer cannot be loaded.
@@ -325,8 +325,8 @@ class ServedLabelModel(LabelModel):
 
     Args:
         config: Options of the scorer, with an endpoint.
-        services: Of them the cache of replies.
-        role: Under which name its calls are kept.
+        services: Services, of which it uses the cache of replies.
+        role: Name under which its calls are stored.
     """
 
     def __init__(self, config: ScorerConfig, services: Services, role: str) -> None:

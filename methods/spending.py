@@ -26,10 +26,10 @@ from benchmarks.core.models import FrozenModel
 class Limits(FrozenModel):
     """Limit what one execution may spend; a null field sets no limit."""
 
-    max_usd: float | None = Field(default=None, ge=0, description="dollars of all models and apps, by reported costs and stated prices")
+    max_usd: float | None = Field(default=None, ge=0, description="dollars for all models and apps, from reported costs and stated prices")
     max_hours: float | None = Field(default=None, ge=0, description="hours from the start of the command")
     max_calls: int | None = Field(
-        default=None, ge=0, description="requests to models and apps, repeated tries included; local weights do not count"
+        default=None, ge=0, description="requests to models and apps, including retries; local models do not count"
     )
 
     @classmethod
@@ -288,10 +288,10 @@ def spending(limits: Limits, resume: str) -> Iterator[Account | None]:
         return
     if _open is not None:
         raise UserError(
-            "another experiment with limits runs in this process",
+            "another experiment with limits is running in this process",
             code="limits-in-use",
             where="limits",
-            try_this="run one after the other, or each in a process of its own",
+            try_this="run one after the other, or each in its own process",
         )
     _open = Account(limits, resume)
     try:

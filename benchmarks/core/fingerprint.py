@@ -102,11 +102,11 @@ def folder_sha256(folder: Path) -> str:
             if not path.is_file():
                 raise UserError("this is neither a file nor a folder", code="not-file-or-folder", where=str(path), try_this="remove it")
             if "\n" in name or "\\" in name:
-                raise UserError(f"the name {name!r} holds a line break or backslash", code="bad-file-name", where=str(here))
+                raise UserError(f"the name {name!r} contains a line break or backslash", code="bad-file-name", where=str(here))
             names.append(path.relative_to(folder).as_posix())
     names = sorted((name for name in names if name not in (CHECKPOINT_CARD, READ_QUESTIONS)), key=os.fsencode)
     if not names:
-        raise UserError("this folder holds no file", code="empty-folder", where=str(folder))
+        raise UserError("this folder contains no files", code="empty-folder", where=str(folder))
     total = hashlib.sha256()
     for name in names:
         total.update(f"{file_sha256(folder / name)}  ".encode() + os.fsencode(name) + b"\n")

@@ -51,7 +51,7 @@ CARD = DatasetCard(
     metrics=("ndcg@10", "recall@100", "map@100", "mrr@10", "judged@10"),
     cluster="question",
     settings=("corpus",),
-    notes="No answers to read: only metrics of ranking can be scored. A benchmark holds the questions that the split's judgments name.",
+    notes="There are no gold answers: only ranking metrics can be scored. A benchmark has the questions that the split's judgments name.",
 )
 
 NOTES = {
@@ -74,12 +74,10 @@ _SPLITS = {"dev": ("dev", "validation", "val"), "test": ("test",), "train": ("tr
 class BeirConfig(DatasetConfig):
     """Options of retrieval benchmarks."""
 
-    path: str | None = Field(None, description="the folder or zip archive; or name a repository with hub")
-    hub: str | None = Field(None, description="repository of the hub in place of path, e.g. BeIR/scifact, mteb/arguana")
-    part: str | None = Field(None, description="the part of a repository that holds several: biology (BRIGHT), a language (MTEB)")
-    corpus: str | None = Field(
-        None, description="a folder that `ragmeter data build-corpus --layout beir` built, in place of the documents"
-    )
+    path: str | None = Field(None, description="folder or zip archive; or name a repository with hub")
+    hub: str | None = Field(None, description="repository of the hub instead of path, e.g. BeIR/scifact, mteb/arguana")
+    part: str | None = Field(None, description="part of a repository that holds several: biology (BRIGHT), a language (MTEB)")
+    corpus: str | None = Field(None, description="a folder that `ragmeter data build-corpus --layout beir` built, instead of the documents")
     ignore_identical_ids: bool = Field(False, description="count the document that has the question's id as not retrieved (ArguAna)")
 
 
@@ -140,7 +138,7 @@ class _Place:
         if not files:
             what = {"corpus": "documents", "queries": "questions", "qrels": f"judgments of the split {split}"}[role]
             raise UserError(
-                f"the {what} of {self.reference} are not there",
+                f"the {what} of {self.reference} are missing",
                 code="missing-file",
                 where=f"{position} (looked for {', '.join(names[:3])} …)",
                 try_this="lay the files out as BEIR does: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv",

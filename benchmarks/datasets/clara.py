@@ -216,9 +216,9 @@ def _same_questions() -> dict[str, tuple[str, ...]]:
 CARD = DatasetCard(
     title="CLaRa multi-stage",
     task="training",
-    description="Rows that train and evaluate CLaRa. pretraining: a document with all its questions and answers, or "
-    "with its paraphrase; instruction_tuning: a question, five documents and a teacher's answer; e2e: a question, "
-    "twenty documents, its answers and the places of the positives among them.",
+    description="Rows that train and evaluate CLaRa. pretraining: a document with all its questions and answers, or with its "
+    "paraphrase; instruction_tuning: a question, five documents and a teacher's answer; e2e: a question, twenty "
+    "documents, its answers and the positions of the positives among the documents.",
     hub_id="apple/CLaRa_multi_stage",
     revision=None,
     license="MIT by the dataset's card",

@@ -25,9 +25,9 @@ VERSION = 3
 CARD = DatasetCard(
     title="ComplexWebQuestions",
     task="graph QA",
-    description="WebQSP's questions composed into harder ones (composition, conjunction, comparative, superlative) of "
-    "up to four hops over Freebase; a question has a set of answers, topic entities, and in the layouts with graphs a "
-    "neighborhood of Freebase of thousands of triples to look in.",
+    description="Complex questions of up to four hops over Freebase, composed from WebQSP's questions (composition, "
+    "conjunction, comparative, superlative). A question has a set of answers and topic entities; in the layouts "
+    "with graphs, it also has a neighborhood of Freebase with thousands of triples.",
     hub_id="rmanluo/RoG-cwq",
     revision="b0f6275586286312c4e99ef4b0adc65463c91f8e",
     license="CC BY 4.0 or Apache-2.0, by different accounts",

@@ -74,7 +74,7 @@ class FilesConfig(DatasetConfig):
     """Options of files of your own."""
 
     path: str | None = Field(None, description="the questions: a file, or a folder of datasets.save_to_disk")
-    hub: str | None = Field(None, description="a repository of the hub in place of path: owner/name")
+    hub: str | None = Field(None, description="a repository of the hub instead of path: owner/name")
     config: str | None = Field(None, description="the repository's configuration (subset)")
     split: str | None = Field(None, description="the repository's or folder's split, if it is called differently")
     fields: dict[str, str | tuple[str, ...] | None] = Field(
@@ -82,18 +82,18 @@ class FilesConfig(DatasetConfig):
     )
     separator: str | None = Field(None, min_length=1, description="separator of several answers or documents in one cell")
     delimiter: str | None = Field(None, min_length=1, max_length=1, description="separator of columns (default: by content)")
-    documents: str | None = Field(None, description="corpus: a folder of documents, a file of them, or a built corpus")
+    documents: str | None = Field(None, description="documents to search: a folder of documents, a file of them, or a built corpus")
     document_fields: dict[str, str | tuple[str, ...] | None] = Field(
         default_factory=dict, description="fields of a document's text, id and title in a file"
     )
-    chunker: Kind = Field("words", description="how documents are cut: words, tokens, headings or whole")
-    chunk_size: int = Field(256, ge=1, description="words (or tokens) of a passage, at most")
-    chunk_overlap: int = Field(0, ge=0, description="words (or tokens) that a passage repeats from the previous one")
-    tokenizer: str | None = Field(None, description="for chunker: tokens: a tokenizer.json, or its folder")
+    chunker: Kind = Field("words", description="how to cut documents: words, tokens, headings or whole")
+    chunk_size: int = Field(256, ge=1, description="maximum words (or tokens) per passage")
+    chunk_overlap: int = Field(0, ge=0, description="number of words (or tokens) that a passage repeats from the previous one")
+    tokenizer: str | None = Field(None, description="tokenizer of chunker: tokens; a tokenizer.json, or its folder")
     fold: str | None = Field(
         None,
-        description="K/N: only the questions of part K of N, from 1; -K/N: those of the other parts, without questions that share gold "
-        "evidence with one of part K. The part follows from the question's text",
+        description="K/N: read only the questions of part K of N, counted from 1; -K/N: read the questions of the other parts, "
+        "except those that share gold evidence with a question of part K. The part follows from the question's text",
     )
     name: str | None = Field(None, pattern=r"[\w.-]+", description="name in tables (default: from its files)")
 
@@ -214,7 +214,9 @@ def _of_fold(questions: Sequence[Question], kept: Sequence[Asked], loading: _Loa
     alone = {question.id for question in questions if question.id not in inside and evidence.isdisjoint(question.evidence)}
     chosen = alone if outside else inside
     if not chosen:
-        raise UserError("no question is left", code="empty-fold", where=f"fold: {named}", try_this="fewer parts, or more questions")
+        raise UserError(
+            "the fold has no questions", code="empty-fold", where=f"fold: {named}", try_this="use fewer parts, or more questions"
+        )
     loading.counts["questions_of_other_folds"] = len(inside) if outside else len(rest)
     loading.counts["questions_sharing_evidence"] = len(rest) - len(alone) if outside else 0
     pairs = [(question, item) for question, item in zip(questions, kept, strict=True) if question.id in chosen]
@@ -248,7 +250,7 @@ def _usable(fields: Fields, loading: _Loading, where: str) -> Fields:
     named = [role for role in ("evidence", "spans", "start") if role in fields and role not in fields.guessed]
     if named:
         raise UserError(
-            f"{named[0]} names documents, and there are none",
+            f"{named[0]} names documents, but there are none",
             code="no-documents",
             where=where,
             try_this="documents: FOLDER, or fields: {documents: NAME} if the questions bring them",
@@ -284,7 +286,7 @@ def _add_documents(loading: _Loading, path: Path) -> None:
             "there is no such file or folder",
             code="missing-file",
             where=f"documents: {path}",
-            try_this=f"correct the option documents (what is not absolute is relative to {Path.cwd()})",
+            try_this=f"correct the option documents (a relative path starts at {Path.cwd()})",
         )
     if (path / BUILT).exists():
         loading.built = Corpus.open(path)

@@ -68,7 +68,7 @@ class FlashragConfig(DatasetConfig):
     """Options of FlashRAG's datasets."""
 
     corpus: str | None = Field(
-        None, description="corpus: FlashRAG's corpus ({id, contents} per line), another dump, or a built corpus folder"
+        None, description="corpus to search: FlashRAG's corpus ({id, contents} per line), another dump, or a built corpus folder"
     )
 
 

@@ -253,7 +253,7 @@ def vocabulary_files(path: Path) -> tuple[Path, ...]:
     lacking = RELATIONS if RELATIONS not in names else "" if {ENTITIES, NAMES[0]} & names else ENTITIES
     if lacking:
         raise UserError(
-            f"the numbers in this file refer to lines of {lacking}, which is not there",
+            f"the numbers in this file refer to lines of {lacking}, which does not exist",
             code="missing-line-file",
             where=str(folder),
             try_this=f"put {lacking} beside {path.name}, as it comes with the data",
@@ -392,7 +392,7 @@ _QUESTIONS, _CARD = "questions.jsonl", "card.json"
 class GraphConfig(DatasetConfig):
     """Options of the loaders of graph QA."""
 
-    layout: str | None = Field(None, description="layout of the file: rog, official, nsm or tog; detected from its content when absent")
+    layout: str | None = Field(None, description="layout of the file: rog, official, nsm or tog; null: detected from its content")
     ids: str | None = Field(
         None,
         description="read only these questions and their graphs: a file with one id per line or a JSON list; FILE#KEY takes the list "
@@ -400,7 +400,10 @@ class GraphConfig(DatasetConfig):
     )
 
     hops: int | None = Field(
-        None, ge=1, description="ask only questions whose nearest answer is so many triples from a topic entity; their graphs all count"
+        None,
+        ge=1,
+        description="read only questions whose nearest answer is this many triples away from a topic entity; the graphs of all "
+        "questions stay in the corpus",
     )
 
     @property
@@ -516,12 +519,12 @@ def _layout(config: GraphConfig, path: Path, source: Source) -> str:
                 return name
         refuse_other_dataset(record, source.name)
         raise UserError(
-            f"by its fields this is in no layout of {source.name} that is known: {', '.join(list(record.fields)[:8])}",
+            f"the fields of this record fit no known layout of {source.name} that is known: {', '.join(list(record.fields)[:8])}",
             code="unknown-record-layout",
             where=record.where,
             try_this=f"set layout to one of {', '.join(source.layouts)} to see what is missing",
         )
-    raise first or UserError("the file holds no record", code="no-record-in-file", where=str(path))
+    raise first or UserError("the file has no records", code="no-record-in-file", where=str(path))
 
 
 def _is_one_object(path: Path) -> bool:
@@ -564,7 +567,7 @@ class _Reader:
                 try_this=f"a file of ids of {paths[0]}",
             )
         if not ids:
-            raise UserError("the file holds no question that can be read", code="no-question-in-file", where=str(paths[0]))
+            raise UserError("the file has no readable questions", code="no-question-in-file", where=str(paths[0]))
 
     def _each(self, record: Record, parse: Callable[[Record], GraphRow]) -> list[GraphRow]:
         """Return the rows of a record: one question, or all questions if the record is the whole file."""

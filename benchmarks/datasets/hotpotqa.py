@@ -17,8 +17,8 @@ VERSION = 1
 CARD = DatasetCard(
     title="HotpotQA",
     task="multi-hop QA",
-    description="Questions that need two Wikipedia paragraphs (bridge, comparison), with supporting sentences; "
-    "distractor: ten paragraphs a question, gold among them; fullwiki: the authors' retrieved paragraphs.",
+    description="Questions that need two Wikipedia paragraphs (bridge, comparison), with supporting sentences; distractor: "
+    "ten paragraphs per question, the gold ones among them; fullwiki: the authors' retrieved paragraphs.",
     hub_id="hotpotqa/hotpot_qa",
     revision="1908d6afbbead072334abe2965f91bd2709910ab",
     license="CC BY-SA 4.0",

@@ -50,8 +50,9 @@ _ASKED = "Which character was replaced by $$MASK$$?"
 CARD = DatasetCard(
     title="∞Bench",
     task="long-document QA",
-    description="Questions over novels whose names were changed (longbook_qa_eng, longbook_qa_chn; longbook_choice_eng with four "
-    "choices) and over film scripts with a masked name (longdialogue_qa_eng); contexts of about 100,000 words and more.",
+    description="Questions over novels with changed names (longbook_qa_eng, longbook_qa_chn; longbook_choice_eng with four "
+    "choices) and over film scripts with a masked name (longdialogue_qa_eng); contexts of about 100,000 words "
+    "and more.",
     hub_id="xinrongzhang2022/InfiniteBench",
     revision=None,
     license="MIT",

@@ -43,8 +43,9 @@ _LABELS = ("kilt_accuracy", "em", "kilt_rprec", "kilt_recall@5")
 CARD = DatasetCard(
     title="KILT",
     task="knowledge-intensive tasks",
-    description="Open-domain QA (nq, hotpotqa, triviaqa, eli5), fact checking (fever), dialogue (wow), entity linking (aidayago2, wned, "
-    "cweb) and slot filling (trex, structured_zeroshot) over the Wikipedia of 2019-08-01, with the pages that each answer rests on.",
+    description="Open-domain QA (nq, hotpotqa, triviaqa, eli5), fact checking (fever), dialogue (wow), entity linking "
+    "(aidayago2, wned, cweb) and slot filling (trex, structured_zeroshot) over the Wikipedia of 2019-08-01, with "
+    "the pages that support each answer.",
     hub_id="facebook/kilt_tasks",
     revision=None,
     license="MIT; each task its own",
@@ -94,8 +95,8 @@ class KiltConfig(DatasetConfig):
 
     corpus: str | None = Field(
         None,
-        description="corpus: KILT's knowledge source, passages with the field wikipedia_id or document_id, or a corpus "
-        "folder that `ragmeter data build-corpus --layout beir` built of either",
+        description="corpus to search: KILT's knowledge source, passages with the field wikipedia_id or document_id, or a corpus "
+        "folder that `ragmeter data build-corpus --layout beir` built from either",
     )
 
 

@@ -56,8 +56,8 @@ class LongDocumentConfig(DatasetConfig):
     chunk_overlap: int = Field(
         0,
         ge=0,
-        description=f"words that a passage repeats of the one before it (ARK: {PAPER_OVERLAP}); with 0 the passages "
-        "put together are the document, character by character",
+        description=f"number of words that a passage repeats from the previous one (ARK: {PAPER_OVERLAP}); with 0, the "
+        "concatenated passages equal the document, character by character",
     )
 
     def cut(self, text: str) -> list[str]:

@@ -207,11 +207,12 @@ WHOLE = ("document",)
 CARD = DatasetCard(
     title="LongBench",
     task="long-document QA",
-    description="Questions over long documents: books and film scripts (narrativeqa), papers (qasper), articles of "
-    "many kinds (multifieldqa_en, multifieldqa_zh), meetings (qmsum), and questions over joined passages (hotpotqa, 2wikimqa, "
-    "musique, dureader). Tasks over a whole context: summaries (gov_report, multi_news, vcsum), a case after examples (trec, "
-    "triviaqa, samsum, lsht), paragraphs to count or find (passage_count, passage_retrieval_en, passage_retrieval_zh), code to go "
-    "on with (lcc, repobench-p). The _e variants spread their questions evenly over lengths.",
+    description="Questions over long documents: books and film scripts (narrativeqa), papers (qasper), articles of many "
+    "kinds (multifieldqa_en, multifieldqa_zh), meetings (qmsum), and questions over joined passages (hotpotqa, "
+    "2wikimqa, musique, dureader). Tasks over a whole context: summaries (gov_report, multi_news, vcsum), "
+    "few-shot tasks (trec, triviaqa, samsum, lsht), paragraphs to count or find (passage_count, "
+    "passage_retrieval_en, passage_retrieval_zh), code completion (lcc, repobench-p). The _e variants spread "
+    "their questions evenly over lengths.",
     hub_id="THUDM/LongBench",
     revision="5e628be450b7e67fb7ae6e201bd6d8f7056f7672",
     license="MIT; the component sets keep their own licenses",
@@ -244,8 +245,8 @@ class LongBenchConfig(LongDocumentConfig):
 
     prompt: Literal["published", "ours"] | None = Field(
         None,
-        description="prompt for readers that follow the benchmark: published (the authors' prompt, downloaded), ours (our"
-        " own wording); null: published if it is on this machine",
+        description="prompt for readers that follow the benchmark: published (the authors' prompt, downloaded), ours (our own "
+        "wording); null: published if it was already downloaded",
     )
 
 

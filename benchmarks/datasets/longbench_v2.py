@@ -26,7 +26,8 @@ CARD = DatasetCard(
     title="LongBench v2",
     task="long-document QA",
     description="Questions with four choices over long contexts of six kinds (documents, several documents, examples in the "
-    "context, dialogues, code repositories, structured data), difficult for people with a search function.",
+    "context, dialogues, code repositories, structured data). They are difficult even for people who can search "
+    "the context.",
     hub_id="THUDM/LongBench-v2",
     revision=None,
     license="Apache-2.0",

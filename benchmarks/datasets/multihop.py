@@ -150,8 +150,8 @@ class MultiHopConfig(DatasetConfig):
 
     corpus: str | None = Field(
         None,
-        description="a pooled corpus to search in place of the records' own paragraphs: JSON, title to list of "
-        "sentences, or a list (or JSON Lines) of {title, text}; the records' candidates are dropped then",
+        description="a pooled corpus to search instead of the records' own paragraphs: JSON, title to list of sentences, or a "
+        "list (or JSON Lines) of {title, text}; the records' candidates are then dropped",
     )
 
 

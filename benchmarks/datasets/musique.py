@@ -24,8 +24,9 @@ VERSION = 1
 CARD = DatasetCard(
     title="MuSiQue",
     task="multi-hop QA",
-    description="Two- to four-hop questions composed of single-hop ones so that no hop can be skipped, over twenty "
-    "paragraphs; ans: every question is answerable; full: each has a twin whose paragraphs do not suffice.",
+    description="Two- to four-hop questions over twenty paragraphs, composed of single-hop questions so that no hop can be "
+    "skipped; ans: every question is answerable; full: each question has a twin whose paragraphs do not suffice "
+    "to answer it.",
     hub_id="dgslibisey/MuSiQue",
     revision="c8f4f8c9465fb69d31a8eae894c3fd509c4ca321",
     license="CC BY 4.0",

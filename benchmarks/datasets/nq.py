@@ -162,7 +162,7 @@ def _literal(record: Record) -> list[str]:
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         if record.text("question").lstrip().startswith("["):
             raise UserError(
-                "the first column holds answers and the second a question",
+                "the first column has answers and the second the question",
                 code="columns-swapped",
                 where=record.where,
                 try_this="put the question first: question TAB ['answer', …]",
@@ -397,11 +397,11 @@ class NQConfig(DatasetConfig):
 
     corpus: str | None = Field(
         None,
-        description="corpus: a corpus folder (ragmeter data build-corpus), or a dump such as psgs_w100.tsv, which is "
-        "built beside itself once; the records' own contexts are not candidates then",
+        description="corpus to search: a corpus folder (ragmeter data build-corpus), or a dump such as psgs_w100.tsv, which is "
+        "indexed once in a folder next to it; the records' own contexts are then not candidates",
     )
     layout: Literal["open", "csv", "reader", "kilt", "contexts"] | None = Field(
-        None, description="layout of the file, if its first record is ambiguous"
+        None, description="layout of the file, needed if its first record is ambiguous"
     )
 
 

@@ -27,9 +27,9 @@ VERSION = 1
 CARD = DatasetCard(
     title="Parallel styles",
     task="reranking",
-    description="The same texts in several styles, aligned one to one. Each question is a text in one version; its "
-    "candidates are the texts of the same record (a chapter's verses) in the formal version, its positive the one that "
-    "says the same. bible: chapters in four English translations; own: records of one's own.",
+    description="The same texts in several styles, aligned one to one. Each question is a text in one style. Its candidates "
+    "are the texts of the same record (a chapter's verses) in the formal style, and its positive is the text "
+    "with the same content. bible: chapters in four English translations; own: your own records.",
     hub_id=None,
     revision=None,
     license="public domain (bible)",
@@ -41,7 +41,7 @@ CARD = DatasetCard(
     metrics=("recall@5", "mrr@10", "recall@1"),
     cluster="question",
     settings=("distractor", "corpus"),
-    notes="No answers to read: only metrics of ranking can be scored. `Benchmark.extra['pairs']` holds the texts of "
+    notes="There are no gold answers: only ranking metrics can be scored. `Benchmark.extra['pairs']` holds the texts of "
     "the other versions; dataset styled with rewriter: own asks the same over candidates of mixed versions.",
 )
 
@@ -63,10 +63,11 @@ class ParallelConfig(DatasetConfig):
 
     styles: dict[str, str] = Field(
         default={},
-        description="field of each style, dots lead into objects; one is `formal`, `query` is what questions are made "
-        "of (else the first other style); empty: bible: KJV formal, WEB the query, YLT and BBE; own: formal, informal",
+        description="field of each style; dots lead into objects. One style is `formal`; questions come from `query`, or from "
+        "the first other style if there is no `query`. Empty: bible: KJV formal, WEB query, YLT and BBE; own: "
+        "formal, informal",
     )
-    id: str | None = Field("id", description="field of a record's id; null: its number in the file")
+    id: str | None = Field("id", description="field of a record's id; null: the record's number in the file")
     title: str | None = Field(None, description="field of the title that all texts of a record share")
     hardest: int | None = Field(
         None, ge=1, description="number of questions per record, chosen by word overlap with another of its texts; null: all"

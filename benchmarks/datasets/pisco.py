@@ -17,8 +17,8 @@ VERSION = 1
 CARD = DatasetCard(
     title="PISCO tuning data",
     task="training",
-    description="About 453,000 questions with the five passages that retrieval and reranking put first, and the answer "
-    "that Mistral-7B gives to them: what a compressor is distilled from.",
+    description="Training data for compressors: about 453,000 questions, each with the five passages that retrieval and "
+    "reranking ranked first and Mistral-7B's answer to them.",
     hub_id="maxoul/pisco_finetuning_data",
     revision=None,
     license="not stated; PISCO's repository has a license of NAVER",

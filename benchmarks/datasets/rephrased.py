@@ -21,8 +21,8 @@ INSTRUCTION = "Tell this document in other words."
 CARD = DatasetCard(
     title="Rephrased",
     task="paraphrase",
-    description="The documents of another dataset, each a question of its own: tell it in other words. The document is "
-    "its only candidate, and its text the answer.",
+    description="The documents of another dataset, each with one question: to tell it in other words. The document is the "
+    "only candidate, and its text is the answer.",
     hub_id=None,
     revision=None,
     license="that of the base",
@@ -40,9 +40,9 @@ CARD = DatasetCard(
 class RephrasedConfig(DatasetConfig):
     """Options of documents to be paraphrased."""
 
-    base: str = Field("worlds/multihop", description="the dataset; its split is that asked for of rephrased")
-    base_config: dict[str, Any] = Field(default={}, description="the options of the base")
-    documents: int | None = Field(None, ge=1, description="number of documents, drawn at random; null: all. Paper: 4,000")
+    base: str = Field("worlds/multihop", description="the dataset; the split that you ask for is a split of this dataset")
+    base_config: dict[str, Any] = Field(default={}, description="options of the base dataset")
+    documents: int | None = Field(None, ge=1, description="number of documents, sampled at random; null: all. Paper: 4,000")
     positives: bool = Field(False, description="use only documents that contain a question's evidence")
     seed: int = Field(0, description="random seed")
 

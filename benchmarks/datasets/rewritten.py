@@ -35,8 +35,9 @@ SPLITS = {"musique": "train", "hotpotqa": "train", "2wikimultihopqa": "dev"}
 CARD = DatasetCard(
     title="Recorded rewrites",
     task="reranking",
-    description="Questions of MuSiQue, HotpotQA and 2WikiMultihopQA over those passages that a large language model rewrote in "
-    "an informal style. A question's candidates are its evidence and the passages that share most words with it.",
+    description="Questions of MuSiQue, HotpotQA and 2WikiMultihopQA over the passages that a large language model rewrote in "
+    "an informal style. The candidates of a question are its evidence and the passages that share most words "
+    "with it.",
     hub_id=None,
     revision=None,
     license="that of the source dataset",
@@ -67,10 +68,13 @@ class RewrittenConfig(DatasetConfig):
 
     source: str | None = Field(
         None,
-        description="where the questions are: for musique the folder with questions.jsonl and passages.jsonl (null: hipporag), "
-        "else `path` of the dataset of this name; relative paths are also looked for in RAGMETER_DATA",
+        description="location of the questions: for musique, the folder with questions.jsonl and passages.jsonl (null: "
+        "hipporag); for the others, `path` of the dataset of this name. Relative paths are also looked for in "
+        "RAGMETER_DATA",
     )
-    candidates: int = Field(20, ge=2, description="candidates of a question: its evidence, then the nearest other passages by BM25")
+    candidates: int = Field(
+        20, ge=2, description="number of candidates per question: its evidence, then the nearest other passages by BM25"
+    )
 
 
 @dataclass(frozen=True)

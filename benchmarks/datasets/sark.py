@@ -28,8 +28,8 @@ CITATION = (
 CARD = DatasetCard(
     title="SARK",
     task="reranking",
-    description="Questions of Natural Questions with passages of Wikipedia that DPR retrieved: for training with "
-    "labels (does the passage turn a wrong answer right) and an order from best to worst, for testing as retrieved.",
+    description="Natural Questions with Wikipedia passages that DPR retrieved. Training lists have labels (does the passage "
+    "turn a wrong answer into a right one) and an order from best to worst; test lists are in retrieval order.",
     hub_id=None,
     revision=None,
     license="not stated",
@@ -62,7 +62,7 @@ NOTES = {
 class SARKConfig(DatasetConfig):
     """Options of SARK's files."""
 
-    layout: Layout | None = Field(None, description="labels or ranked; null: what the first record looks like")
+    layout: Layout | None = Field(None, description="labels or ranked; null: detected from the first record")
     titled: bool = Field(True, description='remove the quoted title before a passage\'s text, `"title" text`')
 
 

@@ -21,8 +21,8 @@ from benchmarks.styles.pairs import StylePairs, load_pairs
 CARD = DatasetCard(
     title="Styled",
     task="question answering over passages of mixed style",
-    description="The questions of another dataset over candidates of which a given share is rewritten in another style: "
-    "informal, humor, romance. Every question keeps as many candidates, in the same order.",
+    description="The questions of another dataset, with a given share of their candidates rewritten in another style: "
+    "informal, humor, romance. Every question keeps the number and order of its candidates.",
     hub_id=None,
     revision=None,
     license="that of the base",
@@ -41,23 +41,21 @@ CARD = DatasetCard(
 class StyledConfig(DatasetConfig):
     """Options of mixed styles."""
 
-    base: str = Field("worlds/multihop", description="the dataset; its split is that asked for of styled")
-    base_config: dict[str, Any] = Field(default={}, description="the options of the base")
-    pairs: str | None = Field(None, description="file of style pairs; null: what rewriter says")
+    base: str = Field("worlds/multihop", description="the dataset; the split that you ask for is a split of this dataset")
+    base_config: dict[str, Any] = Field(default={}, description="options of the base dataset")
+    pairs: str | None = Field(None, description="file of style pairs; null: restyle as the option rewriter says")
     rewriter: Literal["rule", "own"] | None = Field(
         None,
-        description="rule (when there are no pairs): the rule-based rewriter, with the rules for training in train and "
-        "validation, those for testing elsewhere; own: the parallel texts that the base brings",
+        description="rule (the default without pairs): use the rule-based rewriter, with its training rules in train and "
+        "validation and its test rules elsewhere; own: use the parallel texts of the base dataset",
     )
-    mix: dict[str, float] = Field(default={"informal": 0.5}, description="share of each style; the rest stays formal")
+    mix: dict[str, float] = Field(default={"informal": 0.5}, description="share of candidates in each style; the rest stays formal")
     restyled: Restyled = Field(
         "all",
         description="candidates to restyle: all; only the evidence, among formal distractors; or only the distractors, "
         "around formal evidence. Report both variants: a style-biased method gains on one what it loses on the"
         " other",
     )
-    seed: int = Field(0, description="random seed for the candidates that are rewritten")
-    draw: Draw = Field("exact", description="exact: counts by question; coin: each candidate by itself")
 
 
 @register("styled", card=CARD, version=mix.VERSION, config=StyledConfig, default_split="test")
@@ -69,10 +67,7 @@ def load(reference: DataReference, config: StyledConfig) -> Benchmark:
     """
     if config.path is not None or config.revision is not None:
         raise UserError(
-            "styled reads no file of its own",
-            code="styled-with-file",
-            where="path",
-            try_this="base_config: {path: …} for the file of the base",
+            "styled does not read a file", code="styled-with-file", where="path", try_this="base_config: {path: …} for the file of the base"
         )
     base, _ = registry.resolve(_base(reference, config), where="base")
     loaded = registry.load(base, {"skip_bad": config.skip_bad, **config.base_config})

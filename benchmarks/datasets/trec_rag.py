@@ -27,8 +27,9 @@ VERSION = 1
 CARD = DatasetCard(
     title="TREC RAG",
     task="retrieval-augmented generation",
-    description="Topics of a TREC track with its qrels over a corpus of passages, for TREC RAG the segments of MS MARCO v2.1. A passage's "
-    "document is what precedes # in its id, so metrics with level=documents count whole documents.",
+    description="Topics of a TREC track with its qrels over a corpus of passages; for TREC RAG, the segments of MS MARCO "
+    "v2.1. The part of a passage's id before # names its document, so metrics with level=documents count whole "
+    "documents.",
     hub_id=None,
     revision=None,
     license="of each track",
@@ -56,7 +57,7 @@ class TrecRagConfig(DatasetConfig):
     """Options of TREC topics."""
 
     path: str | None = Field(None, description="file of topics, one `id TAB question` per line")
-    qrels: str | None = Field(None, description="the judgments, in any layout of qrels; without them only answers can be judged")
+    qrels: str | None = Field(None, description="the judgments, in any layout of qrels; without them, only answers can be judged")
     corpus: str | None = Field(None, description="the documents: a dump, a folder of its files, or a folder built with --layout beir")
 
 
@@ -106,4 +107,4 @@ def _topics(path: Path) -> Iterator[tuple[str, str]]:
         seen.add(identifier)
         yield identifier, text
     if not seen:
-        raise UserError("the file holds no topic", code="no-topic-in-file", where=str(path), try_this="id TAB question")
+        raise UserError("the file has no topics", code="no-topic-in-file", where=str(path), try_this="id TAB question")

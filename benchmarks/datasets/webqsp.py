@@ -23,8 +23,8 @@ VERSION = 2
 CARD = DatasetCard(
     title="WebQSP",
     task="graph QA",
-    description="Questions that people asked a search engine, answerable from Freebase in one or two hops; a question "
-    "has a set of answers, topic entities, and in the layouts with graphs a neighborhood of Freebase to look in.",
+    description="Questions that people asked a search engine, answerable from Freebase in one or two hops. A question has a "
+    "set of answers and topic entities; in the layouts with graphs, it also has a neighborhood of Freebase.",
     hub_id="rmanluo/RoG-webqsp",
     revision="c0632533135a06f8c5d536b420deec5fcb5c58f3",
     license="Microsoft Research data license (the official release); CC BY 4.0 by the GPR paper's account",

@@ -255,11 +255,14 @@ def _chosen(repository: str, patterns: Sequence[str], listing: _Listing) -> tupl
         raise _not_cached(f"{names[0]} is there, but {missing} of {where}", repository)
     if missing:
         raise UserError(
-            f"the repository lacks {missing} of {names[0]}", code="repository-file-missing", where=where, try_this="ask its owner"
+            f"the repository lacks {missing} of {names[0]}",
+            code="repository-file-missing",
+            where=where,
+            try_this="ask the owner of the repository",
         )
     if not listing.whole and not is_sharded(names) and names[0] not in patterns:
         raise UserError(
-            f"offline it cannot be checked whether {', '.join(names)} is all that {where} has of it",
+            f"cannot check offline whether {', '.join(names)} is all that {where} has of it",
             code="offline-incomplete",
             where=str(_folder(repository)),
             try_this="load it once without --offline: what the repository holds is remembered then",
@@ -350,7 +353,7 @@ def _file(repository: str, commit: str, name: str, stated: Stated) -> Path:
             path.resolve().unlink()
             path.unlink(missing_ok=True)
         raise UserError(
-            f"{name} is not the file that the hub states: {wrong}",
+            f"{name} is not the file that the hub lists: {wrong}",
             code="hub-hash-mismatch",
             where=str(path),
             try_this="fetch it again; if it stays so, the repository or the connection cannot be trusted"

@@ -141,7 +141,7 @@ def _unreachable(wanted: Wanted, reason: object) -> Broke:
         f"the hub cannot be reached for {wanted.file or wanted.repository}: {reason}",
         code="hub-unreachable",
         where=f"{wanted.endpoint}/datasets/{wanted.repository}",
-        try_this="check the connection and HF_ENDPOINT; files that are here already need none (set path to them)",
+        try_this="check the connection and HF_ENDPOINT; downloaded files need no connection (set path to them)",
     )
 
 
@@ -153,7 +153,7 @@ def _message(error: Exception, wanted: Wanted) -> UserError | None:
     status = _status(error)
     if "GatedRepoError" in kinds or status == 403:
         return UserError(
-            f"access to {repository} must be asked for: it is gated",
+            f"access to {repository} must be requested: it is gated",
             code="access-asked-gated",
             where=page,
             try_this="accept its terms on that page, then log in with `hf auth login`, or set HF_TOKEN",
@@ -180,7 +180,7 @@ def _message(error: Exception, wanted: Wanted) -> UserError | None:
         )
     if status == 429:
         return Broke(
-            "the hub refuses further requests for now (429)",
+            "the hub temporarily refuses further requests (429)",
             code="hub-rate-limit",
             where=page,
             try_this="wait, or log in with `hf auth login`: known users are allowed more",

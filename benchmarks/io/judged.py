@@ -318,7 +318,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice!r} stands twice in one object")
+        raise ValueError(f"the key {twice!r} occurs twice in one object")
     return result
 
 
@@ -394,7 +394,7 @@ def read_table(path: Path, kind: Kind) -> Table:
         if item.rank is not None:
             ranks[item.question] = min(item.rank, ranks.get(item.question, item.rank))
     if not values:
-        raise UserError("the file holds no line of data", code="no-data-line", where=str(path), try_this=FORMS[kind])
+        raise UserError("the file has no data lines", code="no-data-line", where=str(path), try_this=FORMS[kind])
     _require_ranks(path, ranks, reading)
     return Table(path, values, reading)
 
@@ -421,7 +421,7 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a text file, gzip or not, with their numbers, without a byte order mark.
 
     Raises:
-        UserError: The file cannot be read, is of another encoding, or a line holds a NUL byte.
+        UserError: The file cannot be read, is of another encoding, or a line contains a NUL byte.
     """
     with open_bytes(path) as source:
         skip = encoding_mark(source.read(4), path)
@@ -430,6 +430,6 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
         for number, raw in enumerate(source, 1):
             if b"\0" in raw:
                 raise UserError(
-                    "a line holds a NUL byte", code="nul-byte", where=f"{path}:{number}", try_this="save the file as UTF-8 text"
+                    "a line contains a NUL byte", code="nul-byte", where=f"{path}:{number}", try_this="save the file as UTF-8 text"
                 )
             yield number, raw.decode("utf-8", "surrogateescape")

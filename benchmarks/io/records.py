@@ -300,10 +300,10 @@ def _array(source: BinaryIO, path: Path) -> Iterator[Item]:
     if window.skip_space():
         line, column = window.locate(window.at)
         raise UserError(
-            "there is text behind the end of the array",
+            "there is text after the end of the array",
             code="text-after-array",
             where=f"{path}, line {line}, column {column}",
-            try_this="a file holds one array, or one record a line",
+            try_this="a file contains one array, or one record per line",
         )
 
 
@@ -349,7 +349,7 @@ def _fault(window: _Window, error: json.JSONDecodeError, number: int, path: Path
         f"this is not JSON: {error.msg}",
         code="not-json",
         where=f"{path}, line {line}, column {column}, record {number}",
-        try_this="repair the file: behind a fault in an array no record can be trusted, so skip_bad does not help here",
+        try_this="repair the file: records after an error in an array are unreliable, so skip_bad does not help here",
     )
 
 

@@ -68,7 +68,7 @@ def read_folder(folder: Path, ignored: Counter[str]) -> Iterator[Document | BadR
     if not documents:
         held = ", ".join(f"{number} {ending}" for ending, number in ignored.most_common(5))
         raise UserError(
-            "this folder holds no document",
+            "this folder contains no documents",
             code="no-documents",
             where=f"{folder}, which holds {held or 'nothing'}",
             try_this=f"documents are files that end in {', '.join((*PLAIN[:2], *CONVERTED))}",

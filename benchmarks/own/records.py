@@ -137,13 +137,13 @@ def _only_list(fields: Mapping[str, Any], path: Path) -> str | None:
         return None
     columns = [_column(value) for value in fields.values()]
     if len(columns) > 1 and None not in columns and len(set(columns)) == 1 and not lists:
-        raise UserError("this file holds columns, not records", code="columns-not-records", where=str(path), try_this=_COLUMNS)
+        raise UserError("this file contains columns, not records", code="columns-not-records", where=str(path), try_this=_COLUMNS)
     if len(lists) > 1:
         raise UserError(
-            f"several fields hold records: {', '.join(lists)}",
+            f"several fields contain records: {', '.join(lists)}",
             code="several-record-lists",
             where=str(path),
-            try_this="write the questions into a file of their own, a record per line",
+            try_this="write the questions into a separate file, one record per line",
         )
     return lists[0] if lists else None
 

@@ -52,7 +52,7 @@ def shares_of(mix: Mapping[str, float]) -> dict[str, float]:
             f"the shares of the styles sum to {total:g}",
             code="bad-style-shares",
             where=where,
-            try_this="shares that sum to 1; without formal, what is missing to 1 is formal",
+            try_this="give shares that sum to 1; if formal is missing, it gets the rest",
         )
     return {style: share for style, share in mix.items() if style != FORMAL}
 
@@ -385,7 +385,7 @@ def _check(benchmark: Benchmark) -> None:
     if graphs or not any(question.candidates for question in benchmark.questions):
         what = "triples, not texts" if graphs else "no list of candidates"
         raise UserError(
-            f"{benchmark.reference} gives its questions {what}, so there is nothing to tell in another style",
+            f"{benchmark.reference} gives its questions {what}, so there is nothing to rewrite in another style",
             code="nothing-to-restyle",
             try_this="a setting or a layout with candidates, e.g. corpus(retriever=bm25,n=50)",
         )

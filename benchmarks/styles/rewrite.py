@@ -196,10 +196,10 @@ def _done(path: Path, wanted: dict[str, object], summary: Summary, retry_failed:
     for name in ("rewriter", "made from"):
         if result.get(name) != wanted[name]:
             raise UserError(
-                f"this file was started with other options: {name} is {result.get(name)!r}, now it would be {wanted[name]!r}",
+                f"this file was written with other options: {name} is {result.get(name)!r}, now it would be {wanted[name]!r}",
                 code="file-options-mismatch",
                 where=str(path),
-                try_this="another file: texts of two rewriters must not mix",
+                try_this="use another file: texts of two rewriters must not be mixed",
             )
     done: dict[Key, bool] = {}
     for pair in read_pairs(path):

@@ -131,7 +131,7 @@ def import_sark(formal: Path, styled: Path, style: str, *, titled: bool = True, 
     """
     layout = layout_of(formal)
     if layout_of(styled) != layout:
-        raise UserError(f"one file has the layout {layout}, the other not", code="layouts-differ", where=f"{formal} and {styled}")
+        raise UserError(f"one file has the layout {layout}, the other does not", code="layouts-differ", where=f"{formal} and {styled}")
     seen = set()
     for item, other in _matched(formal, styled):
         query = "query" if layout == LABELS else "question"

@@ -42,10 +42,10 @@ _HELD_OUT = {"seen": False, "unseen": True}
 CARD = DatasetCard(
     title="Worlds",
     task="multi-hop QA, long-document QA, graph QA and style-shifted QA over fictional worlds",
-    description="Questions about fictional worlds generated from a seed, so that every answer, its proof and its "
-    "knowledge graph are known and no model has seen them. multihop: ten passages a question; long: documents of 45 "
-    "and more chunks, several questions each; graph: a graph of 120 triples a question; style: the "
-    "questions of multihop over passages partly rewritten in another style.",
+    description="Questions about fictional worlds that are generated from a seed. Every answer, its proof and its knowledge "
+    "graph are known, and no model has seen them. multihop: ten passages per question; long: documents of 45 or "
+    "more chunks, with several questions each; graph: a graph of 120 triples per question; style: the questions "
+    "of multihop over passages that are partly rewritten in another style.",
     hub_id=None,
     revision=None,
     license="Apache-2.0",
@@ -75,16 +75,18 @@ _MOST_ENTITIES = 200_000
 class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
     """Options of worlds: how many, how large, how hard, and what is asked."""
 
-    seed: int | None = Field(default=None, description="seed of the first world; the first of the split when absent")
+    seed: int | None = Field(default=None, description="seed of the first world; null: the split's first seed")
     worlds: int | None = Field(
         default=None,
         ge=1,
-        description="number of worlds, of consecutive seeds. Absent: 30 for testing (one for every three questions where these "
-        "are fewer than 90), with 36 entities each (long: 66) and 120 triples a graph, unless a size is given; 1 of full size "
-        "(long: 2) else",
+        description="number of worlds, with consecutive seeds. Null: for testing, 30 worlds (one per three questions if there "
+        "are fewer than 90 questions) of 36 entities each (long: 66) and 120 triples per graph, unless you give a "
+        "size; otherwise 1 world of full size (long: 2)",
     )
     questions: int = Field(
-        default=_QUESTIONS, ge=0, description="number of questions, spread evenly over worlds and documents; 0: of graph, the graph alone"
+        default=_QUESTIONS,
+        ge=0,
+        description="number of questions, spread evenly over worlds and documents; 0 (graph only): the graph without questions",
     )
     mix: dict[str, float] = Field(default=dict(MIX), description="shares of the question types single, bridge, comparison, multi")
     unanswerable: float = Field(default=0.0, ge=0, le=1, description="share of unanswerable questions")
@@ -92,13 +94,14 @@ class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
     candidates: int = Field(default=10, ge=2, description="passages per question (multihop, style)")
     relations: Literal["seen", "unseen", "all"] | None = Field(
         default=None,
-        description="what is asked about in test worlds: seen, the relations that training worlds have; unseen, those "
-        "held out (in one of two hops at least; single and bridge questions alone); all. Worlds asked about unseen or "
-        "all hold every relation. Absent: all that the worlds hold, see unseen_relations",
+        description="relations that questions of test worlds ask about: seen, the relations of training worlds; unseen, the "
+        "relations held out from training (every question is of type single or bridge and uses at least one of "
+        "them); all. Worlds for unseen or all contain every relation. Null: all relations that the worlds contain, "
+        "see unseen_relations",
     )
     triples: int = Field(default=1200, ge=1, description="triples in the graph of a question (graph)")
     styles: dict[str, float] = Field(
-        default={FORMAL: 0.5, "informal": 0.5}, description="shares of the styles among a question's passages, exact per question (style)"
+        default={FORMAL: 0.5, "informal": 0.5}, description="share of each style among a question's passages, exact per question (style)"
     )
     content_loss: float = Field(default=0.0, ge=0, le=1, description="share of restyled sentences that lose their content (style)")
 

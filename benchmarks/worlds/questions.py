@@ -129,7 +129,7 @@ class Asker:
                 self._seen.update((query.text, proof))
                 return query
         raise UserError(
-            f"the world does not give enough different questions of type {kind}",
+            f"the world does not have enough different questions of type {kind}",
             code="too-few-world-questions",
             where="questions",
             try_this="ask for fewer questions, or make the worlds larger (entities)",

@@ -24,14 +24,18 @@ class Rendering(FrozenModel):
 
     alias: float = Field(default=0.45, ge=0, le=1, description="share of first mentions by a shorter name instead of the full one")
     pronoun: float = Field(default=0.6, ge=0, le=1, description="share of later mentions by a pronoun")
-    epithet: float = Field(default=0.5, ge=0, le=1, description="share of passages that introduce and use an epithet, where there is one")
-    tail_alias: float = Field(default=0.1, ge=0, le=1, description="share of tails called by a shorter name")
-    decoys: float = Field(default=0.3, ge=0, description="sentences in the words of a question that do not answer it, per fact")
+    epithet: float = Field(
+        default=0.5, ge=0, le=1, description="share of passages that introduce and use an epithet, if the entity has one"
+    )
+    tail_alias: float = Field(
+        default=0.1, ge=0, le=1, description="share of a sentence's objects (tails) that are called by a shorter name"
+    )
+    decoys: float = Field(default=0.3, ge=0, description="decoys per fact: sentences that use the words of a question but do not answer it")
     chunk_words: int = Field(
         default=90,
         ge=1,
-        description="a chunk of a long document is closed by the entity that brings it to this many words: with few, and many decoys, "
-        "a document has hundreds of chunks, and near misses among them (long)",
+        description="a chunk of a long document ends with the entity that brings it to this many words; with few words and many "
+        "decoys, a document has hundreds of chunks, near misses among them (long)",
     )
 
 

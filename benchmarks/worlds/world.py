@@ -233,8 +233,12 @@ def _ranges() -> str:
 class WorldConfig(FrozenModel):
     """Size and difficulty of a world."""
 
-    entities: int = Field(default=440, ge=22, le=4000, description="entities of all kinds together")
-    community: int = Field(default=110, ge=22, description="entities that mostly relate to each other; each fills one long document")
+    entities: int = Field(default=440, ge=22, le=4000, description="number of entities of all kinds together")
+    community: int = Field(
+        default=110,
+        ge=22,
+        description="number of entities in a community; they mostly relate to each other, and each community fills one long document",
+    )
     density: float = Field(default=0.6, gt=0.0, le=1.0, description="share of the possible facts of an entity that hold")
     outside: float = Field(default=0.12, ge=0.0, le=1.0, description="share of facts that lead to another community")
     unseen_share: float = Field(default=0.2, ge=0.0, le=1.0, description="share of invented words never used in training (held-out worlds)")
@@ -409,7 +413,7 @@ def generate(seed: int, config: WorldConfig | None = None) -> World:
             f"a {split} world must not contain the relations that are held out for testing",
             code="held-out-relation",
             where="unseen_relations",
-            try_this="switch it off, or use a test seed (100,000 and above)",
+            try_this="set it to false, or use a test seed (100,000 and above)",
         )
     entities = _entities(seed, split, config)
     facts = tuple(_facts(seed, config, entities))

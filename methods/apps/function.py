@@ -167,7 +167,7 @@ class Function:
         """
         if query.turns and "turns" not in self._named:
             raise UserError(
-                "a question has earlier turns, and the function takes none",
+                "a question has earlier turns, but the function does not accept turns",
                 code="no-place-for-turns",
                 where=getattr(self._answer, "__qualname__", repr(self._answer)),
                 try_this="add a parameter `turns`, a list of {role, content}",

@@ -82,14 +82,14 @@ class HttpConfig(MethodConfig, ReplyPlaces):
     )
     stream: Stream | None = Field(None, description="sse: Server-Sent Events; lines: JSON Lines; null: one document")
     pieces: bool = Field(True, description="content of a stream's events: a piece of the answer, or the answer so far")
-    concurrency: int = Field(4, ge=1, description="most requests in flight", exclude=True)
+    concurrency: int = Field(4, ge=1, description="maximum concurrent requests", exclude=True)
     timeout_s: float = Field(120.0, gt=0, description="time limit for a complete reply", exclude=True)
     attempts: int = Field(4, ge=1, description="attempts per question, for errors that a retry may fix", exclude=True)
-    backoff_s: float = Field(1.0, ge=0, description="longest pause before the second try; doubles with each", exclude=True)
-    longest_wait_s: float = Field(120.0, ge=0, description="longest pause that the app may ask for (Retry-After)", exclude=True)
-    largest_mib: float = Field(8.0, gt=0, description="longest reply; a longer one is a failed question", exclude=True)
+    backoff_s: float = Field(1.0, ge=0, description="maximum pause before the second try; doubles with each try", exclude=True)
+    longest_wait_s: float = Field(120.0, ge=0, description="maximum pause that the app may ask for (Retry-After)", exclude=True)
+    largest_mib: float = Field(8.0, gt=0, description="maximum length of a reply; a longer reply fails the question", exclude=True)
     usd_per_call: float = Field(0.0, ge=0, description="price of a request, if the reply does not state its cost")
-    run_usd: float | None = Field(None, ge=0, description="maximum dollars in one execution of a task", exclude=True)
+    run_usd: float | None = Field(None, ge=0, description="maximum cost in dollars of one execution of a task", exclude=True)
 
     @field_validator("url")
     @classmethod
@@ -221,7 +221,7 @@ class Http:
         """
         if query.turns and not self._known & {"turns", "messages"}:
             raise UserError(
-                "a question has earlier turns, and the request has no place for them",
+                "a question has earlier turns, but the request has no placeholder for them",
                 code="no-place-for-turns",
                 where=self.config.served,
                 try_this="add {{turns}} or {{messages}} to body",

@@ -66,8 +66,8 @@ class SearchPlaces(_Places):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
 
     query: Place = Field(description="steps[].query")
-    results: Place | None = Field(None, alias="found", description="steps[].ids of what was found")
-    used: Place | None = Field(None, description="steps[].ids of what was used")
+    results: Place | None = Field(None, alias="found", description="steps[].ids of the documents found")
+    used: Place | None = Field(None, description="steps[].ids of the documents used")
 
 
 class UsagePlaces(_Places):
@@ -75,7 +75,7 @@ class UsagePlaces(_Places):
 
     prompt_tokens: Place | None = Field(None, description="usage.prompt_tokens")
     completion_tokens: Place | None = Field(None, description="usage.completion_tokens")
-    model_calls: Place | None = Field(None, description="calls of models")
+    model_calls: Place | None = Field(None, description="number of model calls")
 
 
 class ReplyPlaces(_Places):
@@ -85,15 +85,15 @@ class ReplyPlaces(_Places):
     contexts: Place | ContextPlaces | None = Field(
         None, description="path to the texts that the app showed its model, docs[].text; or {text, id, url, score}"
     )
-    cites: Place | None = Field(None, description="path to ids or urls that the whole answer cites, citations[]")
-    statements: StatementPlaces | None = Field(None, description="{text, cites} of parts of the answer")
-    searches: Place | SearchPlaces | None = Field(None, description="path to queries of searches, or {query, found, used}")
+    cites: Place | None = Field(None, description="path to the ids or urls that the answer as a whole cites, citations[]")
+    statements: StatementPlaces | None = Field(None, description="{text, cites} for parts of the answer")
+    searches: Place | SearchPlaces | None = Field(None, description="path to the queries of searches, or {query, found, used}")
     confidence: Place | None = Field(None, description="path to a number")
     usage: UsagePlaces = Field(
         default_factory=lambda: UsagePlaces.model_validate({}),
         description="paths to counts: {prompt_tokens, completion_tokens, model_calls}",
     )
-    cost: Place | None = Field(None, description="path to dollars")
+    cost: Place | None = Field(None, description="path to the cost in dollars")
 
 
 def answer_of(document: Any, place: str) -> str:

@@ -54,7 +54,9 @@ class VectorConfig(TrainingOptions):
     retired = MappingProxyType({"use_instruction": True})
 
     weight: float = Field(1.0, ge=0, description="0 leaves the score out (w/o P.A.)")
-    model: str | None = Field(None, description="the encoder: a preset, folder or hub id; null: base (paper); released: bge-m3")
+    model: str | None = Field(
+        None, description="encoder that computes the score: a preset, folder or hub id; null: base (paper); released: bge-m3"
+    )
 
 
 class ScoreConfig(TrainingOptions):
@@ -65,29 +67,36 @@ class ScoreConfig(TrainingOptions):
     scorer: str = Field("mistralai/Mistral-7B-Instruct-v0.2", description="language model that scores: pocket, a folder or hub id")
     revision: str | None = Field(None, description="revision of a hub id")
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
-        None, description="of the scorer; null: float32 on CPU, the checkpoint's own elsewhere"
+        None, description="dtype of the scorer; null: float32 on CPU, the checkpoint's own elsewhere"
     )
     endpoint: ChatConfig | None = Field(
         None,
-        description="an endpoint that serves the scorer and returns log-probabilities (vLLM); only its tokenizer is loaded. "
-        "null: weights of this machine",
+        description="an endpoint that serves the scorer and returns log-probabilities (vLLM); then only its tokenizer is loaded. "
+        "null: load the scorer locally",
         exclude_if=lambda value: value is None,
     )
     f: ForwardConfig = ForwardConfig.model_validate({})
     b: BackwardConfig = BackwardConfig.model_validate({})
     v: VectorConfig = VectorConfig.model_validate({})
     normalize: Literal["minmax", "zscore", "none"] = Field(
-        "minmax", description="over a question's chunks, before weighting; paper: none; released: minmax"
+        "minmax", description="normalization of the scores over a question's chunks, before weighting; paper: none; released: minmax"
     )
     forward_prompt: str | None = Field(
-        None, description="template with $chunk and $question, ending before the answer; null: ours, or the pocket's own"
+        None, description="template with $chunk and $question, ending before the answer; null: ours, or the pocket model's own"
     )
-    backward_prompt: str | None = Field(None, description="template with $chunk and $answer, ending before the question; null: likewise")
+    backward_prompt: str | None = Field(
+        None, description="template with $chunk and $answer, ending before the question; null: ours, or the pocket model's own"
+    )
     choose: Literal["scores", "evidence"] = Field(
         "scores",
-        description="what decides on positives: the scores (ARK), or the data's own evidence, which needs no scorer (chunks: passages)",
+        description="how positives are chosen: scores (ARK), or evidence, which uses the data's own evidence and needs no scorer "
+        "(chunks: passages)",
     )
-    positives: int = Field(10, ge=1, description="M: chunks with the highest total that are taken as positives; of evidence all are")
+    positives: int = Field(
+        10,
+        ge=1,
+        description="M: number of chunks with the highest total score that become positives; with choose: evidence, all evidence does",
+    )
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
@@ -110,33 +119,35 @@ class MineConfig(TrainingOptions):
     retired = MappingProxyType({"drop_overlap": False})
 
     source: Literal["graph", "question", "random"] = Field(
-        "graph", description="what augmented queries retrieve (ARK); controls: what the question itself retrieves, any chunks"
+        "graph",
+        description="which chunks can be negatives: graph, those that augmented queries retrieve (ARK); as controls: question, "
+        "those that the question itself retrieves, or random",
     )
     model: Literal["previous", "base"] = Field(
-        "previous", description="the encoder that retrieves: of the stage before (paper), or base (released)"
+        "previous", description="encoder that retrieves: the one of the previous stage (paper), or base (released)"
     )
     top_k: int = Field(20, ge=1, description="chunks retrieved per query; paper 20, released 10")
-    sample: int = Field(20, ge=1, description="negatives of a row, drawn from the union of what was retrieved")
+    sample: int = Field(20, ge=1, description="negatives per row, sampled from everything that was retrieved")
     keep_out: int = Field(
         10,
         ge=0,
-        description="chunks with the highest total that are never negatives, however few of them `score.positives` trains on; "
-        "paper and released: their ten positives. What the data name as evidence never is one either",
+        description="chunks with the highest total score that are never negatives, even if `score.positives` trains on fewer; "
+        "paper and released: their ten positives. Evidence of the data is never a negative either",
     )
-    stage1_random: int = Field(0, ge=0, description="random chunks as negatives of stage 1; paper 0, released 20")
+    stage1_random: int = Field(0, ge=0, description="number of random chunks that serve as negatives in stage 1; paper 0, released 20")
 
 
 class LossConfig(TrainingOptions):
     """InfoNCE."""
 
-    temperature: float = Field(0.01, gt=0, description="not given in the paper; released 0.01 before ms-swift 3.11, 0.1 since")
+    temperature: float = Field(
+        0.01, gt=0, description="temperature, which the paper does not give; released 0.01 before ms-swift 3.11, 0.1 since"
+    )
     in_batch: tuple[Share, Share, Share] = Field(
-        ("positives", "none", "none"), description="which documents of other rows are negatives too, by stage; released: all, all, all"
+        ("positives", "none", "none"), description="which documents of other rows are also negatives, by stage; released: all, all, all"
     )
-    mask_same_question: bool = Field(True, description="a question's other positives are none of its negatives; released: no")
-    count_duplicates: bool = Field(
-        False, description="a document that several rows bring counts so many times as a negative; released: yes"
-    )
+    mask_same_question: bool = Field(True, description="exclude a question's other positives from its negatives; released: no")
+    count_duplicates: bool = Field(False, description="count a document as a negative once per row that contains it; released: yes")
 
 
 class TrainConfig(TrainingOptions):
@@ -144,48 +155,48 @@ class TrainConfig(TrainingOptions):
 
     retired = MappingProxyType({"beta2": 0.95, "max_grad_norm": 1.0, "order": "shuffled", "validate_k": 5})
 
-    stages: tuple[Stage, ...] = Field(STAGES, min_length=1, description="stages that are trained, in order; fewer for ablations")
+    stages: tuple[Stage, ...] = Field(STAGES, min_length=1, description="stages to train, in order; fewer for ablations")
     curriculum: Literal["staged", "mixed"] = Field(
-        "staged", description="one stage after the other; mixed (ablation): all rows at once, mined with base"
+        "staged", description="staged: one stage after the other; mixed (ablation): all rows at once, mined with base"
     )
-    epochs: tuple[int, int, int] = Field((3, 4, 3), description="by stage; the paper's 10 is their sum")
+    epochs: tuple[int, int, int] = Field((3, 4, 3), description="epochs by stage; their sum in the paper is 10")
     learning_rate: tuple[float, float, float] = Field(
         (6e-6, 4e-6, 2e-6), description="peak learning rate per stage; paper 6e-6, released 1e-5, 8e-6, 4e-6"
     )
     warm_up: tuple[float, float, float] = Field(
-        (0.05, 0.05, 0.05), description="by stage: share of the steps below 1, else a number of steps; released 50, 0, 0"
+        (0.05, 0.05, 0.05), description="warm-up by stage: a share of the steps if below 1, else a number of steps; released 50, 0, 0"
     )
-    weight_decay: float = Field(0.1, ge=0, description="of matrices; released 0.1")
+    weight_decay: float = Field(0.1, ge=0, description="weight decay of matrices; released 0.1")
     batch_size: int = Field(16, ge=1, description="rows that are contrasted with each other; paper: 2 on each of 8 GPUs")
-    accumulation: int = Field(8, ge=1, description="such batches per step of the optimizer; paper: 8, so a step has 128 rows")
-    micro_batch: int = Field(16, ge=1, description="texts encoded at once; changes nothing but memory and time")
+    accumulation: int = Field(8, ge=1, description="batches per step of the optimizer; paper: 8, so that a step has 128 rows")
+    micro_batch: int = Field(16, ge=1, description="texts encoded at once; changes only memory and time")
     held_tokens: int = Field(
-        65_536, ge=1, description="tokens whose activations are held; a batch with more is encoded twice (gradient caching)"
+        65_536, ge=1, description="maximum tokens whose activations are kept; a larger batch is encoded twice (gradient caching)"
     )
     recompute: bool = Field(
-        False, description="compute layers again at backward in place of keeping their activations (gradient checkpointing)"
+        False, description="recompute layers in the backward pass instead of keeping their activations (gradient checkpointing)"
     )
-    max_length: int | None = Field(None, ge=8, description="tokens of a text in training; null: the base's own")
+    max_length: int | None = Field(None, ge=8, description="maximum tokens per text in training; null: the base's own")
     trainable_layers: int | None = Field(
-        None, ge=1, description="only so many of the encoder's last layers are trained, which is faster; null: all (paper)"
+        None, ge=1, description="train only this many of the encoder's last layers, which is faster; null: all (paper)"
     )
-    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate")
+    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision, as Accelerate names it")
     query_instruction: bool = Field(
-        True, description="the query prompt of encoders in scoring, mining and training, as in evaluation; released: no"
+        True, description="use the encoder's query prompt in scoring, mining and training, as in evaluation; released: no"
     )
-    save_every: int = Field(50, ge=1, description="steps between two points that an interrupted stage goes on from")
+    save_every: int = Field(50, ge=1, description="steps between two saved states from which an interrupted stage resumes")
 
     @field_validator("stages")
     @classmethod
     def _in_order(cls, stages: tuple[str, ...]) -> tuple[str, ...]:
         if list(stages) != sorted(set(stages)):
-            raise ValueError("stages go in order, each once")
+            raise ValueError("stages must be in order, each at most once")
         return stages
 
     @model_validator(mode="after")
     def _positive(self) -> Self:
         if min(self.epochs) < 1 or min(self.learning_rate) <= 0 or min(self.warm_up) < 0:
-            raise ValueError("epochs are at least 1, learning rates above 0, warm_up not negative")
+            raise ValueError("epochs must be at least 1, learning rates above 0, warm_up not negative")
         return self
 
 
@@ -197,17 +208,19 @@ class ArkTrainingConfig(TrainingConfig):
     )
     data_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of the loaders, by dataset id")
     validation: tuple[str, ...] = Field((), description="references of held-out questions, for curves; never trained on")
-    validation_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="as data_options")
-    evaluation: tuple[str, ...] = Field(
-        (), description="references whose documents and questions must not be in the data; checked before training"
+    validation_options: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="options of the loaders of validation, by dataset id"
     )
-    base: str = Field("qwen3-embedding-0.6b", description="the encoder that is tuned: a preset, folder or hub id")
+    evaluation: tuple[str, ...] = Field(
+        (), description="references whose documents and questions must not be in the training data; checked before training"
+    )
+    base: str = Field("qwen3-embedding-0.6b", description="encoder to train: a preset, folder or hub id")
     base_options: dict[str, Any] = Field(
         default_factory=dict, description="options of the encoder that replace those of its preset (prompts, pooling …)"
     )
     chunks: ChunkConfig | Literal["passages"] = Field(
         CHUNKS["score"],
-        description="what is scored and trained on; passages: those of the dataset; paper: 512 tokens that overlap by "
+        description="chunks that are scored and trained on; passages: the dataset's passages; paper: 512 tokens that overlap by "
         "12; released: single sentences",
     )
     kg: GraphConfig = GraphConfig.model_validate({})
@@ -279,10 +292,10 @@ class ArkTrainingConfig(TrainingConfig):
         check_models(self.encoder)
         if self.encoder.architecture != "sentence-transformer" or self.encoder.query_model:
             raise UserError(
-                "ARK tunes one SentenceTransformer for both sides",
+                "ARK tunes one SentenceTransformer for questions and chunks",
                 code="ark-needs-one-encoder",
                 where=f"base {self.base!r}",
-                try_this="a base with one model",
+                try_this="name a base with one model",
             )
         others = [item for item in self.data if resolve(item)[0].name != "worlds"]
         for option, name in self.files.items():

@@ -34,9 +34,11 @@ SHOWN = 15
 class ArkExplainConfig(MethodConfig):
     """Training to explain: that of a checkpoint, or one that options describe."""
 
-    checkpoint: str | None = Field(None, description="folder of a trained stage: its options are taken, and it mines the negatives shown")
+    checkpoint: str | None = Field(
+        None, description="folder of a trained stage; its options apply, and it mines the negatives that are shown"
+    )
     training: dict[str, Any] = Field(
-        default_factory=dict, description="options of the training, laid over the checkpoint's (preset, base, score.scorer, …)"
+        default_factory=dict, description="options of the training that replace those of the checkpoint (preset, base, score.scorer, …)"
     )
 
     def preflight(self) -> None:
@@ -60,11 +62,14 @@ class ArkExplainConfig(MethodConfig):
         return options
 
 
-@register_explainer("ark", summary="the graph around the answer, the cut, the augmented queries, three scores per chunk, mined negatives")
+@register_explainer(
+    "ark",
+    summary="shows the graph around the answer, the neighborhood's cut, the augmented queries, three scores per chunk, and mined negatives",
+)
 def explain(question: Question, corpus: Corpus, config: ArkExplainConfig, services: Services) -> Explanation:
     """Go through ARK's steps with one question."""
     if not question.answers:
-        raise UserError("this question has no gold answer, and ARK begins with it", code="question-without-gold", where=question.id)
+        raise UserError("this question has no gold answer, which ARK needs", code="question-without-gold", where=question.id)
     options = config.options("explained")
     identifier, members = pool(question, corpus, question.id)
     passages = tuple(corpus.get(members))

@@ -65,9 +65,9 @@ class ArkFoldsConfig(MethodConfig):
     default_extra = "models"
 
     models: tuple[str, ...] = Field(
-        min_length=2, description="folders of checkpoints of N trainings; the K-th was trained with `fold: -K/N` of its data"
+        min_length=2, description="folders of the checkpoints of N trainings; the K-th was trained with `fold: -K/N` of its data"
     )
-    max_length: int | None = Field(None, ge=8, description="longest text in the models' tokens; null: the models' own")
+    max_length: int | None = Field(None, ge=8, description="longest text in the models' tokens; null: the models' own limit")
 
     @property
     def parts(self) -> list[ArkConfig]:
@@ -91,7 +91,7 @@ class ArkFoldsConfig(MethodConfig):
             options = [options.get("fold") for options in card.get("config", {}).get("data_options", {}).values()]
             if not options or any(fold != expected for fold in options):
                 raise UserError(
-                    f"checkpoint {number} was not trained with fold {expected}, so it may have read what it is asked",
+                    f"checkpoint {number} was not trained with fold {expected}, so it may have been trained on the question",
                     code="checkpoint-of-other-fold",
                     where=f"ark_folds, models.{number - 1}: {part.model}",
                     try_this=f"a training whose data_options have fold: {expected}",
@@ -105,7 +105,7 @@ def _folds_work(config: ArkFoldsConfig, lengths: Lengths) -> Work:
 @register(
     "ark_folds",
     kind="retriever",
-    summary="ARK by cross-validation: the checkpoint that was trained without a question's fold answers it",
+    summary="ARK by cross-validation: the checkpoint that was not trained on a question's fold answers the question",
     config=ArkFoldsConfig,
     paper="ARK: answer-centric retriever tuning with a knowledge-graph curriculum (2025)",
     work=_folds_work,

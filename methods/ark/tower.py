@@ -82,7 +82,7 @@ def freeze_all_but_last(model: Any, layers: int) -> None:
             f"the encoder has {len(stack)} layers, of which {layers} cannot be trained",
             code="too-few-encoder-layers",
             where="train.trainable_layers",
-            try_this="fewer, or null for all",
+            try_this="use fewer, or null for all",
         )
     first = f"{name}.{len(stack) - layers}."
     reached = False

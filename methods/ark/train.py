@@ -333,7 +333,7 @@ def _recalls(document: Document, model: Any, prompts: Prompts, k: int) -> list[f
 
 @register_training(
     "ark",
-    summary="a retriever tuned on which chunks make the answer likely, against negatives from a knowledge graph",
+    summary="a retriever tuned to rank the chunks first that make the answer likely, with negatives from a knowledge graph",
     stages=STAGES,
     version=2,
     paper="ARK: answer-centric retriever tuning with a knowledge-graph curriculum (2025)",
@@ -430,5 +430,5 @@ def _nothing_to_train(name: str) -> UserError:
         f"{name} has no training row: no question has a positive with a negative",
         code="no-training-pair",
         where="data",
-        try_this="more data; or mine.source: question, if the graph gives no queries",
+        try_this="use more data; or mine.source: question, if the graph gives no queries",
     )

@@ -1,4 +1,4 @@
-"""Retrievers, rerankers, systems and controls that everything else is measured against.
+"""Baselines: retrievers, rerankers, systems and controls.
 
-Those of triples are in `graph/`. What they share is in `methods.retrieval`.
+Baselines over triples are in `graph/`. Shared code is in `methods.retrieval`.
 """

@@ -1,8 +1,8 @@
-"""BGE-M3 with all that it gives: dense, sparse and multi-vector scores in one weighted sum.
+"""Retrieve with all three modes of BGE-M3: dense, sparse and multi-vector scores in one weighted sum.
 
-Its dense mode alone is `dense` with the preset bge-m3, which also searches large corpora fast; here every passage that
-a query may use is scored in every mode, which is meant for documents of hundreds of passages. The index keeps vectors
-of tokens in half precision: about 2 KiB a token.
+For the dense mode only, use `dense` with the preset bge-m3, which also searches large corpora fast. Here every passage
+that a query may use is scored in every mode, which suits documents of hundreds of passages. The index stores token
+vectors in half precision: about 2 KiB per token.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, trunca
 from methods.work import FLOAT, HALF, Lengths, Work, encode, index, vectors
 
 CHUNK = 256
-"""Passages encoded at a time."""
+"""Number of passages encoded at once."""
 SCORED = 512
-"""Passages scored at a time; bounds the memory for the vectors of their tokens."""
+"""Number of passages scored at once; limits the memory for the vectors of their tokens."""
 ARRAYS = ("dense", "tokens", "weights", "lexical_starts", "multi", "multi_starts")
 
 
 class BgeM3Config(M3Config, ModelMethodConfig):
     """Options of BGE-M3: those of its encoder, and which scores are summed."""
 
-    modes: tuple[Mode, ...] = Field(MODES, min_length=1, description="BGE-M3's scores that are summed, weighted by `weights`")
+    modes: tuple[Mode, ...] = Field(MODES, min_length=1, description="modes of BGE-M3 whose scores are summed, weighted by `weights`")
 
 
 def _work(config: BgeM3Config, lengths: Lengths) -> Work:
@@ -57,7 +57,7 @@ class BgeM3:
 
     Args:
         config: Options.
-        services: Provides the device.
+        services: Services, of which it uses the device.
     """
 
     def __init__(self, config: BgeM3Config, services: Services) -> None:
@@ -65,7 +65,7 @@ class BgeM3:
         self._encoder = M3Encoder(config, services.device)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Encode the corpus, or memory-map what an earlier call kept in `folder`."""
+        """Encode the corpus, or memory-map the index in `folder`."""
         arrays = self._arrays(corpus) if folder is None else self._kept(corpus, folder)
         made = BgeM3Index(self._encoder, self.config, corpus, Kept(arrays))
         made.notes = truncation_notes(folder, corpus, self._encoder.truncation)
@@ -118,7 +118,7 @@ class Kept:
     """The vectors of a corpus as flat arrays, in memory or mapped.
 
     Args:
-        arrays: By the names in `ARRAYS`; `…_starts` hold the first place of each passage and one past the last.
+        arrays: Arrays by the names in `ARRAYS`; `…_starts` have the start of each passage and the end of the last.
     """
 
     def __init__(self, arrays: dict[str, NDArray[Any]]) -> None:
@@ -141,8 +141,8 @@ class BgeM3Index:
     """A corpus in BGE-M3's vectors.
 
     Args:
-        encoder: For the queries.
-        config: Which modes count.
+        encoder: Encoder of the queries.
+        config: Options, with the modes in use.
         corpus: The passages.
         kept: Their vectors.
     """
@@ -163,7 +163,7 @@ class BgeM3Index:
     def _ranking(self, query: Query, k: int) -> Ranking:
         allowed = self._scope.rows_for(query)
         rows = self._everything if allowed is None else allowed
-        # One query at a time, so that its vectors depend on its text alone.
+        # One query at a time, so that its vectors depend only on its text.
         encoded = self._encoder.encode([query.text])
         parts = [
             self._encoder.scores(encoded, self._kept.vectors(rows[start : start + SCORED]), self._config.modes)[0]

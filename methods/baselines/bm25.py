@@ -1,17 +1,17 @@
-"""BM25: the sparse baseline, `bm25s` with the formula of Lucene.
+"""Retrieve with BM25, the sparse baseline: `bm25s` with the formula of Lucene.
 
     score(q, d) = Σ_t∈q  ln(1 + (N − n_t + ½) / (n_t + ½)) · f_td / (f_td + k1 · (1 − b + b · |d| / mean |d|))
 
-N passages, n_t of them with term t, f_td occurrences of t in d, |d| terms in d; a term that a query repeats counts
-each time. A passage without any term of the query is not found.
+N is the number of passages, n_t of them have term t, d has |d| terms and term t f_td times; a repeated term of the query
+counts each time. A passage without any term of the query is not found.
 
-Where a question brings its own candidates (or asks about one document), N, n_t and mean |d| are those of these passages:
-a ranking then depends on its question alone, and not on what other questions brought. Without candidates they are those
-of the corpus, from an index of `bm25s`; `statistics: corpus` takes them from there for every question.
+If a question has its own candidates (or is about one document), N, n_t and mean |d| are those of these passages, so that
+its ranking does not depend on passages of other questions. Without candidates, they are those of the corpus, from an
+index of `bm25s`; with `statistics: corpus`, they always are.
 
-Passages whose terms are as rare, as frequent and among as many get the same score, whichever terms they are and in
-whatever order: among candidates a passage's summands are added from the smallest to the largest, and the sum keeps
-`ranking.SIGNIFICANT` bits; those of an index are numbers in float32, whose sum in float64 is exact.
+Passages with equal term statistics and lengths get exactly equal scores, in any order of terms: among candidates, a
+passage's summands are added from the smallest to the largest, and the sum is rounded to `ranking.SIGNIFICANT` bits; the
+summands of an index are float32 numbers, whose sum in float64 is exact.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class BM25Config(MethodConfig):
     k1: float = Field(1.5, ge=0, description="term-frequency saturation; Pyserini (and papers that use it): 0.9")
     b: float = Field(0.75, ge=0, le=1, description="length normalization; Pyserini: 0.4")
     stemmer: str | None = Field("english", description="Snowball stemmer, e.g. english, porter; null for none")
-    stopwords: Literal["en"] | None = Field("en", description="words left out: bm25s' English list, or null for none")
+    stopwords: Literal["en"] | None = Field("en", description="stopwords: bm25s' English list, or null for none")
     tokens: Literal["normalized", "bm25s"] = Field(
         "normalized",
-        description="normalized: query and passages in one Unicode form, unspaced scripts and Korean by pairs of characters, C++, C# "
-        "and .NET as words; bm25s: bm25s' own words, to reproduce rows that were published with them",
+        description="normalized: query and passages in one Unicode form; unspaced scripts and Korean as character bigrams; C++, "
+        "C# and .NET as words. bm25s: the tokens of bm25s, to reproduce published rows",
     )
     statistics: Literal["candidates", "corpus"] | None = Field(
         None,
-        description="what the rarity of words and the mean length are counted in: the passages to be ranked, or the whole corpus; "
-        "null: candidates where a question brings its own, else corpus",
+        description="where document frequencies and the mean length come from: candidates, the passages to rank, or corpus, the "
+        "whole corpus; null: candidates if a question brings its own, else corpus",
     )
 
     @property
@@ -64,7 +64,7 @@ class BM25Config(MethodConfig):
         return BM25S if self.tokens == "bm25s" else WORDS
 
     def among_candidates(self, query: Query) -> bool:
-        """Return whether statistics are those of the passages to be ranked."""
+        """Return whether statistics come from the passages to be ranked."""
         if self.statistics is None:
             return query.candidates is not None or query.document_id is not None
         return self.statistics == "candidates"
@@ -73,8 +73,8 @@ class BM25Config(MethodConfig):
 def library() -> Any:
     """Return the package bm25s.
 
-    Where JAX is installed bm25s tries it when imported, and JAX takes three quarters of an accelerator's memory for the
-    life of the process. Nothing here uses it, so bm25s is not shown it.
+    If JAX is installed, bm25s imports it, and JAX takes three quarters of an accelerator's memory until the process ends.
+    It is not needed here, so it is hidden from bm25s.
 
     Raises:
         ImportError: bm25s is not installed.
@@ -93,7 +93,7 @@ def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
     """Return lower-case words, without stopwords, stemmed.
 
     Returns:
-        Ids and vocabulary where `ids`, else one list of strings per text.
+        Ids and vocabulary if `ids` is true, else one list of strings per text.
     """
     try:
         import Stemmer
@@ -122,17 +122,17 @@ Numbers = NDArray[np.int64]
 
 
 def lucene_scores(frequencies: Numbers, lengths: Numbers, repeated: Numbers, k1: float, b: float) -> NDArray[np.float64]:
-    """Return BM25 of documents among themselves.
+    """Return BM25 scores of documents with their own statistics.
 
     Args:
-        frequencies: How often each term occurs in each document, shape (terms, documents).
-        lengths: Words of each document, shape (documents,).
-        repeated: How often the query has each term, shape (terms,).
+        frequencies: Number of occurrences of each term in each document, shape (terms, documents).
+        lengths: Number of words of each document, shape (documents,).
+        repeated: Number of occurrences of each term in the query, shape (terms,).
         k1, b: As in `BM25Config`.
 
     Returns:
-        Shape (documents,); 0 for a document without any of the terms. In whatever order terms and documents come, equal
-        documents have equal scores.
+        Scores, shape (documents,); 0 for a document without any of the terms. Equal documents have equal scores in any
+        order of terms and documents.
     """
     documents = len(lengths)
     scores = np.zeros(documents)
@@ -148,11 +148,11 @@ def lucene_scores(frequencies: Numbers, lengths: Numbers, repeated: Numbers, k1:
 
 
 KEPT_WORDS = 50_000_000
-"""Words of candidates that are kept as numbers of 4 bytes; beyond, they are tokenized again."""
+"""Maximum number of words of candidates to cache, 4 bytes each; above that, candidates are tokenized again."""
 
 
 class CandidateWords:
-    """The words of passages, tokenized once for all questions that bring them.
+    """The words of passages, tokenized once for all questions that have them as candidates.
 
     Args:
         config: Options.
@@ -166,11 +166,11 @@ class CandidateWords:
         self._count = 0
 
     def scores(self, words: Sequence[str], rows: Rows) -> NDArray[np.float64]:
-        """Return BM25 of some passages among themselves, shape (rows,).
+        """Return BM25 scores of some passages with their own statistics, shape (rows,).
 
         Args:
-            words: Of the query, as `tokenize` gives them.
-            rows: Their places in the corpus, at least one.
+            words: Words of the query, from `tokenize`.
+            rows: Rows of the passages in the corpus, at least one.
         """
         documents = self._documents(rows.tolist())
         lengths = np.fromiter(map(len, documents), np.int64, len(documents))
@@ -195,18 +195,18 @@ class CandidateWords:
 
 
 POSTING = 8
-"""Bytes of a word's entry in the index: row and score."""
+"""Bytes per entry of the index: row and score."""
 
 
 class BM25RetrieverConfig(BM25Config):
     """Options of BM25 over a corpus."""
 
-    # A default that is left out keeps the fingerprints of runs that were made before there were engines.
+    # Leaving out the default keeps the fingerprints of runs from before the option existed.
     engine: Literal["bm25s", "tantivy"] = Field(
         "bm25s",
         exclude_if=lambda value: value == "bm25s",
-        description="tantivy (extra `tantivy`): a smaller index and faster search with k1: 1.2 and b: 0.75 over the whole corpus; passage "
-        "lengths are rounded, so rankings differ (`python -m perf.tantivy_engine`)",
+        description="tantivy (extra `tantivy`): a smaller index and faster search with k1: 1.2 and b: 0.75 over the whole "
+        "corpus; it rounds passage lengths, so rankings differ (`python -m perf.tantivy_engine`)",
     )
 
     @model_validator(mode="after")
@@ -224,14 +224,14 @@ class BM25RetrieverConfig(BM25Config):
 
 
 def bm25_work(config: BM25Config, lengths: Lengths) -> Work:
-    """Return the work: disk while the index is built: the counts of the runs and the index that is merged from them."""
+    """Return the work: disk space while the index is built, for the counts of the runs and the merged index."""
     if isinstance(config, BM25RetrieverConfig) and config.engine == "tantivy":
         return unknown("the disk of a tantivy index")
     return index(Work(bytes=2 * lengths.corpus * lengths.passage * WORDS_PER_TOKEN * POSTING))
 
 
 class WholeBM25:
-    """Retriever that scores by term statistics, by bm25s.
+    """Retriever that scores by term statistics, with bm25s.
 
     Args:
         config: Options.
@@ -242,7 +242,7 @@ class WholeBM25:
         self.config = config
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> BM25Index:
-        """Build the index in memory, or in `folder` in memory that does not grow with the corpus; map what is there."""
+        """Build the index in memory, or in `folder` with memory that does not grow with the corpus; map an existing index."""
         if folder is None:
             return BM25Index(self.config, corpus, self._postings(corpus))
         built_once(folder, len(corpus), lambda target: self._build(corpus, target))
@@ -255,7 +255,7 @@ class WholeBM25:
     def _postings(self, corpus: Corpus) -> Postings | None:
         tokens = tokenize(self.texts(corpus), self.config, ids=True)
         if not any(tokens.ids):
-            # bm25s has no index without terms; nothing can ever be found in such a corpus.
+            # bm25s cannot index a corpus without terms, in which nothing can be found.
             return None
         try:
             model = library().BM25(method="lucene", k1=self.config.k1, b=self.config.b, backend="numpy")
@@ -275,7 +275,7 @@ class WholeBM25:
 @register(
     "bm25",
     kind="retriever",
-    summary="BM25 (Lucene's formula), its statistics from a question's own candidates or from the corpus",
+    summary="BM25 (Lucene's formula), with statistics of the question's own candidates or of the corpus",
     version=3,
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}},
@@ -283,7 +283,7 @@ class WholeBM25:
     work=bm25_work,
 )
 class BM25(WholeBM25):
-    """Retriever that scores by term statistics, by the engine of its options.
+    """Retriever that scores by term statistics, with the engine in its options.
 
     Args:
         config: Options.
@@ -295,7 +295,7 @@ class BM25(WholeBM25):
         self._tantivy = isinstance(config, BM25RetrieverConfig) and config.engine == "tantivy"
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Any:
-        """Build the index of the engine in memory or in `folder`, or open what is there."""
+        """Build the index of the engine in memory or in `folder`, or open an existing one."""
         if not self._tantivy:
             return super().index(corpus, folder)
 
@@ -324,7 +324,7 @@ def _open(folder: Path) -> Postings | None:
 
 
 class BM25Index:
-    """A corpus with its BM25 postings; None if it holds no term."""
+    """A corpus with its BM25 postings, which are None if it has no terms."""
 
     def __init__(self, config: BM25Config, corpus: Corpus, postings: Postings | None) -> None:
         self._config = config
@@ -352,11 +352,11 @@ class BM25Index:
         """Return scores for the words of a query under the statistics of the corpus.
 
         Args:
-            words: As `tokenize` gives them; those that the corpus lacks count for nothing.
+            words: Words from `tokenize`; words that are not in the corpus are ignored.
             rows: The passages to score; None: all.
 
         Returns:
-            One per row, 0 where a passage has none of the words.
+            One score per row, 0 for passages with none of the words.
         """
         scores = np.zeros(len(self._scope.corpus) if rows is None else len(rows))
         if self._postings is None or not len(scores):
@@ -373,11 +373,11 @@ class BM25Index:
 
 
 class BM25RerankerConfig(BM25Config, PointwiseConfig):
-    """Options of BM25, and how far down it reranks."""
+    """Options of BM25 and of the depth of reranking."""
 
 
 def _reranker_work(config: BM25RerankerConfig, lengths: Lengths) -> Work:
-    """Return the index of BM25 as a retriever, where statistics are the corpus's."""
+    """Return the work: that of the index of BM25 as a retriever if statistics are the corpus's."""
     indexed = lengths.whole if config.statistics is None else config.statistics == "corpus"
     return _retriever_of(config).work(lengths) if indexed else Work()
 
@@ -389,7 +389,7 @@ def _retriever_of(config: BM25RerankerConfig) -> Component:
 @register(
     "bm25_reranker",
     kind="reranker",
-    summary="BM25 over the passages that it is handed, its statistics from these or from the corpus",
+    summary="reranks its candidates with BM25, with statistics of the candidates or of the corpus",
     version=3,
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}},
@@ -401,7 +401,7 @@ class BM25Reranker(PointwiseReranker):
 
     Args:
         config: Options.
-        services: Provides the folder of indexes, which BM25 as a retriever shares.
+        services: Services, of which it uses the folder of indexes, shared with BM25 as a retriever.
     """
 
     def __init__(self, config: BM25RerankerConfig, services: Services) -> None:
@@ -413,7 +413,7 @@ class BM25Reranker(PointwiseReranker):
         self._candidates: tuple[Corpus, CandidateWords] | None = None
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """Return BM25 of each candidate, 0 where it shares no word with the query."""
+        """Return BM25 scores of the candidates, 0 for those that share no word with the query."""
         if not ids:
             return np.zeros(0)
         words = tokenize([query.text], self.config, ids=False)[0]
@@ -425,7 +425,7 @@ class BM25Reranker(PointwiseReranker):
         return self._candidates[1].scores(words, rows)
 
     def _whole(self, corpus: Corpus) -> BM25Index:
-        """Return the index of the whole corpus, opened once."""
+        """Open the index of the whole corpus once, and return it."""
         if self._indexed is None or self._indexed[0] is not corpus:
             folder = index_folder(self._retriever, corpus, self._services)
             self._indexed = corpus, cast(BM25Index, self._retriever.build(self._services).index(corpus, folder))

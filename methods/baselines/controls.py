@@ -1,7 +1,7 @@
-"""Controls: answers whose score is known in advance, to check metrics, judges and readers.
+"""Define controls: answers whose score is known in advance, to check metrics, judges and readers.
 
-They are handed the gold, are badged, and are never ranked. A metric or judge that ranks one of them wrongly is
-itself at fault.
+Controls receive the gold data, are marked, and are never ranked. If a metric or judge ranks one of them wrongly, the
+metric or judge has a bug.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from methods.retrieval.ranking import Scope
 from methods.work import free
 
 SEPARATOR = "\n"
-"""Between the answers of a question that wants all of them named."""
+"""Separator of the answers of a question that requires all of them."""
 
 
 def gold_text(question: Question) -> str:
-    """Return the gold as one answer: the first accepted one, or all where all are wanted; "" where there is none."""
+    """Return the gold answer as one text: the first accepted one, or all if all are required; "" if there is none."""
     if question.answer_set:
         return SEPARATOR.join(question.answers)
     return question.answers[0] if question.answers else ""
@@ -42,7 +42,7 @@ def gold_of(query: Query) -> Question:
     """Return the question behind a control's query.
 
     Raises:
-        TypeError: The query carries no gold; controls must be called with `GoldQuery`s.
+        TypeError: The query has no gold data; controls must be called with `GoldQuery` objects.
     """
     if not isinstance(query, GoldQuery):
         raise TypeError("a control must be handed GoldQuery objects (Question.gold_query())")
@@ -50,13 +50,13 @@ def gold_of(query: Query) -> Question:
 
 
 class _Answering(ABC):
-    """A control that answers by itself."""
+    """A control that answers without a reader."""
 
     def __init__(self, config: MethodConfig, services: Services) -> None:
         self.seed = services.seed
 
     def prepare(self, questions: Sequence[Question]) -> None:
-        """Most controls need no other question than the one asked."""
+        """Do nothing, because most controls only need the current question."""
         return
 
     def index(self, corpus: Corpus) -> None:
@@ -71,12 +71,12 @@ class _Answering(ABC):
 
     @abstractmethod
     def _predict(self, identifier: str, question: Question) -> Prediction:
-        """Return the prediction under this query id, its usage left empty."""
+        """Return the prediction for this query id, with empty usage."""
 
 
 @register("gold_answer", kind="control", version=2, summary="the gold answer with the gold evidence: every metric's maximum", work=free)
 class GoldAnswer(_Answering):
-    """Answers with the gold; evidence, support and triples are the gold ones too."""
+    """Answers with the gold answer, and the gold evidence, support and triples."""
 
     def _predict(self, identifier: str, question: Question) -> Prediction:
         evidence = tuple(Evidence(gold, 1 / rank) for rank, gold in enumerate(dict.fromkeys(question.evidence), 1))
@@ -94,7 +94,7 @@ class GoldAnswer(_Answering):
 
 @register("empty_answer", kind="control", summary="no answer and no evidence: every metric's minimum", work=free)
 class EmptyAnswer(_Answering):
-    """Answers nothing."""
+    """Gives empty answers."""
 
     def _predict(self, identifier: str, question: Question) -> Prediction:
         return Prediction(identifier, "")
@@ -118,12 +118,12 @@ class WholePassage(_Answering):
         return Prediction(identifier, text, tuple(Evidence(passage, 1.0) for passage in known[:1]))
 
 
-@register("shuffled_answer", kind="control", summary="another question's gold answer: right form, wrong content", work=free)
+@register("shuffled_answer", kind="control", summary="the gold answer of another question: right form, wrong content", work=free)
 class ShuffledAnswer(_Answering):
     """Answers each question with the gold of another one."""
 
     def prepare(self, questions: Sequence[Question]) -> None:
-        """Deal the answers out over the whole question set, so that resuming a run changes none of them."""
+        """Deal out the answers over the whole question set, so that resuming a run does not change them."""
         self._dealt = deal(questions, self.seed)
 
     def _predict(self, identifier: str, question: Question) -> Prediction:
@@ -133,9 +133,9 @@ class ShuffledAnswer(_Answering):
 def deal(questions: Sequence[Question], seed: int) -> dict[str, str]:
     """Return, per question, another question's gold answer that is wrong for it.
 
-    The questions are put on a circle in an order drawn from the seed (whatever order they came in). Each gets the
-    answer of the next one on the circle whose answer is not accepted for it after normalization, and "" where no
-    such answer exists; where all answers differ this is a permutation without fixed points.
+    The questions are put on a circle in an order drawn from the seed, independent of their original order. Each gets the
+    answer of the next question on the circle whose answer is not accepted for it after normalization, or "" if there is
+    none. If all answers differ, this is a permutation without fixed points.
 
     Returns:
         Answers by query id.
@@ -154,7 +154,7 @@ def deal(questions: Sequence[Question], seed: int) -> dict[str, str]:
     return dealt
 
 
-@register("oracle_evidence", kind="control", summary="the positive passages and nothing else, then any reader", work=free)
+@register("oracle_evidence", kind="control", summary="only the positive passages, then any reader", work=free)
 class OracleEvidence:
     """Retriever that finds the gold evidence, in the dataset's order."""
 
@@ -178,7 +178,7 @@ class _OracleIndex:
         self._known: Callable[[str], bool] = corpus.__contains__
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        """Return the positives of each query that the corpus holds."""
+        """Return the positives of each query that are in the corpus."""
         rankings = []
         for query in queries:
             results = [passage for passage in dict.fromkeys(gold_of(query).evidence) if self._known(passage)][:k]
@@ -186,7 +186,7 @@ class _OracleIndex:
         return rankings
 
 
-# What a perfect judge of answer strings would do to a ranking; no reranker of the same candidates can reach a higher
+# The ranking of a perfect judge of answer strings; no reranker of the same candidates can reach a higher
 # has_answer@k.
 
 
@@ -195,10 +195,10 @@ class HasAnswerOrderConfig(MethodConfig):
 
     retriever: RetrieverPart = Field(
         RetrieverChoice(id="bm25"),
-        description="what finds the passages, in whose order they stay; full_context: the benchmark's own candidates",
+        description="retriever that finds the passages and sets their order; full_context: the benchmark's own candidates",
     )
     searched: Literal["text", "title_text"] = Field(
-        "text", description="where an answer counts as held: in the text (as has_answer@k looks), or in the title too"
+        "text", description="where to look for answers: in the text (like has_answer@k), or also in the title"
     )
 
     def preflight(self) -> None:
@@ -210,17 +210,17 @@ class HasAnswerOrderConfig(MethodConfig):
     "has_answer_order",
     kind="control",
     version=2,
-    summary="passages that hold a gold answer first, the rest in a retriever's order",
+    summary="passages that contain a gold answer first, then the rest, each in a retriever's order",
     checkpoint_hash=lambda config: fingerprint(config.retriever.component.fingerprint),
     work=lambda config, lengths: config.retriever.component.work(lengths),
     needs=lambda config: config.retriever.component.needs,
 )
 class HasAnswerOrder:
-    """Retriever that moves what holds an accepted answer (DPR's rule) to the front.
+    """Retriever that moves passages with an accepted answer (DPR's rule) to the front.
 
     Args:
         config: Options.
-        services: Handed to the retriever, whose index it shares.
+        services: Services for the retriever, whose index it shares.
     """
 
     def __init__(self, config: HasAnswerOrderConfig, services: Services) -> None:
@@ -233,13 +233,13 @@ class HasAnswerOrder:
         """Do nothing; each query carries its own gold."""
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> _HasAnswerIndex:
-        """Return the index of the retriever underneath."""
+        """Return the index of its retriever."""
         own = index_folder(self._component, corpus, self._services) or folder
         return _HasAnswerIndex(corpus, self._retriever.index(corpus, own), self._titled)
 
 
 class _HasAnswerIndex:
-    """An index whose rankings are split by whether a passage holds an answer."""
+    """An index whose rankings put passages with an answer first."""
 
     def __init__(self, corpus: Corpus, index: Index, titled: bool) -> None:
         self._corpus = corpus
@@ -248,7 +248,7 @@ class _HasAnswerIndex:
         self.in_flight = in_flight([(index, "retrieve")])
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Return the k best of the retriever, those with an answer first."""
+        """Return the retriever's k best passages, those with an answer first."""
         return self._split(query, await self._retrieve(without_gold(query), k))
 
     def _split(self, query: Query, ranking: Ranking) -> Ranking:
@@ -258,12 +258,12 @@ class _HasAnswerIndex:
         return Ranking(query.id, tuple(ids), tuple(1 / rank for rank in range(1, len(ids) + 1)), ranking.usage)
 
 
-@register("no_retrieval", kind="retriever", summary="closed book: the reader answers from what it knows", work=free)
+@register("no_retrieval", kind="retriever", summary="closed book: the reader answers without passages", work=free)
 class NoRetrieval:
     """Retriever that finds nothing."""
 
     finds_nothing = True
-    """Read by planning: what follows is handed no passage."""
+    """Tells estimates that the other parts receive no passages."""
 
     def __init__(self, config: MethodConfig, services: Services) -> None:
         pass
@@ -283,11 +283,11 @@ class EmptyIndex:
 
 @register("random", kind="retriever", summary="passages in random order, seeded per query", version=2, work=free)
 class Random:
-    """Retriever that draws.
+    """Retriever that samples passages at random.
 
     Args:
         config: No options.
-        services: Provides the seed.
+        services: Services, of which it uses the seed.
     """
 
     def __init__(self, config: MethodConfig, services: Services) -> None:
@@ -299,7 +299,7 @@ class Random:
 
 
 class RandomIndex:
-    """Draws without replacement; the generator is seeded by the task's seed and the query's id."""
+    """Samples without replacement; the generator is seeded by the task's seed and the query's id."""
 
     def __init__(self, corpus: Corpus, seed: int) -> None:
         self._scope = Scope(corpus)
@@ -307,7 +307,7 @@ class RandomIndex:
         self._seed = seed
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        """Draw k passages per query."""
+        """Sample k passages per query."""
         return [self._draw(query, k) for query in queries]
 
     def _draw(self, query: Query, k: int) -> Ranking:
@@ -316,7 +316,7 @@ class RandomIndex:
         size = self._size if rows is None else len(rows)
         drawn = generator.choice(size, min(k, size), replace=False)
         if rows is not None:
-            # From candidates in the order of their ids: neither how a benchmark lists them nor other questions count.
+            # Samples from candidates in the order of their ids, independent of the benchmark's order and of other questions.
             ids = self._scope.corpus.ids
             drawn = np.array(sorted(rows.tolist(), key=ids.__getitem__), dtype=np.int64)[drawn]
         return self._scope.ranking(query, drawn, 1 / np.arange(1, len(drawn) + 1))

@@ -1,9 +1,9 @@
-"""Full context: the reader gets every candidate, or the whole document, in the order in which they stand.
+"""Give the reader every candidate, or the whole document, in the original order.
 
-With `whole`, a document is put together again, words that its passages share counted once, and may be cut to its first
-words. What is more than the reader's model takes is the reader's to shorten: one that follows a benchmark with
-`truncation: middle` (LongBench's rule) keeps the first and the last half of what fits, in its own tokens. Either way
-the prediction's notes record it under `truncated`. The floor to this ceiling, no context at all, is `no_retrieval`.
+With `whole`, a document is joined from its passages without their overlaps, and may be cut to its first words. The
+reader shortens a context that exceeds its model's limit: a reader that follows a benchmark with `truncation: middle`
+(LongBench's rule) keeps the beginning and the end, half of the limit each. In both cases the prediction's notes record
+it under `truncated`. The opposite control, without any context, is `no_retrieval`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ _WORD = re.compile(r"\S+")
 class FullContextConfig(MethodConfig):
     """Options of full context."""
 
-    whole: bool = Field(False, description="a document in one piece (ARK: true); false: its passages one by one")
+    whole: bool = Field(False, description="whole document in one piece (ARK: true); false: its passages one by one")
     overlap: int = Field(
-        0, ge=0, description="words that a whole document's passages repeat of the one before: the benchmark's chunk_overlap"
+        0,
+        ge=0,
+        description="words that a passage of a whole document repeats from the previous one: set it to the benchmark's chunk_overlap",
     )
     words: int | None = Field(
         None, ge=1, description="only the first words of a whole document (ARK's code: 16384); null: all, and the reader cuts"
@@ -42,33 +44,33 @@ class FullContextConfig(MethodConfig):
     @model_validator(mode="after")
     def _of_a_whole(self) -> Self:
         if not self.whole and (self.overlap or self.words):
-            raise ValueError("overlap and words are of a document in one piece: set whole")
+            raise ValueError("overlap and words need a document in one piece: set whole")
         return self
 
 
 @register(
     "full_context",
     kind="retriever",
-    summary="all candidates, or the whole document, in their order",
+    summary="all candidates, or the whole document, in their original order",
     presets={"paper": {"whole": True, "overlap": PAPER_OVERLAP}, "released": {"whole": True, "overlap": PAPER_OVERLAP, "words": 16_384}},
     work=free,
 )
 class FullContext:
-    """Retriever that leaves nothing out."""
+    """Retriever that returns all passages."""
 
     reads_all = True
-    """Read by the pipeline: unless an experiment says otherwise, the reader gets the whole ranking."""
+    """The reader gets the whole ranking unless an experiment sets `k`."""
 
     def __init__(self, config: FullContextConfig, services: Services) -> None:
         self.config = config
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Return an empty index; the method reads the whole context."""
+        """Return an index without content, because the method reads the whole context."""
         return FullContextIndex(corpus, self.config)
 
 
 class FullContextIndex:
-    """A corpus of which each query gets its whole share."""
+    """A corpus of which each query gets all passages that it may use."""
 
     def __init__(self, corpus: Corpus, config: FullContextConfig) -> None:
         self.config = config
@@ -79,12 +81,12 @@ class FullContextIndex:
         """Return the candidates, or the document's passages, in their order.
 
         Raises:
-            UserError: A query has neither: a whole corpus is not a context.
+            UserError: A query has neither; a whole corpus cannot be a context.
         """
         return [self._all(query, k) for query in queries]
 
     def contexts(self, queries: Sequence[Query], rankings: Sequence[Ranking]) -> list[Context]:
-        """Return a document in one piece; candidates one by one.
+        """Return a document in one piece, or candidates one by one.
 
         Raises:
             UserError: The passages of a document do not overlap as the options say.
@@ -104,7 +106,7 @@ class FullContextIndex:
 
     def _context(self, query: Query, ranking: Ranking) -> Context:
         passages = tuple(self._corpus.get(ranking.ids))
-        # Candidates are passages of their own; a reranked or shortened document is no longer in one piece.
+        # Candidates are separate passages; a reranked or shortened document is no longer in one piece.
         if not self.config.whole or query.candidates is not None or not passages or not self._in_order(ranking):
             return Context(query.id, passages)
         self._check_overlap(passages)
@@ -123,7 +125,7 @@ class FullContextIndex:
         return all(second == first + 1 for first, second in pairwise(rows))
 
     def _check_overlap(self, passages: Sequence[Passage]) -> None:
-        """Stop where the passages share other words than the options say: the document would lose or repeat some."""
+        """Refuse passages whose overlap differs from the options, because the document would lose or repeat words."""
         most = self.config.overlap
         for first, second in pairwise(passages):
             shared = second.text.split(maxsplit=most)[:most]

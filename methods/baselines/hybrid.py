@@ -1,10 +1,10 @@
-"""Hybrid retrieval: several rankings fused by reciprocal rank.
+"""Fuse the rankings of several retrievers by reciprocal rank.
 
     score(d) = Σ_r 1 / (k + rank_r(d))
 
-over the retrievers r that found d, ranks from 1. Ranks, not scores, so that retrievers need no common scale. Equal sums
-are common (first in one, second in the other, and the reverse): of these the first among the query's candidates comes
-first, or in the corpus where it brings none.
+The sum is over the retrievers r that found d, with ranks from 1. Ranks are used instead of scores because retrievers have
+no common scale. Equal sums are common (first in one and second in the other, and the reverse): they keep the order of the
+query's candidates, or of the corpus if it has none.
 """
 
 from __future__ import annotations
@@ -32,10 +32,14 @@ class HybridConfig(MethodConfig):
     """Options of the fusion."""
 
     retrievers: tuple[RetrieverPart, ...] = Field(
-        (RetrieverChoice(id="bm25"), RetrieverChoice(id="dense")), min_length=1, description="what to fuse; a bare name stands for {id: …}"
+        (RetrieverChoice(id="bm25"), RetrieverChoice(id="dense")),
+        min_length=1,
+        description="retrievers to fuse; a bare name stands for {id: …}",
     )
-    k: float = Field(60, gt=0, description="damps the weight of first ranks; Cormack et al. use 60")
-    pool: int = Field(100, ge=1, description="passages taken from each retriever (more where more are asked for)")
+    k: float = Field(
+        60, gt=0, description="constant k of reciprocal-rank fusion, which lowers the weight of first ranks; Cormack et al. use 60"
+    )
+    pool: int = Field(100, ge=1, description="passages taken from each retriever (more if more are requested)")
 
     def preflight(self) -> None:
         """Check every retriever."""
@@ -67,7 +71,7 @@ class Hybrid:
 
     Args:
         config: Options.
-        services: Handed to every retriever; their indexes are shared with runs of each alone.
+        services: Services for every retriever; their indexes are shared with runs of a single retriever.
     """
 
     def __init__(self, config: HybridConfig, services: Services) -> None:
@@ -100,22 +104,22 @@ class HybridIndex:
         self.in_flight = in_flight((index, "retrieve") for index in indexes)
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Retrieve with each and fuse."""
-        # The pool does not shrink with k, so that the first five of a hundred are the five of five.
+        """Search with each retriever and fuse the rankings."""
+        # The pool does not shrink with k, so that the first five of a ranking do not depend on k.
         pool = max(k, self._config.pool)
         rankings = await together(*(retrieve(query, pool) for retrieve in self._retrieve))
         return fuse(query, rankings, k, self._corpus, self._config.k)
 
 
 def fuse(query: Query, rankings: Sequence[Ranking], k: int, corpus: Corpus, damping: float) -> Ranking:
-    """Return one ranking of several by reciprocal ranks, with what they cost together.
+    """Fuse several rankings by reciprocal ranks, and return the ranking with their total cost.
 
     Args:
-        query: Whose.
-        rankings: Of passages of the corpus.
-        k: At most this many.
-        corpus: Its order decides between equal scores where the query brings no candidates.
-        damping: Added to every rank.
+        query: The query.
+        rankings: Rankings of passages of the corpus.
+        k: Maximum number of passages.
+        corpus: Its order breaks ties if the query has no candidates.
+        damping: Number added to every rank.
     """
     shares: dict[str, list[float]] = {}
     for ranking in rankings:

@@ -1,11 +1,11 @@
-"""HyDE: search with what an answer might look like.
+"""Retrieve with HyDE: search with hypothetical passages that answer the question.
 
-A chat model writes passages that answer the question; whether they are true does not matter. What is searched with is
+A chat model writes passages that answer the question; they need not be true. The query vector is
 
     v = (question + Σ passages) / (1 + N)
 
-over the vectors of the question and of the N passages, the latter encoded as documents are. What a model did not write
-is left out of the mean; where it wrote nothing at all, the question alone is searched with, and the prediction's notes record it.
+with the vectors of the question and of the N passages, which are encoded as documents. Failed passages are left out of
+the mean; if all failed, the query vector is the question's, and the prediction's notes record it.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from methods.retrieval.dense import DenseIndex
 from methods.work import Lengths, Needs, Work, all_needs, ask, encode, longest_reply, needs_of
 
 PROMPT = Shipped("methods.baselines", "hyde", published="hyde")
-"""The request for a passage; published is the original's for web search."""
+"""Prompt that requests a passage; the published one is the original's for web search."""
 END = "\n\n\n"
 """End of a passage; text after it is dropped."""
 NOTE = "hyde"
-"""Key in `notes`: how many passages were searched with, and why others were not."""
+"""Key in `notes`: number of passages used, and why others were not."""
 
 
 class HydeConfig(AskingMethodConfig):
     """Options of HyDE."""
 
     llm: Annotated[LLM, defaults(temperature=0.7, max_tokens=512, stop=(END,))] = Field(
-        description="the model that writes passages; temperature above 0, so that several passages differ"
+        description="model that writes passages; a temperature above 0 makes several passages differ"
     )
     dense: dict[str, Any] = Field(
         default_factory=dict,
-        description="options of dense retrieval, a preset among them; the original: preset contriever, parity with "
-        "ARK: preset qwen3-embedding-0.6b",
+        description="options of dense retrieval, including its preset; the original: preset contriever; equal to ARK's: preset "
+        "qwen3-embedding-0.6b",
     )
-    samples: int = Field(8, ge=0, description="passages written for a question (the original: 8); 0: plain retrieval")
+    samples: int = Field(8, ge=0, description="passages written per question (the original: 8); 0: plain retrieval")
     prompt: str | None = Field(
         None, description="`published`, `ours` or a template file; null: ours", exclude_if=lambda value: value is None
     )
@@ -64,29 +64,29 @@ class HydeConfig(AskingMethodConfig):
 
     @property
     def retriever(self) -> Component:
-        """Return the dense retriever underneath."""
+        """Return the component of dense retrieval."""
         return Component.of("dense", self.dense)
 
     def preflight(self) -> None:
-        """Check that the model can be asked, and the encoder."""
+        """Check the model and the encoder."""
         super().preflight()
         self.retriever.preflight()
         PROMPT.load(self.prompt)
 
 
 INSTRUCTIONS = 60
-"""Tokens of a prompt for a passage or a query, next to the question."""
+"""Tokens of a prompt for a passage or a query, without the question."""
 
 
 def _work(config: HydeConfig, lengths: Lengths) -> Work:
-    """Return the work: passages are written for a question, and encoded with it."""
+    """Return the work: write passages for each question, and encode them with it."""
     number = lengths.questions * config.samples
     written = ask(config.llm, number, lengths.question + INSTRUCTIONS)
     return config.retriever.work(lengths) + written + encode(config.retriever.config, number, longest_reply(config.llm))
 
 
 def _words(config: HydeConfig) -> str:
-    """Return the prompt of ours as fingerprints always had it, or the hash of another."""
+    """Return our prompt in the form used in fingerprints, or the hash of another prompt."""
     return PROMPT.load().user if config.prompt in (None, OURS) else PROMPT.hash(config.prompt)
 
 
@@ -97,7 +97,7 @@ def _needs(config: HydeConfig) -> Needs | None:
 @register(
     "hyde",
     kind="retriever",
-    summary="dense retrieval with the mean of the question and passages that a chat model writes to answer it",
+    summary="dense retrieval with the mean vector of the question and of passages that a chat model writes to answer it",
     paper="Gao et al. 2022, Precise Zero-Shot Dense Retrieval without Relevance Labels (arXiv:2212.10496)",
     checkpoint_hash=lambda config: fingerprint(config.retriever.fingerprint, _words(config), END, llm_hash(config.llm)),
     work=_work,
@@ -108,7 +108,7 @@ class Hyde:
 
     Args:
         config: Options.
-        services: Handed to dense retrieval, whose index it shares; of them the cache of replies.
+        services: Services for dense retrieval, whose index it shares; HyDE uses the cache of replies.
     """
 
     def __init__(self, config: HydeConfig, services: Services) -> None:
@@ -124,13 +124,13 @@ class Hyde:
 
 
 class HydeIndex:
-    """A dense index that is searched with what a model writes.
+    """A dense index that is searched with passages that a model writes.
 
     Args:
         config: Options.
-        index: Where to search.
-        encoder: Of its vectors.
-        writer: Writes passages.
+        index: Index to search.
+        encoder: Encoder of its vectors.
+        writer: Model that writes passages.
     """
 
     def __init__(self, config: HydeConfig, index: DenseIndex, encoder: Encoder, writer: ChatModel) -> None:
@@ -146,7 +146,7 @@ class HydeIndex:
         """Write passages, and rank by inner product with their mean.
 
         Raises:
-            Broke: No further call could succeed (key, model, endpoint).
+            Broke: All further calls would fail (key, model, endpoint).
         """
         request = self._prompt.messages(question=query.text)
         replies = await together(*(self._writer.ask(request, repetition=number) for number in range(self.config.samples)))
@@ -162,7 +162,7 @@ class HydeIndex:
         queries = [query for query, _, _ in items]
         vectors = self._questions(queries)
         for row, (_, texts, _) in enumerate(items):
-            # One by one: a vector must not depend on what else is encoded at the same time.
+            # One by one, because a vector must not depend on other texts in its batch.
             results = [self._encoder.passages([text], cached=False)[0] for text in sorted(texts)]
             if results:
                 vectors[row] = np.mean([vectors[row], *results], axis=0, dtype=np.float64)

@@ -1,12 +1,12 @@
-"""The postings of BM25 on disk: per term, the passages that hold it and what it adds to their score.
+"""Write and read the postings of BM25 on disk: for each term, its passages and its share of their scores.
 
-A corpus is counted in runs of about `WORDS` words. Each run is written with its terms sorted, so the runs can be merged
-from beginning to end, a block of `BLOCK` postings at a time. Memory therefore depends on these two sizes and on the number
-of different terms, not on the number of passages. Runs that are complete are kept, so a build that was cut off continues
-behind the last one; the merge, about a tenth of the time, starts from its beginning.
+A corpus is counted in runs of about `WORDS` words. Each run is written with sorted terms, so that the runs can be merged
+sequentially in blocks of `BLOCK` postings. Memory therefore depends on these two sizes and on the number of different
+terms, not on the number of passages. Complete runs are kept, so that an interrupted build resumes after the last one; the
+merge, about a tenth of the time, starts again.
 
 The result is the folder that `bm25s.BM25.save` writes for the same corpus, with equal scores, and `bm25s.BM25.load` reads
-it. The terms stand sorted in its vocabulary, one per line, so they are found by bisection in the mapped file.
+it. The terms are sorted in its vocabulary, one per line, so that they are found by bisection in the mapped file.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from methods.baselines.words import Tokenized
 WORDS = 4_000_000
 """Words after which a run ends: about 40,000 passages of a Wikipedia dump."""
 BLOCK = 2_000_000
-"""Postings merged at once, of different terms; one term with more is written run by run."""
+"""Number of postings of different terms merged at once; a term with more is written run by run."""
 AT_ONCE = 1024
-"""Texts tokenized at once."""
+"""Number of texts tokenized at once."""
 LINES = 65_536
 """Lines of the vocabulary joined before they are written."""
 DATA, ROWS, STARTS = "data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy"
@@ -54,10 +54,10 @@ class Postings:
     """Passages by term, as a sparse matrix in columns.
 
     Attributes:
-        number: From a term to its column; None if no passage holds it.
-        starts: Where each column begins, and one past the last: shape (terms + 1,).
-        rows: The passages of each column, ascending.
-        scores: What the term adds to their score, float32.
+        number: Function from a term to its column, or None if no passage has it.
+        starts: Start of each column and the end of the last: shape (terms + 1,).
+        rows: Passages of each column, ascending.
+        scores: Share of the term in their scores, float32.
     """
 
     number: Callable[[str], int | None]
@@ -66,14 +66,14 @@ class Postings:
     scores: NDArray[np.float32]
 
     def of(self, words: Iterable[str]) -> Iterator[tuple[NDArray[np.int32], NDArray[np.float32]]]:
-        """Yield rows and scores of each word that the corpus holds; of a repeated word each time."""
+        """Yield rows and scores of each word that is in the corpus, once per repetition."""
         for word in words:
             if (number := self.number(word)) is not None:
                 column = slice(self.starts[number], self.starts[number + 1])
                 yield self.rows[column], self.scores[column]
 
     def release(self) -> None:
-        """Let go of pages that were read: while they are mapped they count as memory of the process."""
+        """Release pages that were read, because mapped pages count as memory of the process."""
         for values in (self.rows, self.scores):
             if (mapping := getattr(values, "_mmap", None)) is not None and hasattr(mmap, "MADV_DONTNEED"):
                 mapping.madvise(mmap.MADV_DONTNEED)
@@ -83,14 +83,14 @@ class Vocabulary:
     """The terms of a folder, found by bisection.
 
     Args:
-        folder: Where `build` wrote them.
+        folder: Folder of `build`.
     """
 
     def __init__(self, folder: Path) -> None:
         self._lines = np.memmap(folder / VOCABULARY, dtype=np.uint8, mode="r")
         self._ends: Numbers = np.load(folder / ENDS, mmap_mode="r")
         if len(self._lines) != self._ends[-1] + 1:
-            raise ValueError("the vocabulary is cut off")
+            raise ValueError("the vocabulary is truncated")
 
     def number(self, term: str) -> int | None:
         """Return the column of a term, None if there is none."""
@@ -104,7 +104,7 @@ class Vocabulary:
 
 
 def open_postings(folder: Path) -> Postings | None:
-    """Map the postings of a folder; None if its corpus holds no term.
+    """Map the postings of a folder; None if its corpus has no terms.
 
     Raises:
         OSError: A file cannot be read.
@@ -121,14 +121,14 @@ def open_postings(folder: Path) -> Postings | None:
 def build(
     texts: Iterable[str], tokenize: Callable[[list[str]], Tokenized], k1: float, b: float, folder: Path, advance: Callable[[int], None]
 ) -> None:
-    """Write the postings of a corpus, or finish a build that was cut off.
+    """Write the postings of a corpus, or finish an interrupted build.
 
     Args:
         texts: The passages, in row order.
-        tokenize: Cuts texts into words.
-        k1, b: Of the formula.
-        folder: Where to write.
-        advance: Called with the number of passages counted so far.
+        tokenize: Function that splits texts into words.
+        k1, b: Constants of the formula.
+        folder: Output folder.
+        advance: Function called with the number of passages counted so far.
     """
     runs = _counted(iter(texts), tokenize, folder, advance)
     if sum(run.size for run in runs):
@@ -138,11 +138,11 @@ def build(
 
 
 class _Run:
-    """The counts of some passages, mapped: which hold a term how often, the terms sorted."""
+    """Mapped counts of some passages: the occurrences of sorted terms per passage."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # How many passages of the run hold each term; `rows` and `frequencies` say which ones, counted from its first, and how often.
+        # Number of passages of the run with each term; `rows` are these passages, from the run's first, `frequencies` the counts.
         self.holders, self.lengths = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("holders", "lengths"))
         self.first = int(folder.name.removeprefix("run-"))
         self.size = (folder / "rows").stat().st_size // 4
@@ -166,7 +166,7 @@ class _Run:
 
 
 def _counted(texts: Iterator[str], tokenize: Callable[[list[str]], Tokenized], folder: Path, advance: Callable[[int], None]) -> list[_Run]:
-    """Count all passages; runs that are there already are not counted again."""
+    """Count all passages, except those of existing runs."""
     runs: list[_Run] = []
     first = 0
     while True:
@@ -190,7 +190,7 @@ def _counted(texts: Iterator[str], tokenize: Callable[[list[str]], Tokenized], f
 
 
 def _count(batches: Iterator[list[str]], tokenize: Callable[[list[str]], Tokenized], folder: Path) -> None:
-    """Write one run: batches are taken until it holds `WORDS` words."""
+    """Write one run of batches with `WORDS` words in total."""
     vocabulary: dict[str, int] = {}
     counted: list[NDArray[np.int32]] = []
     lengths: list[int] = []
@@ -232,7 +232,7 @@ def _merge(runs: Sequence[_Run], k1: float, b: float, folder: Path) -> None:
     passages = sum(len(run.lengths) for run in runs)
     mean = sum(int(run.lengths.sum(dtype=np.int64)) for run in runs) / passages
     counts, positions = np.unique(holders, return_inverse=True)
-    # `math.log`, as bm25s has it: NumPy's logarithm may differ in the last bit.
+    # `math.log`, as in bm25s, because NumPy's logarithm may differ in the last bit.
     idf = np.array([math.log(1 + (passages - n + 0.5) / (n + 0.5)) for n in counts.tolist()], np.float32)[positions]
 
     def scored(number: int, start: int, end: int) -> _Scored:
@@ -277,7 +277,7 @@ def _merge_terms(runs: Sequence[_Run], folder: Path) -> Numbers:
     """Write the vocabulary, and tell each run the columns of its terms.
 
     Returns:
-        How many passages hold each term: shape (terms,).
+        Number of passages with each term: shape (terms,).
     """
     numbers = [array("q") for _ in runs]
     ends = array("q", [0])

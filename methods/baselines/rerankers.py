@@ -1,7 +1,7 @@
-"""Rerankers by vectors, against which is seen what a cross-encoder adds: the cosine of two, and late interaction.
+"""Rerank by vectors, as baselines of cross-encoders: by the cosine of two vectors, or by late interaction.
 
 As an embedding model, mGTE is the preset `gte-multilingual-base` here; as a reranker, `mgte` of `cross_encoder`. SARK's
-text calls it an embedding model, its citation covers both: a table must say which one a row is.
+text calls it an embedding model and its citation covers both, so a table must state which one a row is.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from methods.work import Lengths, Work, encode
 
 
 class BiEncoderConfig(EncoderConfig, PointwiseConfig, ModelMethodConfig):
-    """Options of the encoder, and how far down it reranks."""
+    """Options of the encoder and of the depth of reranking."""
 
 
 def _cosine_work(config: BiEncoderConfig, lengths: Lengths) -> Work:
-    """Return the work: questions, and their candidates: a passage once, as its vector is kept by its text."""
+    """Return the work: encode questions, and each passage once, because its vector is cached by its text."""
     passages = min(lengths.questions * lengths.ranked(config.depth), lengths.corpus)
     return encode(config, passages, lengths.passage) + encode(config, lengths.questions, lengths.question)
 
@@ -36,17 +36,17 @@ def _cosine_work(config: BiEncoderConfig, lengths: Lengths) -> Work:
 @register(
     "bi_encoder",
     kind="reranker",
-    summary="candidates by the inner product of two vectors; MiniLM by default, presets as of dense",
+    summary="candidates by the inner product of two vectors; MiniLM by default, presets as for dense",
     paper="Reimers and Gurevych 2019, Sentence-BERT (arXiv:1908.10084)",
     presets=PRESETS,
     work=_cosine_work,
 )
 class BiEncoderReranker(ModelReranker):
-    """Reranker that encodes query and passages apart.
+    """Reranker that encodes query and passages separately.
 
     Args:
         config: Options.
-        services: Provides the device.
+        services: Services, of which it uses the device.
     """
 
     def __init__(self, config: BiEncoderConfig, services: Services) -> None:
@@ -54,8 +54,8 @@ class BiEncoderReranker(ModelReranker):
         self.encoder: Encoder = self.model
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """Return cosines, or inner products where the encoder does not normalize."""
-        # Batches are made of this query's passages alone, in an order that their content decides: so that scores
+        """Return cosines, or inner products if the encoder does not normalize."""
+        # Batches contain only this query's passages, in an order that depends on their content, so that scores
         # depend neither on other queries nor on the order of the candidates, to the last bit.
         passages = sorted(set(corpus.get(ids)), key=_content)
         rows = {_content(passage): row for row, passage in enumerate(passages)}
@@ -69,11 +69,11 @@ def _content(passage: Passage) -> tuple[str, str]:
 
 
 class LateInteractionRerankerConfig(LateInteractionConfig, PointwiseConfig, ModelMethodConfig):
-    """Options of the encoder, and how far down it reranks."""
+    """Options of the encoder and of the depth of reranking."""
 
 
 def _late_work(config: LateInteractionRerankerConfig, lengths: Lengths) -> Work:
-    """Return the work: questions, and every candidate of each: nothing is kept."""
+    """Return the work: encode questions and every candidate of each, without a cache."""
     pairs = lengths.questions * lengths.ranked(config.depth)
     return encode(config, pairs, lengths.passage) + encode(config, lengths.questions, lengths.question)
 
@@ -86,11 +86,11 @@ def _late_work(config: LateInteractionRerankerConfig, lengths: Lengths) -> Work:
     work=_late_work,
 )
 class LateInteractionReranker(ModelReranker):
-    """Reranker that encodes query and passages apart, a vector per token, and matches the tokens.
+    """Reranker that encodes query and passages separately, with one vector per token, and matches the tokens.
 
     Args:
         config: Options.
-        services: Provides the device.
+        services: Services, of which it uses the device.
     """
 
     def __init__(self, config: LateInteractionRerankerConfig, services: Services) -> None:
@@ -98,7 +98,7 @@ class LateInteractionReranker(ModelReranker):
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
         """Return sums over the query's tokens of the largest inner product; a passage without tokens scores lowest."""
-        # In an order that the passages' content decides, so that scores do not depend on that of the candidates.
+        # In an order that depends on the passages' content, so that scores do not depend on the order of the candidates.
         wanted = [passage.full_text for passage in corpus.get(ids)]
         texts = sorted(set(wanted))
         result = max_sim(self.model.queries([query.text])[0], self.model.passages(texts))

@@ -1,4 +1,4 @@
-"""RQ-RAG: with its own model, as a retriever for any reader and whole; or by prompts to a chat model."""
+"""Refine questions with RQ-RAG: its own model, as a retriever or a whole system, or prompts to a chat model."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from methods.registry import AskingMethodConfig, ModelMethodConfig, register
 from methods.work import WORDS_PER_TOKEN, Lengths, Needs, Work, all_needs, ask, needs_of
 
 PROMPTS: Mapping[str, Shipped] = {kind: Shipped("methods.baselines", f"rq_rag_{kind}") for kind in ("rewrite", "decompose", "disambiguate")}
-"""Prompts for a chat model in place of RQ-RAG's own, per kind of query. Each query is searched, and the rankings are fused by
+"""Prompts for a chat model instead of RQ-RAG's own, by kind of query. Each query is searched, and the rankings are fused by
 reciprocal rank; if a reply contains no query, the question itself is searched.
 """
 NOTE = "rq_rag"
-"""Key in `notes`: what was searched with."""
+"""Key in `notes`: the search queries."""
 MOST = 5
-"""Queries taken from one reply."""
+"""Maximum number of queries per reply."""
 LONGEST = 400
-"""Characters of a query; a longer line is talk."""
+"""Maximum characters of a query; a longer line is not a query."""
 
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+")
 
@@ -47,15 +47,15 @@ _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+")
 class PromptedConfig(AskingMethodConfig):
     """Options of RQ-RAG by prompts."""
 
-    llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="the model that writes queries")
+    llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="model that writes queries")
     retriever: RetrieverPart = Field(
-        RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}; ARK's parity: Qwen3"
+        RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}; equal to ARK's: Qwen3"
     )
     per_query: int = Field(3, ge=1, description="passages retrieved for each query; RQ-RAG: 3")
-    k: float = Field(60, gt=0, description="damps the weight of first ranks in the fusion")
+    k: float = Field(60, gt=0, description="constant k of reciprocal-rank fusion, which lowers the weight of first ranks")
     prompts: str | None = Field(
         None,
-        description="a folder with templates of your own, by the names of those that ship; what it lacks is taken from these",
+        description="a folder with your own templates, named like the shipped ones; missing ones are taken from those",
         exclude_if=lambda value: value is None,
     )
 
@@ -63,12 +63,12 @@ class PromptedConfig(AskingMethodConfig):
         """Return the templates by kind.
 
         Raises:
-            UserError: One of the user's own cannot be used.
+            UserError: One of the user's own templates cannot be used.
         """
         return {kind: template.load_from(self.prompts) for kind, template in PROMPTS.items()}
 
     def preflight(self) -> None:
-        """Check that the model can be asked, the retriever and the templates."""
+        """Check the model, the retriever and the templates."""
         super().preflight()
         self.templates()
         self.retriever.component.preflight()
@@ -80,7 +80,7 @@ def _made_of(config: PromptedConfig) -> str:
 
 
 def _prompted_work(config: PromptedConfig, lengths: Lengths) -> Work:
-    """Return the work: a question is asked about in every way, and each reply searched with line by line."""
+    """Return the work: one call per prompt and question, and a search per line of the replies."""
     searches = replace(lengths, questions=lengths.questions * len(PROMPTS) * MOST)
     return config.retriever.component.work(searches) + ask(config.llm, lengths.questions * len(PROMPTS), lengths.question + INSTRUCTIONS)
 
@@ -100,11 +100,11 @@ def _prompted_needs(config: PromptedConfig) -> Needs | None:
     needs=_prompted_needs,
 )
 class PromptedRqRag:
-    """Retriever that has a question reworded.
+    """Retriever that searches with rewordings of the question.
 
     Args:
         config: Options.
-        services: Handed to the retriever, whose index it shares; of them the cache of replies.
+        services: Services for the retriever, whose index it shares; it uses the cache of replies.
     """
 
     def __init__(self, config: PromptedConfig, services: Services) -> None:
@@ -114,7 +114,7 @@ class PromptedRqRag:
         self._model = open_llm(config.llm, services, role=NOTE)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> PromptedIndex:
-        """Return the index of the retriever underneath."""
+        """Return the index of its retriever."""
         own = index_folder(self.config.retriever.component, corpus, self._services) or folder
         return PromptedIndex(self.config, corpus, self._retriever.index(corpus, own), self._model)
 
@@ -131,15 +131,15 @@ class PromptedIndex:
         self.in_flight = model.in_flight
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Reword, retrieve with each wording, fuse.
+        """Reword the question, search with each wording, and fuse the rankings.
 
         Raises:
-            Broke: No further call could succeed (key, model, endpoint).
+            Broke: All further calls would fail (key, model, endpoint).
         """
         requests = (self._model.ask(prompt.messages(question=query.text), step=kind) for kind, prompt in self._prompts.items())
         replies = await together(*requests)
         rewritten = [text for reply in replies for text in queries_of(reply.text) or [query.text]]
-        # Wordings that differ by case or punctuation alone would find the same, and count twice in the fusion.
+        # Wordings that differ only in case or punctuation would find the same passages, and count twice in the fusion.
         different: dict[str, str] = {}
         for text in rewritten:
             different.setdefault(normalize(text) or text, text)
@@ -183,27 +183,28 @@ class TreeConfig(CausalConfig):
     model: str = Field("zorowin123/rq_rag_llama2_7B", description="a causal language model with RQ-RAG's control tokens")
     max_new_tokens: int = Field(100, ge=1, description="longest query or answer")
     system: str = Field(SYSTEM, description="the system message; the released model was trained with several")
-    depth: int = Field(2, ge=0, description="searches one after another (HotpotQA: 2; 2WikiMultihopQA: up to 4)")
+    depth: int = Field(2, ge=0, description="number of consecutive searches (HotpotQA: 2; 2WikiMultihopQA: up to 4)")
     per_query: int = Field(3, ge=1, description="passages retrieved for each query; RQ-RAG: 3")
-    temperature: float = Field(1.0, gt=0, description="at which queries are drawn; answers are greedy")
+    temperature: float = Field(1.0, gt=0, description="temperature at which queries are sampled; answers are greedy")
     evidence_words: int | None = Field(
-        100, ge=1, description="words of a passage that the tree shows; RQ-RAG's passages have about 100; null: all"
+        100, ge=1, description="words of a passage shown in the tree; RQ-RAG's passages have about 100; null: all"
     )
     select: Literal["confidence", "perplexity"] = Field(
         "confidence",
-        description="which answer counts: the one whose tokens are most probable on average, or the one at the end of the likeliest path",
+        description="which answer is used: confidence, the one whose tokens are most probable on average, or perplexity, the one "
+        "at the end of the most likely path",
     )
-    searches: int = Field(1, ge=0, description="an answer counts only behind at least so many searches, where there is one; RQ-RAG: 0")
+    searches: int = Field(1, ge=0, description="use only answers after at least this many searches, if there is one; RQ-RAG: 0")
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A place in the tree.
+    """A node of the tree.
 
     Attributes:
-        text: Everything up to here.
-        queries: What was searched with on the way.
-        result: Passages found on the way, in the order of the searches, each once.
+        text: All text up to this node.
+        queries: Search queries on the path.
+        result: Passages found on the path, in the order of the searches, each once.
     """
 
     text: str
@@ -213,13 +214,13 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """An answer.
+    """A leaf with an answer.
 
     Attributes:
-        node: Where it was given.
-        answer: What it says.
+        node: The node of the answer.
+        answer: The answer's text.
         confidence: Mean probability of its tokens.
-        perplexity: Of the whole path.
+        perplexity: Perplexity of the whole path.
     """
 
     node: Node
@@ -229,14 +230,14 @@ class Leaf:
 
 
 class Tree:
-    """Grows the tree of a question, level by level; those of many questions grow side by side.
+    """Grows the tree of a question, level by level; the trees of many questions grow concurrently.
 
     Args:
         config: Options.
-        model: Writes and weighs.
-        index: What is searched.
-        corpus: Where its passages are found.
-        seed: Of the queries that are drawn.
+        model: Model that writes texts and scores them.
+        index: Index to search.
+        corpus: Corpus with its passages.
+        seed: Random seed of the sampled queries.
 
     Raises:
         UserError: The model lacks RQ-RAG's control tokens.
@@ -246,7 +247,7 @@ class Tree:
         self.config = config
         self._model = model
         self._corpus = corpus
-        # Turns are written out below; a chat template would put others around them.
+        # Turns are written out below; a chat template would add others.
         model.tokenizer.chat_template = None
         model.end_at(END_TOKEN)
         drawn = Sampling(config.temperature, seed=seed)
@@ -261,7 +262,7 @@ class Tree:
         )
 
     async def grow(self, query: Query) -> tuple[list[Leaf], Usage]:
-        """Return the answers to a query, those of few searches first, and what they cost."""
+        """Return the answers to a query, those with fewer searches first, and their cost."""
         level = [Node(self._beginning(query.text))]
         leaves: list[Leaf] = []
         usage = Usage()
@@ -277,7 +278,7 @@ class Tree:
         return leaves, usage
 
     def chosen(self, leaves: Sequence[Leaf]) -> Leaf | None:
-        """Return the answer that counts; the first of equals, None where there is none."""
+        """Return the selected answer, the first of equal ones; None if there is none."""
         far = [leaf for leaf in leaves if len(leaf.node.queries) >= self.config.searches]
         candidates = far or leaves
         if self.config.select == "confidence":
@@ -289,11 +290,11 @@ class Tree:
         return f"<|system|>\n{self.config.system}{end}\n<|user|>\n{question}{end}\n<|assistant|>\n"
 
     def _fits(self, node: Node, token: str) -> bool:
-        """Return whether a node with a token behind it leaves room to write."""
+        """Return whether a node with an additional token leaves room to write."""
         return len(self._model.encode(node.text + token)) <= self._model.room
 
     async def _answer(self, node: Node) -> tuple[Leaf, Usage]:
-        """Return the answer at a node: the mean probability of its tokens, and the perplexity of the path that it ends."""
+        """Write the answer at a node, with the mean probability of its tokens and the perplexity of its path."""
         prompt = node.text + ANSWER_TOKEN
         generation = await self._answers(prompt)
         target = self._model.text_encoder.target(generation.text) if generation.text else []
@@ -304,10 +305,10 @@ class Tree:
         return Leaf(node, generation.text.strip(), confidence, perplexity), _cost(generation, prompt, "answer")
 
     async def _search(self, query: Query, number: int, node: Node, token: str) -> tuple[Node, Usage]:
-        """Return the node below: a query of the kind that the token names, and what is found with it."""
+        """Return the child node: a query of the kind that the token names, and the passages found with it."""
         prompt = node.text + token
         generation = await self._queries(prompt)
-        # A query that does not end, or says nothing, is replaced by the question.
+        # An unfinished or empty query is replaced by the question.
         text = (generation.text.strip() if generation.ended else "") or query.text
         ranking = await self._retrieve(replace(query, id=f"{query.id}~{number}", text=text), self.config.per_query)
         return self._below(node, prompt, text, ranking), _cost(generation, prompt, token) + ranking.usage
@@ -330,16 +331,16 @@ def _cost(generation: Generation, prompt: str, step: str) -> Usage:
 
 
 TREES = 16
-"""Questions whose trees grow at once."""
+"""Number of questions whose trees grow at once."""
 TOO_LONG = "the question alone is longer than the model's context"
 PAPER = "Chan et al. 2024, RQ-RAG: Learning to Refine Queries for Retrieval Augmented Generation (arXiv:2404.00610)"
 
 
 class RqRagConfig(TreeConfig, ModelMethodConfig):
-    """Options of RQ-RAG: those of its tree, and what it searches with."""
+    """Options of RQ-RAG: those of its tree and the retriever."""
 
     retriever: RetrieverPart = Field(
-        RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}; ARK's parity: Qwen3"
+        RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}; equal to ARK's: Qwen3"
     )
 
     def preflight(self) -> None:
@@ -373,14 +374,16 @@ _register = partial(register, config=RqRagConfig, paper=PAPER, checkpoint_hash=_
 
 
 @_register(
-    "rq_rag", kind="retriever", summary="RQ-RAG's own model refines the question in a tree of searches; the passages of its best path"
+    "rq_rag",
+    kind="retriever",
+    summary="RQ-RAG's own model refines the question in a tree of searches; returns the passages of its best path",
 )
 class RqRag:
     """Retriever by RQ-RAG's tree.
 
     Args:
         config: Options.
-        services: Provides device and seed; handed to the retriever underneath, whose index it shares.
+        services: Services for the retriever, whose index it shares; it uses device and seed.
     """
 
     def __init__(self, config: RqRagConfig, services: Services) -> None:
@@ -390,7 +393,7 @@ class RqRag:
         self._model = CausalModel(config, services.device)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> RqRagIndex:
-        """Return the index of the retriever underneath."""
+        """Return the index of its retriever."""
         own = index_folder(self.config.retriever.component, corpus, self._services) or folder
         index = self._retriever.index(corpus, own)
         return RqRagIndex(Tree(self.config, self._model, index, corpus, self._services.seed))
@@ -400,7 +403,7 @@ class RqRagIndex:
     """An index that a tree searches.
 
     Args:
-        tree: Grown for each query.
+        tree: Tree that grows for each query.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -409,10 +412,10 @@ class RqRagIndex:
     in_flight = TREES
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Return the passages along the path that counts, in the order in which they were found.
+        """Return the passages along the selected path, in the order in which they were found.
 
-        Its queries and its answer are in the notes under `rq_rag`; where no prompt left room for an answer, there
-        are not passages, and the notes say why.
+        Its queries and its answer are in the notes under `rq_rag`. If no prompt left room for an answer, there are no
+        passages, and the notes give the reason.
         """
         leaves, usage = await self._tree.grow(query)
         return self._ranking(query, self._tree.chosen(leaves), k, usage)
@@ -426,13 +429,13 @@ class RqRagIndex:
         return Ranking(query.id, ids, tuple(1 / rank for rank in range(1, len(ids) + 1)), usage, note)
 
 
-@_register("rq_rag_native", kind="method", summary="RQ-RAG answering by itself: the answer at the end of its best path")
+@_register("rq_rag_native", kind="method", summary="RQ-RAG with its own answer, the one at the end of its best path")
 class NativeRqRag:
     """RQ-RAG as a whole system.
 
     Args:
         config: Options.
-        services: As of `RqRag`.
+        services: As in `RqRag`.
     """
 
     def __init__(self, config: RqRagConfig, services: Services) -> None:
@@ -441,7 +444,7 @@ class NativeRqRag:
         self._index: RqRagIndex | None = None
 
     def index(self, corpus: Corpus) -> None:
-        """Build the index of the retriever underneath, or reopen it."""
+        """Build the index of its retriever, or reopen it."""
         self._index = self._retriever.index(corpus) if len(corpus) else None
 
     async def answer_one(self, query: Query) -> Prediction:

@@ -1,6 +1,6 @@
-"""BM25 by tantivy: a smaller index on disk, built and searched faster than that of bm25s.
+"""Retrieve with BM25 by tantivy, whose index is smaller, and faster to build and search, than that of bm25s.
 
-Words are cut as for bm25s. Tantivy fixes k1 = 1.2 and b = 0.75 and rounds the lengths of passages to a byte, so rankings
+Texts are split into words as for bm25s. Tantivy fixes k1 = 1.2 and b = 0.75 and rounds the lengths of passages to a byte, so rankings
 differ: `python -m perf.tantivy_engine` states the overlap of the first ten passages.
 
 Source: github.com/quickwit-oss/tantivy; Lucene's formula, see `methods.baselines.bm25`.
@@ -24,9 +24,9 @@ K1, B = 1.2, 0.75
 """The constants of tantivy."""
 WORDS, ROW, ANALYZER = "words", "row", "cut"
 HEAP = 128_000_000
-"""Bytes that tantivy collects before it writes a segment."""
+"""Bytes that tantivy buffers before it writes a segment."""
 AT_ONCE = 4096
-"""Passages tokenized at once."""
+"""Number of passages tokenized at once."""
 Tokenize = Callable[[Iterable[str]], Sequence[Sequence[str]]]
 
 
@@ -34,7 +34,7 @@ def library() -> Any:
     """Return the package tantivy.
 
     Raises:
-        MissingPackage: It is not installed.
+        MissingPackage: tantivy is not installed.
     """
     try:
         import tantivy
@@ -44,13 +44,13 @@ def library() -> Any:
 
 
 def build(texts: Iterable[str], tokenize: Tokenize, folder: Path | None, advance: Callable[[int], None]) -> Any:
-    """Write a new index; what an interrupted build left in the folder is removed first.
+    """Write a new index, after removing files of an interrupted build.
 
     Args:
         texts: The passages, in row order.
-        tokenize: Cuts texts into words.
-        folder: Where to write; None: in memory.
-        advance: Called with the number of passages written so far.
+        tokenize: Function that splits texts into words.
+        folder: Output folder; None: in memory.
+        advance: Function called with the number of passages written so far.
     """
     tantivy = library()
     schema = tantivy.SchemaBuilder()
@@ -80,7 +80,7 @@ def open_index(folder: Path) -> Any:
     """Open an index that `build` wrote.
 
     Raises:
-        UserError: It is damaged.
+        UserError: The index is damaged.
     """
     try:
         return library().Index.open(str(folder))
@@ -104,12 +104,12 @@ class TantivyIndex:
         """Rank the passages that share a word with each query; equal scores keep the order of the corpus.
 
         Raises:
-            UserError: A query has passages of its own; tantivy has the statistics of the whole corpus only.
+            UserError: A query has its own passages, but tantivy only has the statistics of the whole corpus.
         """
         for query in queries:
             if query.candidates is not None or query.document_id is not None:
                 raise UserError(
-                    "engine: tantivy searches the whole corpus, but this question is about passages of its own",
+                    "engine: tantivy searches the whole corpus, but this question has its own passages",
                     code="tantivy-candidates",
                     where=f"query {query.id}",
                     try_this="set engine: bm25s, or a setting that searches the corpus",
@@ -124,7 +124,7 @@ class TantivyIndex:
         disjunction = tantivy.Query.boolean_query(terms)
         limit = 2 * k
         hits = self._searcher.search(disjunction, limit, count=False).hits
-        # Of passages with the k-th score all are needed: which ones tantivy lists first depends on its segments.
+        # All passages that tie with the k-th are needed, because tantivy's order of ties depends on its segments.
         while len(hits) == limit and hits[k - 1][0] == hits[-1][0]:
             limit *= 2
             hits = self._searcher.search(disjunction, limit, count=False).hits

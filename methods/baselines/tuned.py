@@ -272,7 +272,7 @@ def answer_rows(tuned: SystemTuned, data: Sequence[Example]) -> list[Row]:
 
 @register_training(
     "reader",
-    summary="a local reader: an adapter that answers from retrieved passages, the control of systems that tune their model",
+    summary="a local reader: an adapter trained to answer from retrieved passages, as the control of systems that tune their model",
     stages=(READER,),
     config=ReaderTrainingConfig,
     presets={"worlds": PRESETS["reader"]},

@@ -131,7 +131,7 @@ def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
             f"the base {config.base!r} is not the one that this checkpoint was trained on",
             code="checkpoint-base-mismatch",
             where=str(path),
-            try_this="the base as it was, or train again",
+            try_this="restore the original base, or train again",
         )
     return config, names
 
@@ -165,7 +165,7 @@ def restore(adapters: Adapters, rows: MemoryRows, folder: Path) -> None:
             ) from error
         if {key: item.shape for key, item in result.items()} != {key: item.shape for key, item in own.items()}:
             raise UserError(
-                "the file holds other tensors than the model", code="tensor-names-mismatch", where=str(path), try_this="its own base"
+                "the file has other tensors than the model", code="tensor-names-mismatch", where=str(path), try_this="its own base"
             )
         with torch.no_grad():
             for key, item in own.items():

@@ -39,19 +39,19 @@ class ClaraConfig(LaterOptions, TrainingOptions):
     )
     revision: str | None = Field(None, description="revision of a hub id")
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
-        None, description="of the base's weights; null: float32 on CPU, the checkpoint's own elsewhere"
+        None, description="dtype of the base's weights; null: float32 on CPU, the checkpoint's own elsewhere"
     )
     max_length: int = Field(256, ge=1, description="longest document in tokens (L); the rest is cut")
     rate: int = Field(16, ge=1, description="compression ratio: tokens of the longest document per memory token")
     lora: LoraOptions = LoraOptions.model_validate({})
     memory_init: Literal["mean", "spread"] = Field(
         "mean",
-        description="where memory tokens begin: all at the mean of the base's embeddings (released), or drawn with "
-        "their mean and covariance (ours)",
+        description="initial value of memory token embeddings: mean, the mean of the base's embeddings (released), or spread, "
+        "sampled with their mean and covariance (ours)",
     )
     positions: Literal["after", "spread"] = Field(
         "after",
-        description="where memory tokens stand for attention: behind the text (the paper), or each at the end of its "
+        description="positions of memory tokens in attention: after the text (the paper), or spread, each at the end of its "
         "share of the text (ours, after Zhao et al. 2024, Position IDs Matter)",
     )
     memory_length: Literal["state", "embedding"] = Field(
@@ -61,28 +61,28 @@ class ClaraConfig(LaterOptions, TrainingOptions):
     )
     template: Literal["auto", "chat", "plain", "pocket"] = Field(
         "auto",
-        description="prompts in the base's chat template, as plain text, or as the pocket model was trained; auto: "
-        "what the base is made for",
+        description="prompt format: the base's chat template, plain text, or the pocket model's format; auto: the format that "
+        "the base was made for",
     )
-    max_prompt: int = Field(2048, ge=16, description="longest prompt with its answer in tokens; a longer one is refused")
+    max_prompt: int = Field(2048, ge=16, description="longest prompt with its answer in tokens; a longer prompt is refused")
     tau: float = Field(0.02, gt=0, description="temperature of the selector; released 0.02")
     mask: Variant = Field(
         "minus_infinity",
-        description="how documents already taken are masked in the soft weights; equation and algorithm are the "
-        "paper's two, which disagree; released algorithm",
+        description="how already selected documents are masked in the soft weights; the paper's equation and algorithm disagree, "
+        "so both are available; released: algorithm",
     )
-    k: int = Field(5, ge=1, description="documents that are answered from")
+    k: int = Field(5, ge=1, description="number of documents to answer from")
 
     joined: bool = Field(
         False,
-        description="whether a text is tokenized behind the token that begins one, where some tokenizers write its first word otherwise "
-        "(released; converted checkpoints have it)",
+        description="tokenize texts as if after the beginning-of-text token, where some tokenizers write the first word "
+        "differently (released; set in converted checkpoints)",
     )
 
     @model_validator(mode="after")
     def _compresses(self) -> Self:
         if self.rate > self.max_length:
-            raise ValueError(f"rate {self.rate} leaves no memory token of {self.max_length} document tokens: lower rate")
+            raise ValueError(f"rate {self.rate} leaves no memory token for {self.max_length} document tokens: lower rate")
         return self
 
     @property
@@ -107,14 +107,14 @@ MIXES: dict[Mix, tuple[Type, ...]] = {
 class ScpDataConfig(TrainingOptions):
     """Data of pretraining."""
 
-    mix: Mix = Field(default="all", description="types of rows; none: no pretraining; paper: all, the others in Table 4")
+    mix: Mix = Field(default="all", description="types of rows; none: no pretraining; paper: all; Table 4 compares the others")
     documents: int | None = Field(
         default=None,
         ge=1,
-        description="so many documents, drawn by the seed, larger draws holding the smaller; null: all; paper: "
-        "2,000,000, in Table 12 also 500,000 and 1,000,000",
+        description="number of documents, sampled with the seed, so that larger samples contain the smaller ones; null: all; "
+        "paper: 2,000,000, in Table 12 also 500,000 and 1,000,000",
     )
-    seed: int = Field(default=0, ge=0, description="of what is drawn")
+    seed: int = Field(default=0, ge=0, description="random seed of the samples")
 
     @property
     def types(self) -> tuple[Type, ...]:
@@ -126,11 +126,12 @@ class PoolConfig(TrainingOptions):
     """The documents next to a question, where its dataset is not a file of rows."""
 
     source: Literal["record", "retriever", "both"] = Field(
-        default="record", description="the dataset's own candidates; retriever: the best of its corpus; both: those, then these"
+        default="record",
+        description="record: the dataset's own candidates; retriever: the best of its corpus; both: the record's, then the retriever's",
     )
-    retriever: str = Field(default="bm25", description="of source retriever: its name; paper: dense, BAAI/bge-large-en-v1.5")
-    options: dict[str, Any] = Field(default_factory=dict, description="of that retriever")
-    depth: int = Field(default=CANDIDATES, ge=1, description="documents of a question; paper: 20 for joint training, 5 before")
+    retriever: str = Field(default="bm25", description="source retriever: id of the retriever; paper: dense, BAAI/bge-large-en-v1.5")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of that retriever")
+    depth: int = Field(default=CANDIDATES, ge=1, description="documents per question; paper: 20 for joint training, 5 before")
 
     @property
     def component(self) -> Component:
@@ -154,11 +155,11 @@ class StepOptions(TrainingOptions):
     warm_up: ClassVar[float] = 0.03
     """Share of the steps in which the rate rises (released)."""
 
-    epochs: int = Field(1, ge=1, description="times that each row is used; paper 1")
-    steps: int | None = Field(None, ge=1, description="of the optimizer at most, whatever the epochs; null: all")
-    learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
-    batch_size: int = Field(128, ge=1, description="rows of a step")
-    micro_batch: int = Field(8, ge=1, description="rows read at once; bounds memory, the gradient is the same")
+    epochs: int = Field(1, ge=1, description="number of times that each row is used; paper 1")
+    steps: int | None = Field(None, ge=1, description="maximum optimizer steps, regardless of epochs; null: no limit")
+    learning_rate: float = Field(1e-4, gt=0, description="peak learning rate of AdamW")
+    batch_size: int = Field(128, ge=1, description="rows per step")
+    micro_batch: int = Field(8, ge=1, description="rows encoded at once; limits memory, the gradient stays the same")
 
 
 class CompressionSteps(StepOptions):
@@ -166,7 +167,7 @@ class CompressionSteps(StepOptions):
 
     schedule: ClassVar[Literal["cosine"]] = "cosine"
 
-    floor: float = Field(0.1, ge=0, le=1, description="where the rate ends, as a share of the peak; released 0.1")
+    floor: float = Field(0.1, ge=0, le=1, description="final learning rate as a share of the peak; released 0.1")
 
 
 class SelectionSteps(StepOptions):
@@ -174,16 +175,16 @@ class SelectionSteps(StepOptions):
 
     floor: ClassVar[float] = 0.1
 
-    learning_rate: float = Field(5e-6, gt=0, description="of AdamW, at its peak; paper 5e-6")
-    schedule: Literal["cosine", "constant"] = Field("constant", description="how the rate goes on; paper cosine, released constant")
-    batch_size: int = Field(32, ge=1, description="rows of a step; paper 32")
+    learning_rate: float = Field(5e-6, gt=0, description="peak learning rate of AdamW; paper 5e-6")
+    schedule: Literal["cosine", "constant"] = Field("constant", description="learning rate schedule; paper cosine, released constant")
+    batch_size: int = Field(32, ge=1, description="rows per step; paper 32")
 
 
 class CompressionOptions(TrainingOptions):
     """Options that the two stages for the compressor share."""
 
     train: CompressionSteps = CompressionSteps.model_validate({})
-    mse: float = Field(0.1, ge=0, description="weight of the alignment loss (eq. 2.3's lambda), a mean over the hidden size; paper 0.1")
+    mse: float = Field(0.1, ge=0, description="weight of the alignment loss (lambda in eq. 2.3), averaged over the hidden size; paper 0.1")
 
 
 class ScpStage(CompressionOptions):
@@ -192,40 +193,41 @@ class ScpStage(CompressionOptions):
     naming: float = Field(
         0.0,
         ge=0,
-        description="ours, not the paper's: weight of a loss that has each memory token name the tokens of its share "
-        "of the document through the base's output layer; it falls to 0 within a third of the steps",
+        description="ours, not the paper's: weight of a loss that makes each memory token predict the tokens of its share of the "
+        "document through the base's output layer; it falls to 0 within a third of the steps",
     )
-    naming_only: int = Field(0, ge=0, description="ours: steps at the beginning in which the naming loss alone is learned from")
+    naming_only: int = Field(0, ge=0, description="ours: number of first steps that train with the naming loss only")
     rows: ScpDataConfig = ScpDataConfig.model_validate({})
     questions: int | None = Field(
         None,
         ge=1,
-        description="ours: so many of a document's questions are asked one by one, as they will be in use, all of one "
-        "reading; null: questions and answers are written out together",
+        description="ours: ask up to this many of a document's questions one by one, as in use, from a single encoding; null: "
+        "all questions and answers are written in one text",
     )
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         if self.naming_only and not self.naming:
-            raise ValueError("naming_only needs a weight of naming above 0")
+            raise ValueError("naming_only needs naming above 0")
         return self
 
 
 class InstructionStage(CompressionOptions):
     """Instruction tuning: answers from several documents."""
 
-    documents: int = Field(5, ge=1, description="documents of a row; paper 5")
+    documents: int = Field(5, ge=1, description="documents per row; paper 5")
     together: int = Field(
         1,
         ge=1,
-        description="ours: so many questions at most are asked of one reading of a row's documents: its own, and those "
-        "of other rows that the documents answer; paper 1",
+        description="ours: ask up to this many questions per encoding of a row's documents: its own, and those of other rows "
+        "that the documents answer; paper 1",
     )
     trains: Literal["both", "generator"] = Field(
-        "both", description="generator: the compressor stays as it is (Tables 13 and 14, generator-only fine-tuning)"
+        "both",
+        description="generator: train only the generator and keep the compressor fixed (Tables 13 and 14, generator-only fine-tuning)",
     )
     reinit_generator: bool = Field(
-        False, description="begin with a new generator, as the released code does; false: go on with pretraining's"
+        False, description="start with a new generator, like the released code; false: continue with the pretrained one"
     )
 
 
@@ -241,39 +243,41 @@ class JointStage(TrainingOptions):
     train: SelectionSteps = SelectionSteps.model_validate({})
     reasoner: Literal["compressor", "random", "kept"] = Field(
         "compressor",
-        description="what the query reasoner begins as: a copy of the compressor, a new one (Table 15), or the checkpoint's own",
+        description="initial query reasoner: a copy of the compressor, a new one (random, Table 15), or the checkpoint's own (kept)",
     )
     init: Literal["instruction", "scp"] = Field(
-        "instruction", description="where it begins: instruction tuning (released), or pretraining, and the stage between is left out"
+        "instruction", description="stage to start from: instruction tuning (released), or pretraining (scp), which skips the stage between"
     )
     selection: Literal["learned", "frozen"] = Field(
-        "learned", description="frozen: the reasoner stays as it began and the generator alone learns, for comparison"
+        "learned", description="frozen: train only the generator and keep the reasoner fixed, for comparison"
     )
 
 
 class DataOptions(TrainingOptions):
     """Training and validation data of a stage."""
 
-    scp: tuple[str, ...] = Field((), description="references of pretraining rows: clara_stages/pretraining:train; of worlds they are made")
+    scp: tuple[str, ...] = Field(
+        (), description="references of pretraining rows: clara_stages/pretraining:train; rows are generated from worlds"
+    )
     instruction: tuple[str, ...] = Field(
         (), description="references of questions with documents: clara_stages/instruction_tuning:train, pisco …"
     )
     joint: tuple[str, ...] = Field((), description="references of questions with candidates; paper: 20 each")
     options: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="options of the loaders, by dataset id, or by id/subset, which goes over them"
+        default_factory=dict, description="options of the loaders, by dataset id or id/subset; those of id/subset take precedence"
     )
 
 
 class ValidateOptions(TrainingOptions):
     """Validation figures after each epoch."""
 
-    questions: int = Field(200, ge=1, description="held-out questions of each stage at most")
+    questions: int = Field(200, ge=1, description="maximum held-out questions per stage")
     every: int | None = Field(None, ge=1, description="steps between validations; null: each epoch")
     held_out: int = Field(
         0,
         ge=0,
-        description="so many documents (pretraining) or questions of a stage's own rows are set aside for these "
-        "figures where `validation` names nothing for it",
+        description="number of documents (pretraining) or questions of a stage's own rows to hold out for validation, if "
+        "`validation` has no data for the stage",
     )
 
 
@@ -281,9 +285,9 @@ class ClaraTrainingConfig(TrainingConfig):
     """Options of CLaRa's training."""
 
     model: ClaraConfig = ClaraConfig.model_validate({})
-    start: str | None = Field(None, description="a checkpoint to begin from in place of the bare base: of an earlier stage")
+    start: str | None = Field(None, description="checkpoint to start from instead of the base; from an earlier stage")
     stages: tuple[Stage, ...] = Field(
-        ("scp", "instruction", "joint"), min_length=1, description="what is carried out; supervised is a baseline"
+        ("scp", "instruction", "joint"), min_length=1, description="stages to train; supervised is a baseline"
     )
     data: DataOptions
     validation: DataOptions = DataOptions.model_validate({})
@@ -292,28 +296,28 @@ class ClaraTrainingConfig(TrainingConfig):
         0.0,
         ge=0,
         le=1,
-        description="ours: this share of the names of train worlds is replaced by names that nobody has heard, as "
-        "worlds for validation and test have them; text of other data has no such names",
+        description="ours: replace this share of the names of training worlds by unknown names, like those of worlds for "
+        "validation and test; text of other data has no such names",
     )
     validate_on: ValidateOptions = ValidateOptions.model_validate({})
     reads: Literal["memory", "text"] = Field(
         "memory",
-        description="text: the control. The generator alone learns, from the same rows in the same steps, with documents as "
-        "text in place of memory; the reader clara_text reads with it. Stages scp and instruction; others are left out",
+        description="text: the control. Trains only the generator, on the same rows in the same steps, with documents as text "
+        "instead of memory; the reader clara_text uses the result. Stages scp and instruction; others are skipped",
     )
     skip_long: bool = Field(
         False,
-        description="rows whose prompt and reply are longer than model.max_prompt are left out and counted; false: the "
-        "training refuses them before its first step",
+        description="leave out and count rows whose prompt and reply are longer than model.max_prompt; false: refuse the "
+        "training before its first step",
     )
     scp: ScpStage = ScpStage.model_validate({})
     instruction: InstructionStage = InstructionStage.model_validate({})
     supervised: SupervisedStage = SupervisedStage.model_validate({})
     joint: JointStage = JointStage.model_validate({})
-    save_every: int = Field(200, ge=1, description="steps between two points that an interrupted training goes on from")
-    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate; paper bf16")
+    save_every: int = Field(200, ge=1, description="steps between two saved states from which an interrupted training resumes")
+    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision, as Accelerate names it; paper bf16")
     recompute: bool = Field(
-        False, description="compute layers again at backward in place of keeping their activations: slower, less memory"
+        False, description="recompute layers in the backward pass instead of keeping their activations: slower, less memory"
     )
 
     @model_validator(mode="before")
@@ -330,12 +334,12 @@ class ClaraTrainingConfig(TrainingConfig):
         if list(self.stages) != [stage for stage in STAGES if stage in self.stages]:
             raise ValueError(f"stages: each once, in this order: {', '.join(STAGES)}")
         if not self.planned:
-            raise ValueError("stages: nothing is left to train; reads: text has scp and instruction")
+            raise ValueError("stages: no stage is left; with reads: text, only scp and instruction exist")
         for stage in self.planned:
             if not self.references(stage):
-                raise ValueError(f"data.{_DATA[stage]}: {stage} has nothing to train on")
+                raise ValueError(f"data.{_DATA[stage]}: {stage} has no training data")
         if {"supervised", "joint"} <= set(self.planned) and self.joint.reasoner != "kept":
-            raise ValueError("joint.reasoner: behind supervised it must be kept, else that stage was for nothing")
+            raise ValueError("joint.reasoner: after supervised it must be kept, otherwise that stage has no effect")
         if self.planned[0] != "scp" and self.start is None and self.scp.rows.mix != "none" and self.reads == "memory":
             raise ValueError(f"start: {self.planned[0]} begins from a checkpoint")
         return self

@@ -280,7 +280,7 @@ def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping
         return rows
     if result.name != "clara_stages" or result.subset != PRETRAINING:
         raise UserError(
-            f"{result} holds no rows of pretraining",
+            f"{result} has no pretraining rows",
             code="no-pretraining-rows",
             where="data",
             try_this="worlds/…:train, clara_stages/pretraining:train with its path, or ragmeter data pretraining-rows",
@@ -288,7 +288,7 @@ def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping
     kinds = _OF_MIX.get(data.mix)
     if kinds is None:
         raise UserError(
-            "files of rows do not mark simple questions",
+            "this file of rows does not mark simple questions",
             code="simple-questions-unknown",
             where=f"mix: {data.mix}",
             try_this="a file that ragmeter data pretraining-rows wrote with --mix simple, read with mix: simple+complex",
@@ -461,7 +461,7 @@ def held_out(config: ClaraTrainingConfig, stage: Stage, services: Services, rows
     for row in results:
         if (row.question, row.documents) in known:
             raise UserError(
-                f"the question {row.question!r} is held out and trained on",
+                f"the question {row.question!r} is both in training and in validation data",
                 code="question-held-out-and-trained",
                 where="validation",
                 try_this="another split for validation",
@@ -499,10 +499,10 @@ def set_aside(config: ClaraTrainingConfig, stage: Stage, rows: Sequence[Row]) ->
     every = list(dict.fromkeys(map(unit, rows)))
     if most >= len(every):
         raise UserError(
-            f"{stage} has {len(every)} documents or questions, and {most} are to be set aside",
+            f"{stage} has {len(every)} documents or questions, and {most} must be held out",
             code="too-few-to-set-aside",
             where="validate_on.held_out",
-            try_this="a smaller number",
+            try_this="use a smaller number",
         )
     # By what it says and not by the stage: supervised and joint training may read the same questions.
     aside = set(sorted(every, key=lambda text: fingerprint("clara set aside", config.seed, text))[:most])

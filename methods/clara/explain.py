@@ -145,12 +145,12 @@ class ClaraExplainConfig(QueryOptions):
     """Whose ranking is shown, and how much of it."""
 
     checkpoint: str = Field(description="folder of a checkpoint that `ragmeter train clara` made, or `clara-pocket`, which ships")
-    model: str = Field("", description="the same as checkpoint, by the word of CLaRa's options in experiments")
-    k: int | None = Field(None, ge=1, description="documents answered from; null: as the checkpoint was trained")
+    model: str = Field("", description="the same as checkpoint, under the name that experiments use")
+    k: int | None = Field(None, ge=1, description="number of documents to answer from; null: as the checkpoint was trained")
     shown: int = Field(20, ge=1, description="documents in the table")
-    top: int = Field(TOP, ge=1, description="tokens looked at for each memory token; paper 50")
+    top: int = Field(TOP, ge=1, description="words considered per memory token; paper 50")
     max_new_tokens: int = Field(64, ge=1, description="longest answer")
-    retell: bool = Field(False, description="tell the documents read in other words from their memory alone (paper, table 19)")
+    retell: bool = Field(False, description="paraphrase the retrieved documents from their memory only (paper, table 19)")
 
     @model_validator(mode="before")
     @classmethod
@@ -159,7 +159,7 @@ class ClaraExplainConfig(QueryOptions):
         named = {"checkpoint", "model"} & set(value) if isinstance(value, Mapping) else set()
         if len(named) == 2:
             raise UserError(
-                "checkpoint and model are two words for the same folder",
+                "checkpoint and model are two names of the same option",
                 code="checkpoint-and-model",
                 where="--set",
                 try_this="give one of them: --set checkpoint=FOLDER",
@@ -175,7 +175,7 @@ class ClaraExplainConfig(QueryOptions):
         read_config(require_checkpoint(self.checkpoint, where="clara, option checkpoint"))
 
 
-@register_explainer("clara", summary="the ranking with its cosines, the words that each memory token stands for, and the answer")
+@register_explainer("clara", summary="shows the ranking with its cosines, the words that each memory token stands for, and the answer")
 def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, services: Services) -> Explanation:
     """Rank a question's candidates, or the whole corpus where it has none, and answer from the best."""
     model = loaded(config, services.device)

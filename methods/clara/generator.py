@@ -107,10 +107,10 @@ class Generator:
         slots = [identifier for identifier in ids if first <= identifier < first + count]
         if slots != list(range(first, first + count)) * prompt.documents:
             raise UserError(
-                f"a prompt has {len(slots)} slots for memory where {prompt.documents * count} are wanted",
+                f"a prompt has {len(slots)} slots for memory instead of {prompt.documents * count}",
                 code="memory-slot-mismatch",
                 where="template",
-                try_this="template: plain, as this base's chat template changes what it is given",
+                try_this="template: plain, because this base's chat template changes its input",
             )
         return ids
 
@@ -121,7 +121,7 @@ class Generator:
             ValueError: It is empty.
         """
         if not target:
-            raise ValueError("a target is empty: there is nothing to learn")
+            raise ValueError("a target is empty: each row needs a text to learn")
         return [*self._encoder.target(self._layout.reply(target)), self._ending]
 
     def _cut(self, text: str) -> str:
@@ -167,7 +167,7 @@ class Generator:
     def _check_room(self, prompt: Request, length: int) -> None:
         if length > self.room:
             raise UserError(
-                f"a {prompt.kind} prompt takes {length} tokens where {self.room} fit",
+                f"a {prompt.kind} prompt takes {length} tokens, but only {self.room} fit",
                 code="prompt-too-long",
                 where=prompt.question[:80] or None,
                 try_this="a higher max_prompt, fewer documents, or leave the row out",
@@ -381,7 +381,7 @@ def _require_enough(s: Tensor, k: int) -> None:
     fewest = int((s.detach() > float("-inf")).sum(-1).min()) if len(s) else s.shape[-1]
     if k > fewest:
         raise UserError(
-            f"{k} documents are to be chosen where a question has {fewest} candidates",
+            f"{k} documents must be selected, but a question has only {fewest} candidates",
             code="too-few-candidates",
             where="k",
             try_this=f"k of at most {fewest}, or more candidates",

@@ -140,7 +140,7 @@ class ClaraCompressorConfig(DocumentOptions):
 @_register(
     "clara_compressor",
     kind="compressor",
-    summary="each passage as a few memory tokens, which clara_reader answers from",
+    summary="each passage as a few memory tokens that clara_reader answers from",
     work=_work_of(_compress_work),
 )
 class ClaraCompressor:
@@ -210,15 +210,12 @@ class ClaraReaderConfig(ReadingOptions):
     """Options of the reader from memory."""
 
     task: Literal["answer", "paraphrase"] = Field(
-        "answer", description="paraphrase: tell the documents in other words, whatever is asked (Table 17)"
+        "answer", description="paraphrase: restate the documents in other words, regardless of the question (Table 17)"
     )
 
 
 @_register(
-    "clara_reader",
-    kind="reader",
-    summary="answers from memory tokens; passages that come as text it compresses itself",
-    work=_work_of(_read_work),
+    "clara_reader", kind="reader", summary="answers from memory tokens; compresses passages that arrive as text", work=_work_of(_read_work)
 )
 class ClaraReader:
     """Reader of a checkpoint.
@@ -273,10 +270,10 @@ class ClaraReader:
         if isinstance(context.memory, DocumentMemory):
             if context.memory.compressor != self._loaded.compressor:
                 raise UserError(
-                    "the memory was made by another compressor than that of the reader",
+                    "the memory was made by a compressor other than the reader's",
                     code="memory-compressor-mismatch",
                     where="clara_reader",
-                    try_this="the same checkpoint for clara_compressor and clara_reader, with the same dtype",
+                    try_this="use the same checkpoint and dtype for clara_compressor and clara_reader",
                 )
             return context.memory.vectors
         if context.memory is not None:
@@ -291,15 +288,15 @@ class ClaraTextConfig(LaterOptions, WritingOptions):
     later: ClassVar[tuple[str, ...]] = ("prompt",)
 
     model: str = Field(
-        description="a base: folder, hub id or `pocket`; or a checkpoint of CLaRa, whose base is taken; with `reads: text` "
-        "trained, the tuned reader"
+        description="a base: folder, hub id or `pocket`; or a checkpoint of CLaRa, whose base is used; if it was trained with "
+        "`reads: text`, its tuned reader"
     )
     revision: str | None = Field(None, description="revision of a hub id")
-    dtype: DType | None = Field(None, description="of the weights; null: float32 on CPU, the base's own elsewhere")
-    max_length: int = Field(256, ge=1, description="longest document in tokens, the rest is cut; a checkpoint's own wins")
+    dtype: DType | None = Field(None, description="dtype of the weights; null: float32 on CPU, the base's own elsewhere")
+    max_length: int = Field(256, ge=1, description="longest document in tokens; the rest is cut. A checkpoint's own value takes precedence")
 
     prompt: str | None = Field(
-        None, description="null or `ours`; `published`: of CLaRa's authors; or a template file with $background and $question"
+        None, description="null or `ours`; `published`: that of CLaRa's authors; or a template file with $background and $question"
     )
 
     def preflight(self) -> None:
@@ -342,7 +339,7 @@ def _text_weights(config: ClaraTextConfig) -> str:
 @_register(
     "clara_text",
     kind="reader",
-    summary="the base of CLaRa without adapters, or tuned on text, asked the same from documents as text, or from none",
+    summary="CLaRa's base without adapters, or tuned on text, with the same prompt and documents as text, or no documents",
     extra="models",
     checkpoint_hash=_text_weights,
     work=_text_work,
@@ -406,7 +403,8 @@ class QueryOptions(DocumentOptions):
     """Options with the adapter for questions."""
 
     query_adapter: Literal["reasoner", "compressor"] = Field(
-        "reasoner", description="what makes a question's memory; compressor: what the reasoner begins as, for checkpoints without"
+        "reasoner",
+        description="adapter that encodes the question; compressor: the reasoner's initial state, for checkpoints without a reasoner",
     )
 
 
@@ -415,8 +413,8 @@ class ClaraRetrieverConfig(QueryOptions):
 
     offline: bool = Field(
         True,
-        description="compress the whole corpus before the first question, and keep it; false: a question's candidates "
-        "alone, each time it is asked",
+        description="compress the whole corpus before the first question and keep the result; false: compress a question's "
+        "candidates each time it is asked",
     )
 
 
@@ -446,7 +444,7 @@ class Questions:
 @_register(
     "clara_retriever",
     kind="retriever",
-    summary="passages by the cosine of compressed question and passage: a whole corpus, or candidates",
+    summary="passages by the cosine of compressed question and passage, from the whole corpus or from the candidates",
     work=_work_of(_retrieve_work),
 )
 class ClaraRetriever:
@@ -558,14 +556,14 @@ class ClaraReranker(PointwiseReranker):
 class ClaraMethodConfig(ReadingOptions, ClaraRetrieverConfig):
     """Options of the whole."""
 
-    k: int | None = Field(None, ge=1, description="documents answered from; null: as the checkpoint was trained, 5")
+    k: int | None = Field(None, ge=1, description="number of documents to answer from; null: as the checkpoint was trained, 5")
     depth: int = Field(DEPTH, ge=1, description="length of the ranking that is kept and scored")
 
 
 @_register(
     "clara",
     kind="method",
-    summary="finds and reads compressed documents with one model: from the whole corpus, or among candidates",
+    summary="finds and reads compressed documents with one model, from the whole corpus or among the candidates",
     work=_work_of(_whole_work),
 )
 def clara(config: ClaraMethodConfig, services: Services) -> Pipeline:

@@ -324,7 +324,7 @@ def _require_room(folder: Path, wanted: int) -> None:
             f"the memory of the candidates takes {wanted / 2**30:,.1f} GiB and {free / 2**30:,.1f} are free",
             code="candidate-memory-too-large",
             where=str(folder),
-            try_this="a store on another disk",
+            try_this="put the store on another disk",
         )
 
 

@@ -63,7 +63,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.documents < 0 or (self.texts and self.documents):
-            raise ValueError("documents stand in a prompt as memory or as text, not as both")
+            raise ValueError("documents are in a prompt as memory or as text, not as both")
         if self.kind != "answer" and self.documents + len(self.texts) == 0:
             raise ValueError(f"a {self.kind} prompt needs a document")
         if not 0 <= self.wording < PARAPHRASES:
@@ -174,7 +174,7 @@ def background_of(query: Request, memory: str = "", between: str = "") -> str:
 def _end(tokenizer: Any) -> str:
     if tokenizer.eos_token is None:
         raise UserError(
-            "the base has no token that ends a text", code="missing-end-token", where="base", try_this="a base with an eos token"
+            "the base has no end-of-sequence token", code="missing-end-token", where="base", try_this="a base with an eos token"
         )
     return str(tokenizer.eos_token)
 
@@ -211,7 +211,7 @@ class OwnLayout:
         self._own, self.ending = own, own.EOS
         if tokenizer.eos_token != own.EOS:
             raise UserError(
-                "the base was not trained on this format: its texts end otherwise",
+                "the base was not trained on this format: its texts end differently",
                 code="base-format-mismatch",
                 where="template",
                 try_this="template: chat or plain for this base",

@@ -90,10 +90,10 @@ def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device:
             )
         if clara.config != config.model:
             raise UserError(
-                "the checkpoint is of a model with other options",
+                "the checkpoint was trained with other model options",
                 code="checkpoint-options-mismatch",
                 where=f"start: {parent}",
-                try_this="leave `model` out: the checkpoint says what it is; k and tau are also options of joint",
+                try_this="remove `model`: the checkpoint has its options; k and tau are also options of joint",
             )
     if stage == "instruction" and config.instruction.reinit_generator:
         clara.adapters.reset("generator", _seed(config, stage))

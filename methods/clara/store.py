@@ -245,11 +245,11 @@ def read_card(folder: Path) -> Identity:
     try:
         card = json.loads(path.read_text("utf-8"))
         if card.pop("format") != FORMAT:
-            raise UserError("this store is of another format", code="store-format-mismatch", where=str(path), try_this="compress again")
+            raise UserError("this store has another format", code="store-format-mismatch", where=str(path), try_this="compress again")
         return Identity(**card)
     except FileNotFoundError:
         raise UserError(
-            "this folder holds no finished store of compressed documents",
+            "this folder contains no finished store of compressed documents",
             code="folder-unfinished",
             where=str(folder),
             try_this="make or finish it: ragmeter method index",
@@ -278,7 +278,7 @@ def _flat(memory: Tensor | Numbers, width: int) -> Scores:
     """Return memory of one query or document as float64."""
     flat = np.asarray(memory.detach().cpu().float() if hasattr(memory, "detach") else memory, dtype=np.float64).ravel()
     if len(flat) != width:
-        raise ValueError(f"a query of {len(flat)} numbers where documents have {width}")
+        raise ValueError(f"a query of {len(flat)} numbers, but documents have {width}")
     return flat
 
 
@@ -413,7 +413,7 @@ def _require_same(path: Path, identity: Identity) -> None:
 
 def _other(folder: Path) -> UserError:
     return UserError(
-        "this folder holds documents of another corpus or compressor",
+        "this folder contains documents of another corpus or compressor",
         code="folder-of-other-documents",
         where=str(folder),
         try_this="another folder, or delete this one",

@@ -171,13 +171,13 @@ class SynthesisConfig(AskingConfig):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     llm: Annotated[LLM, defaults(max_tokens=2048, temperature=0.7)] = Field(
-        description="the model; above temperature 0 another round or try gives another reply"
+        description="the model; with a temperature above 0, another round or attempt gives another reply"
     )
-    rounds: int = Field(ROUNDS, ge=0, description="rounds of the coverage loop, and further paraphrases, at most; paper: 10")
+    rounds: int = Field(ROUNDS, ge=0, description="maximum rounds of the coverage loop, and of further paraphrases; paper: 10")
     tries: int = Field(TRIES, ge=1, description="maximum attempts of a call if its reply is not the requested JSON")
-    most_questions: int = Field(MOST_QUESTIONS, ge=1, description="questions of one reply that are looked at")
+    most_questions: int = Field(MOST_QUESTIONS, ge=1, description="maximum questions used per reply")
     prompts: str | None = Field(None, description="folder of your own templates; null: the shipped ones")
-    documents_at_once: int = Field(32, ge=1, description="documents that are worked on side by side", exclude=True)
+    documents_at_once: int = Field(32, ge=1, description="documents processed at once", exclude=True)
 
 
 class Document(NamedTuple):

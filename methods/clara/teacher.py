@@ -47,9 +47,10 @@ class TeacherConfig(AskingConfig):
     llm: Annotated[LLM, defaults(max_tokens=128)] = Field(description="the teacher; paper: Mistral-7B-Instruct-v0.2")
     prompt: str | None = Field(None, description="`ours`, `published` (the authors') or a template file; null: ours")
     pool: PoolConfig = Field(
-        PoolConfig(depth=DOCUMENTS), description="the documents of a question; paper: the best 5 of a dense retriever (source: retriever)"
+        PoolConfig(depth=DOCUMENTS),
+        description="source of the documents of a question; paper: the best 5 of a dense retriever (source: retriever)",
     )
-    keep_abstentions: bool = Field(False, description="keep answers that say that the documents do not answer")
+    keep_abstentions: bool = Field(False, description="keep answers that state that the documents do not answer the question")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ CURVE = "curve.jsonl"
 
 @register_training(
     "clara",
-    summary="passages compressed into a few vectors that one language model retrieves by and answers from",
+    summary="passages compressed into a few vectors; one language model retrieves and answers from them",
     stages=STAGES,
     paper="He et al. 2025, CLaRa: Bridging Retrieval and Generation with Continuous Latent Reasoning",
     presets=PRESETS,
@@ -88,7 +88,7 @@ def _with_model(config: ClaraTrainingConfig) -> ClaraTrainingConfig:
             f"the checkpoint is of the base {result.base!r}, and {config.model.base!r} is asked for",
             code="checkpoint-of-other-base",
             where=f"start: {config.start}",
-            try_this="that base, or no start",
+            try_this="use that base, or remove start",
         )
     return config.model_copy(update={"model": result})
 

@@ -32,7 +32,7 @@ class CheckpointOptions(ModelMethodConfig):
     """Checkpoint and precision."""
 
     model: str = Field(description="folder of a checkpoint that `ragmeter train clara` made, or `clara-pocket`, which ships")
-    dtype: DType | None = Field(None, description="of the base's weights; null: as the checkpoint says")
+    dtype: DType | None = Field(None, description="dtype of the base's weights; null: the checkpoint's own")
 
     def preflight(self) -> None:
         """Check that the model is a checkpoint of CLaRa, and its base the one that it was trained on."""
@@ -76,7 +76,7 @@ class Loaded:
                 f"this checkpoint has no {adapter}: it has {', '.join(self.clara.adapters.names)}",
                 code="checkpoint-part-missing",
                 where="clara, option model",
-                try_this="a checkpoint that reads memory; of `reads: text`, the reader clara_text",
+                try_this="a checkpoint that reads memory; for one trained with `reads: text`, use the reader clara_text",
             )
 
 
@@ -102,11 +102,11 @@ class DocumentOptions(CheckpointOptions):
 
     offline: bool = Field(
         False,
-        description="compress the whole corpus before the first question, and keep it; false: a question's documents, "
-        "each time it is asked",
+        description="compress the whole corpus before the first question and keep the result; false: compress a question's "
+        "documents each time it is asked",
     )
     memory_dtype: HalfType | None = Field(
-        None, description="in which memory is kept; null: bfloat16 where the base computes in it, else float16"
+        None, description="dtype in which memory is kept; null: bfloat16 if the base computes in it, else float16"
     )
 
 

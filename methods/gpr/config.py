@@ -33,13 +33,13 @@ class TrainConfig(TrainingOptions):
     retired = MappingProxyType({"schedule": "constant", "warm_up": 0.0, "max_grad_norm": 1.0, "rows_per_question": 1, "redraw": True})
     schedule: ClassVar[Literal["constant"]] = "constant"
 
-    epochs: int = Field(5, ge=1, description="times that each question is used; paper 5")
-    learning_rate: float = Field(2e-5, gt=0, description="of AdamW; paper 2e-5")
+    epochs: int = Field(5, ge=1, description="number of times that each question is used; paper 5")
+    learning_rate: float = Field(2e-5, gt=0, description="learning rate of AdamW; paper 2e-5")
     weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
-    batch_size: int = Field(512, ge=1, description="rows of a step; paper 512")
-    micro_batch: int = Field(64, ge=1, description="rows encoded at once; bounds memory, the mean is the same")
-    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate")
-    save_every: int = Field(50, ge=1, description="steps between two points that an interrupted training goes on from")
+    batch_size: int = Field(512, ge=1, description="rows per step; paper 512")
+    micro_batch: int = Field(64, ge=1, description="rows encoded at once; limits memory, the mean stays the same")
+    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision, as Accelerate names it")
+    save_every: int = Field(50, ge=1, description="steps between two saved states from which an interrupted training resumes")
 
 
 class ValidateConfig(TrainingOptions):
@@ -47,8 +47,10 @@ class ValidateConfig(TrainingOptions):
 
     retired = MappingProxyType({"most": 1000, "questions": 200})
 
-    share: float = Field(0.01, ge=0, lt=1, description="of the triples asked about: their questions are not trained on, but watched")
-    k: int = Field(20, ge=1, description="triples among which their answers are looked for")
+    share: float = Field(
+        0.01, ge=0, lt=1, description="share of the triples with questions that are held out from training and used for validation"
+    )
+    k: int = Field(20, ge=1, description="number of triples among which their answers are searched")
 
 
 class GprTrainingConfig(TrainingConfig):
@@ -58,17 +60,19 @@ class GprTrainingConfig(TrainingConfig):
 
     graph: tuple[str, ...] = Field(
         min_length=1,
-        description="references whose triples are the graph; their questions are not read. Paper: a part of Freebase "
-        "around webqsp and cwq; ours: webqsp:train+validation, cwq:train+validation",
+        description="references whose triples form the graph; their questions are not read. Paper: a part of Freebase around "
+        "webqsp and cwq; ours: webqsp:train+validation, cwq:train+validation",
     )
     graph_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of the loaders, by dataset id")
-    allow_test: bool = Field(False, description="take test graphs, too; the result is then not zero-shot")
+    allow_test: bool = Field(False, description="include test graphs; the result is then not zero-shot")
     validation: tuple[str, ...] = Field((), description="references of held-out graphs with questions, for curves; never trained on")
-    validation_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="as graph_options")
-    base: str = Field("distilbert-base-uncased", description="what both towers begin as: a preset, folder or hub id; offline: minilm")
+    validation_options: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="options of the loaders of validation, by dataset id"
+    )
+    base: str = Field("distilbert-base-uncased", description="initial model of both towers: a preset, folder or hub id; offline: minilm")
     revision: str | None = Field(None, description="revision of a hub id")
-    pooling: Pooling = Field("first", description="which token's vector is a text's: the first, or the mean of all")
-    max_length: int = Field(64, ge=8, description="tokens of a question or triple")
+    pooling: Pooling = Field("first", description="vector of a text: the first token's, or the mean of all tokens'")
+    max_length: int = Field(64, ge=8, description="maximum tokens of a question or triple")
     linearize: LinearizeConfig = LinearizeConfig.model_validate({})
     questions: QuestionsConfig = QuestionsConfig.model_validate({})
     sampling: SamplingConfig = SamplingConfig.model_validate({})

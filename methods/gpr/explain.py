@@ -156,8 +156,8 @@ class GprExplainConfig(MethodConfig):
     """Whose triples are shown."""
 
     checkpoint: str = Field(description="folder of a checkpoint that `ragmeter train gpr` made")
-    k: int = Field(10, ge=1, description="triples shown of each; paper: 4")
-    scope: SearchScope = Field("question", description="which triples compete: the question's own graph, or global")
+    k: int = Field(10, ge=1, description="triples shown per tower; paper: 4")
+    scope: SearchScope = Field("question", description="triples that compete: those of the question's own graph, or global: of all graphs")
 
     def preflight(self) -> None:
         """Check that there is such a checkpoint."""
@@ -207,9 +207,7 @@ class Found:
         return next((rank for rank, (head, _, tail) in enumerate(self.triples, 1) if name in (head, tail)), None)
 
 
-@register_explainer(
-    "gpr", summary="the first triples of GPR and of the same towers untrained side by side, where the answers are, the graph"
-)
+@register_explainer("gpr", summary="shows the first triples of GPR and of the same towers untrained, where the answers are, and the graph")
 def explain(question: Question, corpus: Corpus, config: GprExplainConfig, services: Services) -> Explanation:
     """Rank the triples of a question's graph twice.
 

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 class LossConfig(FrozenModel):
     """Margins, and what is left out for ablations."""
 
-    g1: float = Field(0.5, ge=0, description="how much nearer a triple is to be than its neighbor; paper 0.5")
-    g2: float = Field(0.5, ge=0, description="how much nearer a neighbor is to be than a negative; paper 0.5")
+    g1: float = Field(0.5, ge=0, description="margin between a triple and its neighbor; paper 0.5")
+    g2: float = Field(0.5, ge=0, description="margin between a neighbor and a negative; paper 0.5")
     neighbors: bool = Field(True, description="false (ablation): the loss is M(τ, τ_neg, q, g1)")
     negatives: bool = Field(True, description="false (ablation): the loss is M(τ, τ_nb, q, g1)")
 
     @model_validator(mode="after")
     def _contrasts(self) -> LossConfig:
         if not (self.neighbors or self.negatives):
-            raise ValueError("without neighbors and negatives there is nothing to tell apart")
+            raise ValueError("neighbors and negatives must not both be off")
         return self
 
 

@@ -247,7 +247,7 @@ class WrittenQuestions:
 
     def __init__(self, name: str, questions: Mapping[Key, str], where: str) -> None:
         if not questions:
-            raise UserError(f"{name} holds no question", code="no-question-in-file", where=where, try_this="another file, or generator")
+            raise UserError(f"{name} has no questions", code="no-question-in-file", where=where, try_this="use another file or generator")
         self._questions = questions
         self.triples = frozenset(triple for triple, _ in questions)
         self.counts: Counter[str] = Counter()
@@ -605,32 +605,35 @@ class QuestionsConfig(MayAskConfig):
 
     generator: Literal["llm", "cache", "recorded", "evidence", "template", "worlds"] = Field(
         default="worlds",
-        description="llm: a language model (paper); cache: read `path`; recorded: read a table of questions from `path`; evidence: the "
-        "data's own questions about their evidence, a control; template: words of the relation, for dry runs; worlds: wordings of "
-        "worlds' relations",
+        description="llm: a language model (paper); cache: read `path`; recorded: read a table of questions from `path`; "
+        "evidence: the data's own questions about their evidence, a control; template: words of the relation, for "
+        "dry runs; worlds: the wordings of worlds' relations",
     )
     llm: Annotated[LLM, defaults(max_tokens=96, temperature=0.7)] | None = Field(
-        default=None, description="the model of generator llm; paper: Llama-3.1-8B-Instruct. Above temperature 0 a second try differs"
+        default=None,
+        description="model of generator llm; paper: Llama-3.1-8B-Instruct. With a temperature above 0, a second attempt differs",
     )
     prompt: str | None = Field(default=None, description="your own template file; null: the shipped one")
     path: str | None = Field(
-        default=None, description="the file of generator cache, as training writes it (questions.jsonl), or of recorded (TSV)"
+        default=None, description="file of generator cache, as written by training (questions.jsonl), or of generator recorded (TSV)"
     )
     phrasings: tuple[Phrasing, ...] = Field(
         default=("statements",),
         min_length=1,
-        description="of generator worlds: statements share no template with test questions, descriptions share "
-        "phrases, questions are theirs",
+        description="wordings of generator worlds: statements share no template with test questions, descriptions share phrases "
+        "with them, questions are the same",
     )
-    sides: tuple[Side, ...] = Field(default=SIDES, min_length=1, description="ends that are hidden, one question for each; paper: both")
-    triples: int | None = Field(default=None, ge=1, description="most triples that questions are asked about, drawn by the seed; null: all")
+    sides: tuple[Side, ...] = Field(
+        default=SIDES, min_length=1, description="ends of a triple that are hidden, with one question each; paper: both"
+    )
+    triples: int | None = Field(default=None, ge=1, description="maximum triples to ask questions about, sampled with the seed; null: all")
 
     @model_validator(mode="after")
     def _has_its_source(self) -> Self:
         if self.generator in FROM_FILE and self.path is None:
             raise ValueError(f"generator {self.generator} needs path: a file of questions")
         if len(set(self.sides)) < len(self.sides):
-            raise ValueError("a side stands twice in sides")
+            raise ValueError("sides has a duplicate")
         return self
 
 
@@ -781,5 +784,5 @@ def _nothing(graph: PretrainingGraph, generator: str, counts: Mapping[str, int])
         f"{generator} wrote no question about the {len(graph):,} triples ({fate})",
         code="no-question-written",
         where="questions",
-        try_this="another generator, or another graph",
+        try_this="use another generator or graph",
     )

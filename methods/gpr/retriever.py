@@ -30,7 +30,7 @@ class GprConfig(PretrainedTowersConfig):
 @register(
     "gpr",
     kind="retriever",
-    summary="two towers pretrained on a graph: a question's triple before its neighbors, and those before the rest",
+    summary="two towers pretrained on a graph: rank a question's triple before its neighbors, and those before the rest",
     paper="Wang et al. 2025, GPR: Empowering Generation with Graph-Pretrained Retriever",
     work=triples_work,
 )

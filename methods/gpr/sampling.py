@@ -95,7 +95,9 @@ class SamplingConfig(RetiredOptions):
     retired = MappingProxyType({"side_balanced": False, "neg_rel_disjoint": False})
 
     nb_exclude_same_hr: bool = Field(
-        default=False, description="no neighbor has the triple's head and relation, as it may be as right; paper: it may have"
+        default=False,
+        description="exclude triples with the triple's head and relation from its neighbors, because they may be as relevant; "
+        "paper: allowed",
     )
 
 
@@ -139,7 +141,7 @@ class TripleIndex:
         triples: Sequence[Triple] | None = None,
     ) -> None:
         if not len(heads):
-            raise UserError("the graph holds no triple", code="empty-graph", where="graph", try_this="name data whose graphs hold triples")
+            raise UserError("the graph has no triples", code="empty-graph", where="graph", try_this="name data whose graphs have triples")
         self._first, self._which = _copies(heads, relations, tails)
         options = (heads, relations, tails)
         self.heads, self.relations, self.tails = (np.asarray(item)[self._first].astype(np.int32) for item in options)

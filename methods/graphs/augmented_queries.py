@@ -40,12 +40,12 @@ class QueriesConfig(MayAskConfig):
 
     generator: Literal["template", "llm", "recorded"] = Field(
         "template",
-        description="llm: ask a language model; template: fill sentence patterns, without a model; recorded: read those that a "
+        description="llm: ask a language model; template: fill sentence patterns, without a model; recorded: read queries that a "
         "language model wrote earlier from `path`, without a graph",
     )
     path: str | None = Field(
         None,
-        description="the file of generator recorded, JSON Lines: id of the question, size (large, small), queries",
+        description="file of generator recorded, JSON Lines: id of the question, size (large, small), queries",
         exclude_if=lambda value: value is None,
     )
     most: int = Field(MOST, ge=1, le=50, description="queries per question and size")
@@ -294,7 +294,7 @@ async def graph_of(
             f"no graph for document {document_id!r}: all {len(chunks)} calls failed",
             code="graph-calls-failed",
             where="kg.llm",
-            try_this="try again when the endpoint answers; replies that came are kept",
+            try_this="try again when the endpoint answers; received replies are kept",
         )
 
     def finished() -> KnowledgeGraph:
@@ -390,7 +390,7 @@ def _kept(path: Path, made_of: str, kind: Any) -> Any:
         return TypeAdapter(kind).validate_python(kept.value)
     except ValueError as error:
         raise UserError(
-            f"this file does not hold what its folder is for: {error}",
+            f"this file does not match its folder: {error}",
             code="folder-content-mismatch",
             where=str(path),
             try_this="remove it, so that it is rebuilt",

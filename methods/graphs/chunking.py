@@ -35,7 +35,8 @@ class ChunkConfig(FrozenModel):
     overlap: int = Field(12, ge=0, description="units that a chunk shares with the previous one")
     tokenizer: str = Field(
         MINILM,
-        description="where unit is token: a folder or tokenizer.json of a model, or tiktoken:o200k_base, which the released code counts in",
+        description="tokenizer for unit: token; a folder or tokenizer.json of a model, or tiktoken:o200k_base, which the "
+        "released code uses",
     )
 
     @model_validator(mode="after")
@@ -150,7 +151,7 @@ def _tiktoken(name: str) -> Callable[[str], Sequence[Span]]:
             f"the tokenizer {name!r} cannot be read: {reason}",
             code="unreadable-tokenizer",
             where="tokenizer",
-            try_this="a connection; TIKTOKEN_CACHE_DIR with its file; or, where it is an option, o200k_base or the folder of a model",
+            try_this="use a network, or TIKTOKEN_CACHE_DIR with its file; or, if it is an option, o200k_base or the folder of a model",
         ) from None
 
     def spans(text: str) -> list[Span]:

@@ -71,11 +71,11 @@ class GraphConfig(MayAskConfig):
     prompt: str | None = Field(None, description="your own template file; null: the shipped one")
     claims: str | None = Field(
         None,
-        description="of extractor llm: ask about each chunk's entities for claims (covariates), too, by this prompt: ours, "
-        "published (GraphRAG's) or a template file; null: no; paper: yes",
+        description="prompt of extractor llm to also extract claims (covariates) about each chunk's entities: ours, published "
+        "(GraphRAG's) or a template file; null: no claims; paper: yes",
         exclude_if=lambda value: value is None,
     )
-    chunk: ChunkConfig = Field(ChunkConfig.model_validate({}), description="chunks for extraction")
+    chunk: ChunkConfig = Field(ChunkConfig.model_validate({}), description="chunks that the extraction reads")
     similarity: SimilarityConfig = SimilarityConfig.model_validate({})
 
     @model_validator(mode="after")
@@ -83,7 +83,7 @@ class GraphConfig(MayAskConfig):
         if self.extractor == "file" and self.file is None:
             raise ValueError("extractor file needs file: passages with their triples")
         if self.claims is not None and self.extractor != "llm":
-            raise ValueError(f"claims are asked of a language model (extractor: llm), and the extractor is {self.extractor}")
+            raise ValueError(f"claims need a language model (extractor: llm), but the extractor is {self.extractor}")
         return self
 
 

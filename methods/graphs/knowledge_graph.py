@@ -369,7 +369,9 @@ class KnowledgeGraph:
                 what = "leads back to its node" if edge.source == edge.target else "occurs twice"
                 raise UserError(f"the edge of {edge.source!r} and {edge.target!r} {what}", code="bad-edge", where=here, try_this=_ANEW)
             if not edge.kinds:
-                raise UserError("the edge is neither extracted nor of similarity", code="bad-edge-kind", where=here, try_this=_ANEW)
+                raise UserError(
+                    "the edge is neither an extracted relation nor a similarity", code="bad-edge-kind", where=here, try_this=_ANEW
+                )
             seen.add((edge.source, edge.target))
         ordered = replace(
             self,
@@ -512,11 +514,11 @@ class SimilarityConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     enabled: bool = Field(True, description="join similar entities")
-    threshold: float = Field(0.8, ge=-1, le=1, description="cosine from which two entities are joined (tau)")
-    inclusive: bool = Field(False, description="join at the threshold itself; paper: no, released: yes")
+    threshold: float = Field(0.8, ge=-1, le=1, description="minimum cosine at which two entities are joined (tau)")
+    inclusive: bool = Field(False, description="also join entities whose cosine equals the threshold; paper: no, released: yes")
     encoder: EncoderConfig = Field(
         EncoderConfig.model_validate({}),
-        description="embeds name and descriptions; paper: BGE-M3, released: Qwen3-Embedding (see encoder presets)",
+        description="encoder of names and descriptions; paper: BGE-M3, released: Qwen3-Embedding (see encoder presets)",
     )
 
 

@@ -36,7 +36,7 @@ class SeedConfig(RetiredOptions, MayAskConfig):
     choice: ClassVar[str] = "namer"
 
     namer: Literal["graph", "llm"] = Field(
-        "graph", description="how names are found in a text: llm: by a language model; graph: by matching nodes"
+        "graph", description="how names are found in a text: llm, by a language model; graph, by matching nodes"
     )
     llm: Annotated[LLM, defaults(max_tokens=512)] | None = Field(None, description="the model of namer llm")
     prompt: str | None = Field(None, description="your own template file; null: the shipped one")
@@ -186,11 +186,11 @@ class CutConfig(RetiredOptions):
     retired = MappingProxyType({"inclusive_k": False, "apply_eps": True})
 
     min_k: int = Field(ge=1, description="minimum number of entities, if available")
-    max_k: int = Field(ge=1, description="most entities (k)")
+    max_k: int = Field(ge=1, description="maximum number of entities (k)")
     released: bool = Field(
         False,
-        description="as the released code: also consider the drop right after position max_k, and drop only zeros, "
-        "not all scores below eps",
+        description="as in the released code: also consider the drop right after position max_k, and drop only zeros, not all "
+        "scores below eps",
     )
 
     @model_validator(mode="after")

@@ -92,12 +92,14 @@ class PageRankConfig(RetiredOptions):
     retired = MappingProxyType({"preset": None, "weighted": False})
 
     teleport: float = Field(RELEASED_TELEPORT, gt=0, le=1, description="share of the mass that restarts in every step")
-    eps: float = Field(1e-4, gt=0, description="stop when no score changes by this much")
-    dangling: Dangling = Field("restart", description="mass on entities without a relation: restarts (released), or is lost (paper)")
+    eps: float = Field(1e-4, gt=0, description="stop when no score changes by more than this")
+    dangling: Dangling = Field(
+        "restart", description="mass on entities without a relation: restart, it restarts (released), or it is lost (paper)"
+    )
     released_exact: bool = Field(
         False,
-        description="reproduction only: call networkx as the released code does (tol 1e-4, uniform start), which stops "
-        "after a few steps on large graphs; teleport, eps and dangling are then the released ones",
+        description="reproduction only: call networkx like the released code (tol 1e-4, uniform start), which stops after a few "
+        "steps on large graphs; teleport, eps and dangling then have the released values",
     )
 
     @model_validator(mode="after")
@@ -189,7 +191,7 @@ def _checked(restarts: Floats, shape: tuple[int, ...]) -> Floats:
         raise ValueError(f"an adjacency of shape {shape} does not fit restarts of shape {restarts.shape}")
     mass = restarts.sum(axis=0)
     if not (np.isfinite(mass).all() and (mass > 0).all() and (restarts >= 0).all()):
-        raise ValueError("every column of restarts needs a positive entry, and none may be negative")
+        raise ValueError("every column of restarts needs a positive entry, and no entry may be negative")
     return restarts
 
 

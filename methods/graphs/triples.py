@@ -37,8 +37,8 @@ Underscores = Literal["keep", "space"]
 class LinearizeConfig(FrozenModel):
     """Format of linearized triples."""
 
-    rel: RelationText = Field(default="last", description="of a dotted relation: its last part (paper), or all of it")
-    underscores: Underscores = Field(default="keep", description="in relations: kept (paper), or written as spaces")
+    rel: RelationText = Field(default="last", description="part of a dotted relation to use: its last part (paper), or all of it")
+    underscores: Underscores = Field(default="keep", description="underscores in relations: kept (paper), or written as spaces")
 
 
 def relation_text(relation: str, rel: RelationText = "last", underscores: Underscores = "keep") -> str:
@@ -159,14 +159,14 @@ def load_graph(
     """
     wanted = list(references)
     if not wanted:
-        raise UserError("no graph is named to pretrain on", code="no-pretraining-graph", where="graph", try_this="webqsp:train+validation")
+        raise UserError("no data is named to pretrain on", code="no-pretraining-graph", where="graph", try_this="webqsp:train+validation")
     test = tuple(item for item in wanted if _is_test(item))
     if test and not allow_test:
         raise UserError(
-            f"{test[0]} holds test graphs, which must not be pretrained on",
+            f"{test[0]} contains test graphs, which must not be used for pretraining",
             code="test-graph",
             where="graph",
-            try_this="train and validation splits, or allow_test: true, which every result then says",
+            try_this="use train and validation splits, or allow_test: true, which every result then states",
         )
     value = without_questions(wanted, options or {})
     # Triples are read, not the questions that came with them.
@@ -194,13 +194,13 @@ def graph_of(benchmarks: Sequence[Benchmark], corpora: Sequence[TripleCorpus], t
     """Return the union of corpora of triples.
 
     Raises:
-        UserError: They hold no triple.
+        UserError: They have no triples.
     """
     whole = corpora[0] if len(corpora) == 1 else united(corpora)
     assert isinstance(whole, TripleCorpus)
     references = tuple(str(benchmark.reference) for benchmark in benchmarks)
     if not len(whole):
-        raise UserError(f"the graphs of {', '.join(references)} hold no triple", code="empty-graphs", where="graph", try_this="other data")
+        raise UserError(f"the graphs of {', '.join(references)} have no triples", code="empty-graphs", where="graph", try_this="other data")
     triples = whole.triples
     heads, relations, tails = (np.ascontiguousarray(triples.table[name]) for name in ("head", "relation", "tail"))
     nameless = unnamed(triples.entities)

@@ -1,8 +1,8 @@
-"""Local causal language models: any folder or hub id that `transformers` loads, generating in batches.
+"""Run local causal language models in batches: any folder or hub id that `transformers` loads.
 
-Prompts are batched by length and padded on the left, with the mask and the position ids that make padding invisible;
-what the prompts of a batch begin with in common is computed once. In float32 a text generated in a batch equals the
-one generated alone, unless two tokens tie to the sixth digit.
+Prompts are batched by length and padded on the left, with a mask and position ids that make padding invisible; the
+common prefix of a batch's prompts is computed once. In float32, a text generated in a batch equals the text generated
+alone, unless two tokens tie to the sixth digit.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def shared_prefixes(sequences: Sequence[Sequence[int]], limits: Sequence[int], s
     order = sorted((position for position in range(len(heads)) if heads[position]), key=heads.__getitem__)
     if len(order) < 2:
         return []
-    # A node of the tree: its depth in tokens, its first sequence, and the best that its finished children reach.
+    # A node of the tree: its depth in tokens, its first sequence, and the best groups of its finished children.
     stack: list[_Node] = [_Node(0, 0)]
     for here in range(1, len(order)):
         common = _common(heads[order[here - 1]], heads[order[here]])
@@ -104,13 +104,13 @@ class _Node(_Best):
 
     def take(self, child: _Best) -> None:
         self.saved += child.saved
-        # Small lists go into the larger, so that a deep tree costs n · log n.
+        # Small lists are merged into larger ones, so that a deep tree costs n · log n.
         if len(self.groups) < len(child.groups):
             self.groups, child.groups = child.groups, self.groups
         self.groups.extend(child.groups)
 
     def closed(self, end: int, smallest: int, members: int) -> _Best:
-        """Return this subtree's best: one group of all its sequences, or what its children reach."""
+        """Return this subtree's best grouping: one group of all its sequences, or the groups of its children."""
         count = end - self.start
         saved = (count - 1) * self.depth
         if self.depth >= smallest and count >= members and saved > self.saved:
@@ -123,7 +123,7 @@ def _beginning(group: tuple[int, int, int]) -> int:
 
 
 def _common(first: tuple[int, ...], second: tuple[int, ...]) -> int:
-    """Return length of the common prefix of two sequences."""
+    """Return the length of the common prefix of two sequences."""
     end = min(len(first), len(second))
     if first[:end] == second[:end]:
         return end
@@ -151,7 +151,7 @@ def rows_of(cache: Any, rows: Tensor) -> Any:
 
 
 def common_prefix(sequences: Sequence[Sequence[int]]) -> int:
-    """Return number of tokens that all sequences begin with in common."""
+    """Return the length of the common prefix of all sequences."""
     ordered = sorted(map(tuple, sequences))
     return _common(ordered[0], ordered[-1])  # in sorted order the most different ones
 
@@ -163,7 +163,7 @@ def _layers(model: Any) -> tuple[set[str], bool]:
 
 
 def supports(model: Any) -> bool:
-    """Return whether a model's cache is one of keys and values alone, whose rows can be selected."""
+    """Return whether a model's cache only has keys and values, so that its rows can be selected."""
     return _layers(model)[0] <= {"full_attention", "sliding_attention"} and not getattr(model, "_is_stateful", False)
 
 
@@ -173,7 +173,7 @@ def windowed(model: Any) -> bool:
     return window or kinds != {"full_attention"} or not supports(model)
 
 
-# Where prompts share a beginning, its keys and values are computed once and shared by every sequence of the group. A row
+# If prompts share a prefix, its keys and values are computed once and shared by every sequence of the group. A row
 # is then laid out as `padding | prefix | rest | padding`: its tokens are neighbors, so sliding windows, which count
 # columns, see what they would see without padding; positions are passed, so padding is invisible to the others too.
 
@@ -183,8 +183,8 @@ class CausalLogprobs:
 
     Args:
         model: A causal language model of `transformers`, in evaluation mode.
-        pad: Any id of the vocabulary; what it fills is masked.
-        device: Where the model is.
+        pad: Any id of the vocabulary; padding is masked.
+        device: Device of the model.
         config: Options.
     """
 
@@ -196,7 +196,7 @@ class CausalLogprobs:
         self._shares = config.share_prefixes and supports(model)
 
     def __call__(self, items: Sequence[Item]) -> list[list[float]]:
-        """Return log-probability of each token of each target, given the prompt and the target's tokens before it.
+        """Return the log-probability of each token of each target, given the prompt and the target's tokens before it.
 
         Raises:
             ValueError: A prompt or a target has no tokens.
@@ -204,7 +204,7 @@ class CausalLogprobs:
         for number, (prompt, target) in enumerate(items):
             if not prompt or not target:
                 raise ValueError(f"pair {number} has an empty {'target' if prompt else 'prompt'}")
-        # The last token of a target is never an input. Equal inputs are computed once, whatever comes last.
+        # The last token of a target is never an input. Equal inputs are computed once, even if the last tokens differ.
         inputs: dict[tuple[int, ...], int] = {}
         wanted: list[list[int]] = []  # items of each input
         for number, (prompt, target) in enumerate(items):
@@ -227,7 +227,7 @@ class CausalLogprobs:
         return scores.lists()
 
     def _alone(self, positions: Sequence[int], scores: _Scores) -> None:
-        """Sequences that share nothing."""
+        """Score sequences without a shared prefix."""
         if not positions:
             return
         most = rows_for([scores.count(position) for position in positions], self.vocabulary, self.device)
@@ -235,12 +235,12 @@ class CausalLogprobs:
             batch_places = [positions[number] for number in batch]
             ids, mask = self._tensors([scores.rows[position] for position in batch_places], self.config.padding)
             starts = (mask.argmax(dim=1)).tolist()
-            # What is after a token is nothing to it: padding on the right needs no mask, without which attention is quicker.
+            # Causal attention ignores later tokens, so right padding needs no mask, and attention is faster without one.
             arguments = {"input_ids": ids} if self.config.padding == "right" else self._arguments(ids, mask, _positions(mask))
             self._forward(batch_places, starts, arguments, None, scores)
 
     def _groups(self, groups: Sequence[Group], scores: _Scores) -> None:
-        """Groups of sequences: prefixes first, then what each sequence has of its own."""
+        """Score groups of sequences: prefixes first, then the rest of each sequence."""
         import torch
 
         prefixes = [scores.rows[group.members[0]][: group.prefix] for group in groups]
@@ -286,7 +286,7 @@ class CausalLogprobs:
 
 
 def _positions(mask: Tensor) -> Tensor:
-    """Return places of tokens within their own sequence, counted from 0; padding before the first counts as 0."""
+    """Return positions of tokens within their own sequence, counted from 0; padding before the first has position 0."""
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
 
@@ -298,11 +298,11 @@ class _Scores:
         self._found: list[list[float]] = [[] for _ in items]
 
     def count(self, position: int) -> int:
-        """Return log-probabilities wanted of an input row."""
+        """Return the number of log-probabilities requested of an input row."""
         return sum(len(self.items[number][1]) for number in self._wanted[position])
 
     def wanted(self, positions: Sequence[int], starts: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
-        """Return row and column in the batch of every wanted log-probability, and the id whose it is."""
+        """Return row and column in the batch of every requested log-probability, with its token id."""
         rows: list[int] = []
         columns: list[int] = []
         targets: list[int] = []
@@ -327,7 +327,7 @@ class _Scores:
         return self._found
 
 
-# Adding Gumbel noise to log-probabilities and taking the largest draws from the distribution. Each row's noise comes
+# Adding Gumbel noise to log-probabilities and taking the maximum samples from the distribution. Each row's noise comes
 # from a generator of its own on the CPU, so neighbors, batch size and device do not change what is drawn.
 
 
@@ -337,9 +337,9 @@ class Sampling:
 
     Attributes:
         temperature: Above 0; 1 is the model's own distribution.
-        top_p: Smallest share of probability that is kept; 1: all.
-        top_k: Likeliest tokens that are kept; None: all.
-        seed: Where prompts bring no seed of their own, theirs is made of this one and their text.
+        top_p: Share of probability to sample from; 1: all.
+        top_k: Number of most likely tokens to sample from; None: all.
+        seed: For prompts without their own seed, the seed is derived from this one and the prompt's text.
     """
 
     temperature: float = 1.0
@@ -352,15 +352,15 @@ class Sampling:
             raise ValueError(f"temperature must be above 0, top_p in (0, 1], top_k at least 1: {self}")
 
     def seeds(self, prompts: Sequence[str | Sequence[int]]) -> list[int]:
-        """Return a seed per prompt: equal prompts have equal seeds, whatever stands around them."""
+        """Return a seed per prompt, which depends only on the prompt."""
         return [int.from_bytes(hashlib.blake2b(f"{self.seed}\0{prompt}".encode(), digest_size=7).digest(), "big") for prompt in prompts]
 
 
 def sampler(sampling: Sampling, seeds: Sequence[int]) -> Any:
-    """Return a processor of scores for `generate(do_sample=False)` that makes its greedy choice a draw.
+    """Return a processor of scores that makes `generate(do_sample=False)` sample.
 
     Args:
-        sampling: How tokens are drawn.
+        sampling: Sampling options.
         seeds: One per row of the batch.
     """
     import torch
@@ -390,9 +390,9 @@ def sampler(sampling: Sampling, seeds: Sequence[int]) -> Any:
 
 Messages = Sequence[dict[str, str]]
 FALLBACK_LENGTH = 2048
-"""Context length assumed of a model that does not state one."""
+"""Assumed context length of a model that does not state one."""
 SHARED = 32
-"""Shortest common beginning of a batch that is worth a pass of its own, in tokens."""
+"""Shortest common prefix of a batch that is worth a separate pass, in tokens."""
 
 
 class CausalConfig(FrozenModel):
@@ -404,7 +404,7 @@ class CausalConfig(FrozenModel):
         None, description="null: float32 on CPU, the checkpoint's own elsewhere"
     )
     max_new_tokens: int = Field(32, ge=1, description="longest answer")
-    max_prompt_tokens: int | None = Field(None, ge=16, description="longest prompt; null: what the model has room for")
+    max_prompt_tokens: int | None = Field(None, ge=16, description="longest prompt; null: the model's own limit")
     batch_size: int = Field(8, ge=1, description="prompts generated at once")
 
 
@@ -412,7 +412,7 @@ class CausalConfig(FrozenModel):
 class Generation:
     """Generated text of one prompt: text, cost, whether it is complete, and all tokens.
 
-    The text has no special tokens but those that mark a thought.
+    The text has no special tokens except those that mark a thought.
     """
 
     text: str
@@ -424,19 +424,19 @@ class Generation:
 
 
 NO_THINKING: Mapping[str, Any] = {"enable_thinking": False, "thinking": False}
-"""Variables by which chat templates (Qwen3, GLM, SmolLM3; DeepSeek, Granite) are asked not to begin a thought."""
+"""Variables that tell chat templates (Qwen3, GLM, SmolLM3; DeepSeek, Granite) not to begin a thought."""
 
 
 def template_variables(tokenizer: Any, wanted: Mapping[str, Any], where: str | None = None) -> dict[str, Any]:
     """Return the variables that a chat template knows.
 
     Args:
-        tokenizer: Its `chat_template` is searched for each name.
+        tokenizer: Tokenizer whose `chat_template` is searched for each name.
         wanted: Variables with their values.
-        where: The option that names them; the template must then know each.
+        where: The option that names them; the template must then have each.
 
     Raises:
-        UserError: The template does not know a variable of the option.
+        UserError: The template lacks a variable of the option.
     """
     text = str(getattr(tokenizer, "chat_template", None) or "")
     known = {name: value for name, value in wanted.items() if re.search(rf"(?<![\w.'\"]){re.escape(name)}(?![\w'\"])", text)}
@@ -455,10 +455,10 @@ QUIET = {"enable_thinking": False}
 
 
 def chat_text(tokenizer: Any, messages: Messages, variables: Mapping[str, Any] | None = None, joined: str = "\n\n") -> str:
-    """Return the text of a conversation that a model is to continue.
+    """Return the text of a conversation for a model to continue.
 
-    A first message from the system goes to the head of the first user message where the template refuses or
-    drops it, with `joined` between them; an empty one is left out. Without a chat template the messages stand one after the other.
+    If the template refuses or drops a first system message, the message is put before the first user message, with `joined`
+    between them; an empty one is left out. Without a chat template, messages are written one after the other.
     """
     system = messages[0]["content"] if messages and messages[0]["role"] == "system" else ""
     turns = [dict(message) for message in messages if message["role"] != "system"]
@@ -475,7 +475,7 @@ def chat_text(tokenizer: Any, messages: Messages, variables: Mapping[str, Any] |
         if system.strip() in text:
             return text
     except Exception as error:
-        # Templates refuse what they do not know by raising Jinja's error (Gemma, Mistral: no system role).
+        # Templates refuse unsupported messages by raising Jinja's error (Gemma, Mistral: no system role).
         if type(error).__name__ not in {"TemplateError", "UndefinedError"}:
             raise
     turns[0] = {**turns[0], "content": f"{system}{joined}{turns[0]['content']}"}
@@ -488,7 +488,7 @@ class CausalModel:
     Args:
         config: Options.
         device: "cpu", "cuda" …; None chooses.
-        share_prefixes: Whether `generate` computes once what all prompts of a batch begin with.
+        share_prefixes: Whether `generate` computes the common prefix of a batch's prompts once.
         own: Load weights that the caller may change, instead of those that equal models share.
 
     Raises:
@@ -502,7 +502,7 @@ class CausalModel:
             "language model", "AutoModelForCausalLM", config.model, config.revision, config.dtype, self.device, own=own
         )
         self._ends = end_tokens(self.model, self.tokenizer)
-        # What pads is masked, so any id does where a model names none.
+        # Padding is masked, so any id works if a model names none.
         pad = self.tokenizer.pad_token_id
         self._pad: int = pad if pad is not None else (self._ends[0] if self._ends else 0)
         text_config = self.model.config.get_text_config()
@@ -510,18 +510,18 @@ class CausalModel:
         self.room = self._room()
         self.text_encoder = TextEncoder(self.tokenizer)
         self._text = Decoder(self.tokenizer)
-        # In a shared beginning padding stands between tokens, which windows that count columns would notice.
+        # With a shared prefix, padding is between tokens, which changes windows that count columns.
         self._shares = share_prefixes and not windowed(self.model)
 
     def _room(self) -> int:
-        """Return longest prompt in tokens."""
+        """Return the longest prompt in tokens."""
         length = self.length
         room = length - self.config.max_new_tokens
         if self.config.max_prompt_tokens is not None:
             room = min(room, self.config.max_prompt_tokens)
         if room < 1:
             raise UserError(
-                f"max_new_tokens={self.config.max_new_tokens} leaves no room for a prompt: the model takes {length} tokens in all",
+                f"max_new_tokens={self.config.max_new_tokens} leaves no room for a prompt: the model's limit is {length} tokens in total",
                 code="max-new-tokens-too-large",
                 where=f"model {self.config.model!r}",
                 try_this="lower max_new_tokens",
@@ -529,10 +529,10 @@ class CausalModel:
         return room
 
     def end_at(self, token: str) -> None:
-        """Let a text end at a token of the vocabulary too.
+        """Let texts also end at a token of the vocabulary.
 
         Raises:
-            UserError: The vocabulary has no such token.
+            UserError: The vocabulary does not have the token.
         """
         number = self.tokenizer.convert_tokens_to_ids(token)
         if number is None or number == self.tokenizer.unk_token_id:
@@ -551,23 +551,23 @@ class CausalModel:
         return bool(getattr(self.tokenizer, "chat_template", None))
 
     def render(self, system: str, user: str, variables: Mapping[str, Any] | None = None) -> str:
-        """Return the text of a prompt: in the model's chat template if it has one, else one after the other."""
+        """Return the text of a prompt: in the model's chat template if it has one, else the messages one after the other."""
         return self.render_chat([{"role": "system", "content": system}, {"role": "user", "content": user}], variables)
 
     def render_chat(self, messages: Messages, variables: Mapping[str, Any] | None = None) -> str:
-        """Return the text of a conversation that the model is to continue: see `chat_text`."""
+        """Return the text of a conversation for the model to continue; see `chat_text`."""
         return chat_text(self.tokenizer, messages, variables)
 
     def encode(self, prompt: str) -> list[int]:
-        """Return a prompt's token ids: the special tokens that begin a text come first, unless a chat template wrote them."""
+        """Return a prompt's token ids, with the tokenizer's initial special tokens unless a chat template wrote them."""
         return self.text_encoder.prompts([prompt])[0]
 
     def prompt_room(self, target: int) -> int:
-        """Return longest prompt in tokens before a target that is scored: a target's last token is not an input."""
+        """Return the longest prompt in tokens before a scored target, whose last token is not an input."""
         return self.length - target + 1
 
     def logprobs(self, items: Sequence[Item], config: ScoringConfig) -> list[list[float]]:
-        """Return log-probability of each token of each target, given its prompt: see `LikelihoodScorer`."""
+        """Return the log-probability of each token of each target, given its prompt; see `LikelihoodScorer`."""
         return CausalLogprobs(self.model, self._pad, self.device, config)(items)
 
     def generate(
@@ -580,10 +580,10 @@ class CausalModel:
         """Continue prompts.
 
         Args:
-            prompts: As `render` makes them, or their token ids; each at most `room` tokens long.
-            sampling: How tokens are drawn; None: greedily.
-            seeds: One per prompt; None: made of `sampling.seed` and the prompt. With either, what is drawn for a
-                prompt does not depend on the others.
+            prompts: Texts from `render`, or their token ids; each at most `room` tokens long.
+            sampling: Sampling options; None: greedy.
+            seeds: One per prompt; None: derived from `sampling.seed` and the prompt. Samples of a prompt do not depend
+                on the other prompts.
             stop: Texts at which a continuation ends; they are not part of the returned text.
 
         Returns:
@@ -594,7 +594,7 @@ class CausalModel:
         """
         encoded = [self.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompts]
         own = checked_seeds(encoded, self.room, prompts, sampling, seeds)
-        # Like lengths together waste no computation on padding; the longest first shows at once if memory is short.
+        # Batches of similar lengths save padding; the longest come first to show immediately if memory is too small.
         done: dict[int, Generation] = {}
         for positions in by_length([len(ids) for ids in encoded], UNBOUNDED, self.config.batch_size):
             draws = sampler(sampling, [own[position] for position in positions]) if sampling else None
@@ -608,7 +608,7 @@ class CausalModel:
         width = max(len(ids) for ids in batch)
         common = common_prefix([ids[:-1] for ids in batch]) if self._shares and len(batch) > 1 else 0
         common = common if common >= SHARED else 0
-        # The common beginning, padding, and the rest; without a common beginning padding comes first.
+        # The common prefix, padding, and the rest; without a common prefix, padding comes first.
         gaps = [width - len(row) for row in batch]
         rows = [row[:common] + [self._pad] * gap + row[common:] for row, gap in zip(batch, gaps, strict=True)]
         masks = [[1] * common + [0] * gap + [1] * (width - gap - common) for gap in gaps]
@@ -637,14 +637,14 @@ class CausalModel:
 
 
 def end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """Return the tokens that end what a model writes."""
+    """Return the tokens that end a model's output."""
     ends = model.generation_config.eos_token_id
     ends = ends if ends is not None else tokenizer.eos_token_id
     return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
 
 
 def decoding(max_new_tokens: int, pad: int, ends: Sequence[int]) -> dict[str, Any]:
-    """Return the options of `generate` that keep the defaults of a checkpoint out: greedy, unless a processor draws."""
+    """Return options of `generate` that override the defaults of a checkpoint: greedy, unless a processor samples."""
     alone = {"do_sample": False, "num_beams": 1, "temperature": None, "top_p": None, "top_k": None, "repetition_penalty": 1.0}
     return {**alone, "max_new_tokens": max_new_tokens, "pad_token_id": pad, "eos_token_id": list(ends) or None}
 
@@ -656,24 +656,24 @@ def checked_seeds(
     sampling: Sampling | None,
     seeds: Sequence[int] | None,
 ) -> list[int]:
-    """Return the seed of each prompt; none if nothing is drawn.
+    """Return the seed of each prompt; an empty list without sampling.
 
     Raises:
         ValueError: A prompt is longer than `room`, or empty; seeds without sampling.
     """
     for ids in encoded:
         if not 0 < len(ids) <= room:
-            raise ValueError(f"a prompt has {len(ids)} tokens where 1 to {room} fit")
+            raise ValueError(f"a prompt has {len(ids)} tokens, but 1 to {room} fit")
     if seeds is not None and (sampling is None or len(seeds) != len(prompts)):
         raise ValueError("seeds belong to sampling, one per prompt")
     return list(seeds) if seeds is not None else sampling.seeds(prompts) if sampling else []
 
 
 class Decoder:
-    """Turns the tokens that a model wrote into text.
+    """Converts a model's output tokens to text.
 
     Args:
-        tokenizer: Its special tokens are left out, except those that mark a thought.
+        tokenizer: The tokenizer; its special tokens are left out, except those that mark a thought.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -693,10 +693,10 @@ class Decoder:
         return text
 
     def read(self, written: list[int], ends: Sequence[int], stop: Sequence[str]) -> tuple[str, list[int], bool]:
-        """Return the text of a row of a batch, its tokens, and whether it came to an end.
+        """Return the text of a row of a batch, its tokens, and whether it is complete.
 
         Args:
-            written: The row; after its end it is filled up while others continue.
+            written: The row, padded after its end while others continue.
             ends: Tokens that end it.
             stop: Texts that end it.
         """
@@ -713,16 +713,16 @@ class Decoder:
 
 
 def before(text: str, stop: Sequence[str]) -> str:
-    """Return a text up to the first of the marks that end it."""
+    """Return a text up to the first mark that ends it."""
     return text[: min((place for mark in stop if (place := text.find(mark)) >= 0), default=len(text))]
 
 
 def stopping(tokenizer: Any, stop: Sequence[str], width: int) -> Any:
-    """Return criteria for `generate` that end each row when it has written one of some texts.
+    """Return criteria for `generate` that end each row after one of the stop texts.
 
     Args:
-        tokenizer: Decodes the last tokens of a row.
-        stop: The texts.
+        tokenizer: Tokenizer that decodes the last tokens of a row.
+        stop: The stop texts.
         width: Columns of the prompts, which are not searched.
     """
     import torch

@@ -1,7 +1,7 @@
-"""Language models behind an OpenAI-compatible endpoint: many conversations at once, each paid for once.
+"""Call language models behind an OpenAI-compatible endpoint: many conversations at once, each only paid for once.
 
-A call passes, in this order: the cache, the limits, the rate limiter, the endpoint. What fails for good becomes a `Reply`
-that says why; what no call can survive (wrong key, unknown model, nothing there) stops the run with `Broke`.
+A call passes the cache, the limits, the rate limiter and the endpoint, in this order. A permanent failure becomes a
+`Reply` with the reason; an error that affects all calls (wrong key, unknown model, no server) stops the run with `Broke`.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from methods.models.reply import Completion, Content, Logprobs, read
 from methods.models.reply_cache import Call, Kept, ResponseCache, shared
 from methods.spending import charged, current
 
-# Asked for by JSON schema where the endpoint offers it, else as a JSON object, else in the prompt alone. Read
+# JSON is requested by schema if the endpoint offers it, else as a JSON object, else only in the prompt. It is read
 # tolerantly (fences, prose around, trailing commas, truncated ends, misspelled field names), but values are never
-# guessed: what does not fit the pydantic model is a failure that says why.
+# guessed: a value that does not fit the pydantic model is a failure with a reason.
 
 
 WAYS = ("json_schema", "json_object", "prompt")
 """Ways to request JSON, in order of preference."""
 LIKENESS = 85.0
-"""Least similarity (0 to 100) of a misspelled field name to the one it is taken for."""
+"""Minimum similarity (0 to 100) of a misspelled field name to the name that it is read as."""
 _REFUSED = re.compile(r"response_format|response format|json_schema|json_object|json mode|structured|guided|schema", re.I)
 _FENCE = re.compile(r"```(?:json)?\s*(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 
 _FENCES = 16
-"""Most code blocks of a reply that are read."""
+"""Maximum number of code blocks read per reply."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -57,8 +57,8 @@ class Parsed(Generic[M]):
     """Parsed reply.
 
     Attributes:
-        value: The object, None where the reply could not be read.
-        failed: Why it could not.
+        value: The object, None if the reply could not be parsed.
+        failed: Why it could not be parsed.
         repaired: Whether it was not plain JSON of the right shape.
     """
 
@@ -68,7 +68,7 @@ class Parsed(Generic[M]):
 
 
 def strict_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return a model's JSON schema as endpoints' strict modes want it: every field required, none besides."""
+    """Return a model's JSON schema for strict modes of endpoints: every field required, no other fields allowed."""
 
     def strict(node: Any) -> Any:
         if isinstance(node, list):
@@ -87,7 +87,7 @@ def strict_schema(model: type[BaseModel]) -> dict[str, Any]:
 def asked(
     way: str, messages: Sequence[Mapping[str, str]], name: str, schema: Mapping[str, Any]
 ) -> tuple[list[dict[str, str]], dict[str, Any]]:
-    """Return a conversation and the further request fields that ask for JSON in one of `WAYS`."""
+    """Return a conversation and the further request fields that request JSON in one of `WAYS`."""
     conversation = [dict(message) for message in messages]
     if way == "json_schema":
         form = {"type": "json_schema", "json_schema": {"name": name, "schema": dict(schema), "strict": True}}
@@ -106,7 +106,7 @@ def parse(text: str, model: type[M]) -> Parsed[M]:
     """Read a reply.
 
     Raises:
-        MissingPackage: It is not plain JSON, and what could repair it is not installed.
+        MissingPackage: It is not plain JSON, and the package that could repair it is not installed.
     """
     try:
         return Parsed(model.model_validate_json(text))
@@ -123,7 +123,7 @@ def parse(text: str, model: type[M]) -> Parsed[M]:
         except ValueError as error:
             failed = f"the reply cannot be read: {error}"
             continue
-        # Several objects in a row come as a list; the last is what a model that thought aloud settled on.
+        # Several objects in a row come as a list; the last is the final one of a model that reasoned in its reply.
         for value in reversed(result) if isinstance(result, list) else [result]:
             if not isinstance(value, dict) or not value:
                 continue
@@ -136,7 +136,7 @@ def parse(text: str, model: type[M]) -> Parsed[M]:
 
 
 def _name_fields(value: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
-    """Return field names as the model has them: letter case and near misses forgiven, values untouched."""
+    """Correct the letter case and misspellings of field names to the model's names, without changing values."""
     known = {name: field.alias or name for name, field in model.model_fields.items()}
     wanted = set(known.values())
     missing = {_plain(name): name for name in wanted - set(value)}
@@ -166,7 +166,7 @@ def _plain(name: str) -> str:
 
 
 SCRIPTED = "scripted/"
-"""Prefix of models that a script plays; their answers are labeled with it."""
+"""Prefix of the names of scripts that stand in for models; labels their answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,24 +175,24 @@ class Reply:
 
     Attributes:
         text: The answer without the thought; the whole text if `ask(raw=True)`; "" if there is none.
-        failed: Why there is none.
-        prompt_tokens, completion_tokens: As the endpoint counted; 0 where it does not say.
-        calls: Tries made; 1 for a reply from the cache, 0 where a limit kept it from being sent.
-        seconds: Wall time, pauses between tries included; waiting for a slot is not.
-        cost_usd: As the endpoint reports it, else by the configured prices; also for a reply from the cache, which cost that
-            when it was made.
+        failed: Why there is no answer.
+        prompt_tokens, completion_tokens: Counts of the endpoint; 0 if it reports none.
+        calls: Number of tries; 1 for a reply from the cache, 0 if a limit prevented the call.
+        seconds: Wall time, including pauses between tries but not waiting for a slot.
+        cost_usd: Cost as the endpoint reports it, else by the configured prices; for a reply from the cache, its original
+            cost.
         model: The model as the endpoint names it.
-        system_fingerprint, version: What served it, as the endpoint says; "" where it does not.
-        key: Of the call, in the cache and in its exports.
-        cached: Whether it came from the cache, or from an equal call in flight.
-        created: When a reply from the cache was first received, in seconds since 1970; None for one that was just received.
-        thought: What the model thought before it answered; "" if nothing.
-        raw: The whole reply as the model wrote it, thought included.
+        system_fingerprint, version: Identification of the server, as the endpoint reports it; "" if it does not.
+        key: Key of the call in the cache and its exports.
+        cached: Whether it came from the cache, or from an identical call in flight.
+        created: When a reply from the cache was first received, in seconds since 1970; None for a new reply.
+        thought: The model's thought before the answer; "" if there is none.
+        raw: The whole reply as the model wrote it, including the thought.
         finish_reason: `stop`, `length` …; "" if no reply came.
         refusal: The model's words in the field `refusal`.
-        cached_tokens: Of the prompt tokens those that the endpoint read from its own cache.
+        cached_tokens: Number of prompt tokens that the endpoint read from its own cache.
         priced: Whether the cost is known.
-        logprobs: Log-probabilities of its tokens, if they were asked for and came.
+        logprobs: Log-probabilities of its tokens, if requested and received.
     """
 
     text: str
@@ -223,34 +223,34 @@ class Reply:
 
     @property
     def served(self) -> str:
-        """Return the model that served it: `gpt-4.1-mini-2025-04-14, system_fingerprint fp_1`."""
+        """Return the model that served the reply: `gpt-4.1-mini-2025-04-14, system_fingerprint fp_1`."""
         parts = {"": self.model, "system_fingerprint ": self.system_fingerprint, "version ": self.version}
         return ", ".join(name + value for name, value in parts.items() if value)
 
     @property
     def scripted(self) -> bool:
-        """Return whether a script played the model (the scripted LLM), which its rows must say."""
+        """Return whether a script stood in for the model, which its rows must state."""
         return self.model.startswith(SCRIPTED)
 
 
 __all__ = ["ChatConfig", "ChatModel", "Messages", "Reply", "reach_model"]
 
 BRIEF = 0.1
-"""Share of a pause that follows a single fault."""
+"""Share of a pause that is used after an isolated fault."""
 DOUBT = 4
-"""Tries, where so far nothing at all answers at an endpoint."""
+"""Number of tries while an endpoint has not answered at all."""
 LEAST_USD = 1e-12
 _Request = tuple[list[dict[str, str]], dict[str, Any]]
 
 PREFLIGHT = "Reply with the word ok."
-"""Request that tests an endpoint before the first call of a run."""
+"""User message that tests an endpoint before the first call of a run."""
 PREFLIGHT_SYSTEM = "You answer in one word."
 """The system message of that request, since most requests of a run have one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The JSON that a reply must be."""
+    """The JSON shape that a reply must have."""
 
     name: str
     schema: Mapping[str, Any]
@@ -258,7 +258,7 @@ class _Shape:
 
 @dataclass(frozen=True, slots=True)
 class _Further:
-    """Further fields of a request, and what is kept of the completion."""
+    """Further fields of a request, and the function that selects what to keep of the completion."""
 
     fields: Mapping[str, Any]
     kept: Callable[[Completion], Completion] = lambda completion: completion
@@ -299,19 +299,19 @@ class ChatModel:
 
     Args:
         config: Options.
-        role: Under which name usage is counted.
-        cache: File of cached replies; None asks every time.
-        usage_by_role: Shared with other models; None makes one.
-        backend: What writes the replies; None: the endpoint that the options name.
-        replies: Scope of the replies that are read and kept: a fresh execution's token, or "" for the newest of all.
-        repeat: How often the same was asked before: each repeat has replies of its own.
+        role: Name under which usage is counted.
+        cache: File of cached replies; None calls the endpoint every time.
+        usage_by_role: Usage shared with other models; None creates a new one.
+        backend: Source of the replies; None: the endpoint in the options.
+        replies: Scope of the cached replies: a token of `--fresh`, or "" for the newest of all.
+        repeat: Number of the repeat; each repeat has its own replies.
         known: Whether its calls are known before the first reply, so that `batch: true` may send them in batches.
 
     Attributes:
         usage_by_role: The cost of calls, by role.
-        rate_limiter: Decides how many calls may be in flight; shared by all models of this process with the same
-            endpoint, key and name. Weights and scripts of this process have one of their own.
-        counter: Counts tokens as the model does, or as its options say.
+        rate_limiter: Limits the number of calls in flight; shared by all models of this process with the same
+            endpoint, key and name. Each local model and script has its own.
+        counter: Counter of tokens: the model's own, or the one in its options.
         room: Longest prompt in tokens; None: unknown.
         batches: Whether its calls wait for batches.
 
@@ -357,12 +357,12 @@ class ChatModel:
         self.room = self._backend.room
         self._way = WAYS.index(config.structured_output)
         self._backoff = tenacity.wait_random_exponential(multiplier=config.backoff_s, max=config.longest_wait_s)
-        # Connections belong to the chat loop, which alone may close them.
+        # Connections belong to the chat loop, and only it may close them.
         weakref.finalize(self, _close, self._backend)
 
     @property
     def in_flight(self) -> int:
-        """Return questions at once that keep the endpoint busy while others are prepared; in batches as many as one holds."""
+        """Return the number of concurrent questions that keeps the endpoint busy; with batches, the size of a batch."""
         return MOST_REQUESTS if self.batches else 2 * self.config.concurrency
 
     async def ask(
@@ -375,13 +375,13 @@ class ChatModel:
             shape: Model of the requested JSON reply (`parse` reads it); None for text.
             repetition: 0, 1 … to draw further replies to the same conversation (with a temperature above 0).
             step: Name of the program's prompt, for readers of its calls.
-            raw: Return the whole text, thought included, as `Reply.text`: for protocols that contain the thought.
+            raw: Return the whole text, including the thought, as `Reply.text`, for protocols that contain the thought.
 
         Returns:
-            The reply; a call that fails for good says why.
+            The reply; after a permanent failure, it has the reason.
 
         Raises:
-            Broke: No further call could succeed: wrong key, unknown model, or nothing answers at all.
+            Broke: All further calls would fail: wrong key, unknown model, or no server.
         """
         reply = await self._answered(messages, _shape(shape) if shape is not None else None, repetition, raw)
         self._trace(reply, step, "\n\n".join(f"{message['role']}: {message['content']}" for message in messages))
@@ -399,11 +399,11 @@ class ChatModel:
         """Continue a prompt of token ids by the endpoint's `/completions`; otherwise as `ask` with `raw=True`.
 
         Args:
-            ids: The prompt, which no chat template is put around.
-            fields: Further fields of the request, `max_tokens` among them.
+            ids: The prompt, used without a chat template.
+            fields: Further fields of the request, including `max_tokens`.
             shown: The prompt as text, for the log of calls.
-            step: As of `ask`.
-            keep: From a completion that came to the one that is cached and returned.
+            step: As in `ask`.
+            keep: Function from the received completion to the one that is cached and returned.
         """
         reply = await self._answered([token_message(ids)], _Further(fields, keep), 0, True)
         self._trace(reply, step, shown)
@@ -413,7 +413,7 @@ class ChatModel:
         return await self._reply(self._call(messages, repetition, form), form, raw)
 
     def _trace(self, reply: Reply, step: str, prompt: str) -> None:
-        """Record a call of the question under way."""
+        """Record a call for the running question."""
         done = trace()
         if reply.scripted:
             done.scripted = reply.model
@@ -442,11 +442,11 @@ class ChatModel:
         )
 
     def complete(self, conversations: Sequence[Messages], *, shape: type[BaseModel] | None = None, repetition: int = 0) -> list[Reply]:
-        """Return replies to conversations, for ordinary code: many at a time, in order; otherwise as `ask`."""
+        """Return replies to conversations, for synchronous code: many concurrently, in order; otherwise as `ask`."""
         return ordered(lambda messages: self.ask(messages, shape=shape, repetition=repetition), conversations, self.in_flight)
 
     def estimate(self, conversations: Sequence[Messages], *, repetition: int = 0) -> Estimate:
-        """Estimate the calls and tokens of these conversations, without asking; with a cache, equal ones count once."""
+        """Estimate the calls and tokens of these conversations, without calls; with a cache, equal ones count once."""
         calls = [self._call(messages, repetition) for messages in conversations]
         pending, cached = calls, 0
         if self._cache is not None:
@@ -461,10 +461,10 @@ class ChatModel:
         return Estimate(len(pending), cached, prompt, reply, self.config.usd(prompt, reply), self.counter.name)
 
     def preflight(self) -> Reply:
-        """Make one short call past cache and limits, to learn whether endpoint, key and model work.
+        """Make one short call without cache and limits, to check endpoint, key and model.
 
         Raises:
-            Broke: They do not; the message says which and what to do.
+            Broke: One of them does not work; the message says which and what to do.
         """
         return run(self._preflight())
 
@@ -473,20 +473,20 @@ class ChatModel:
         run(self._backend.close())
 
     def _call(self, messages: Messages, repetition: int, form: _Form = None) -> Call:
-        """Return a call as it is addressed; the way in which JSON is asked for is not part of it."""
+        """Return the cache key of a call; the way in which JSON is requested is not part of it."""
         parameters = {"temperature": self.config.temperature, "max_tokens": self.config.max_tokens}
         further = {"schema": form.schema} if isinstance(form, _Shape) else form.fields if form else {}
         every = {**self.config.parameters, **parameters, **further}
         return Call(self._backend.url, self.config.model, messages, every, repetition, self._revision, self._replies, self._repeat)
 
     def _kept(self, call: Call, entry: Kept, seconds: float, raw: bool) -> Reply:
-        """Read a cached reply; one that ends within a thought fails as it did when it came."""
+        """Read a cached reply; a reply that ends within a thought fails as it did when received."""
         self.usage_by_role.add(self.role, CallCost(cached=1))
         reply = self._read(call, Completion.from_json(entry.reply), 1, seconds, raw)
         return replace(reply, cached=True, key=entry.key, created=entry.created)
 
     async def _reply(self, call: Call, shape: _Form, raw: bool) -> Reply:
-        """Return reply to a call, unless an equal one is in flight or was answered before."""
+        """Return the reply to a call, from the cache or an identical call in flight if possible."""
         started = time.perf_counter()
         cache = self._cache
         if cache is None:
@@ -511,7 +511,7 @@ class ChatModel:
             landing.set_result(reply)
 
     async def _ask(self, call: Call, shape: _Form, raw: bool) -> Reply:
-        """Ask within the limits; records the cost."""
+        """Call the endpoint within the limits, and record the cost."""
         config, tries = self.config, _Tries()
         if self._budget.unlimited and config.call_tokens is None and config.call_usd is None and self.room is None:
             reply = await self._try(call, shape, tries, raw)
@@ -548,7 +548,7 @@ class ChatModel:
         return None
 
     async def _try(self, call: Call, shape: _Form, tries: _Tries, raw: bool) -> Reply:
-        """Ask until a reply comes or trying again cannot help."""
+        """Retry until a reply comes or a further retry cannot help."""
         completion: Completion | None = None
         while completion is None:
             way = WAYS[self._way]
@@ -582,7 +582,7 @@ class ChatModel:
         most = attempts or self.config.attempts
 
         def stop(state: Any) -> bool:
-            # Where nothing ever answered, a long wait only delays the error.
+            # If the endpoint never answered, a long wait only delays the error.
             return state.attempt_number >= (min(most, DOUBT) if self._backend.hopeless(state.outcome.exception()) else most)
 
         retrying = self._tenacity.AsyncRetrying(
@@ -590,7 +590,7 @@ class ChatModel:
         )
         async for attempt in retrying:
             with attempt:
-                # The slot is given back during pauses, so that one slow question does not hold up the rest.
+                # The slot is released during pauses, so that one slow question does not block the others.
                 with tries.waiting():
                     ticket = await self.rate_limiter.enter(again=tries.number > 0)
                 after = None
@@ -619,27 +619,27 @@ class ChatModel:
         return self.counter.count(messages) if ids is None else len(ids)
 
     def _most(self, messages: Messages) -> float:
-        """Return the dollars that a request may cost; 0 if nobody limits them."""
+        """Return the maximum cost of a request in dollars; 0 if no limit is set."""
         if current() is None:
             return 0.0
         return self._priced(self._count(messages))
 
     def _priced(self, prompt: int) -> float:
-        """Return the most dollars of a call by its price; above 0 in a batch, which cannot wait for a first call to tell its cost."""
+        """Return the maximum cost of a call by its price; above 0 in a batch, which cannot wait for the cost of a first call."""
         return max(self.config.usd(prompt, self.config.longest), LEAST_USD if self.batches else 0.0)
 
     def _spent(self, completion: Completion, messages: Messages) -> float:
-        """Return the dollars of a completion, estimated if the endpoint does not count tokens."""
+        """Return the cost of a completion in dollars, estimated if the endpoint does not count tokens."""
         cost = self.config.cost(completion)
         if cost is None:
             return self.config.usd(self._count(messages), self.counter.counts([completion.raw])[0])
         return cost
 
     def _pause(self, state: Any) -> float:
-        """Return the seconds before the next try: what the endpoint asks for, else doubling with full jitter.
+        """Return the seconds before the next try: those that the endpoint asks for, else doubling with full jitter.
 
-        A pause gives an endpoint time to recover. While it answers most calls, a fault concerns one connection or
-        replica, so that a tenth of the pause suffices.
+        A pause gives an endpoint time to recover. While it answers most calls, a fault affects one connection or
+        replica, so a tenth of the pause suffices.
         """
         fault = state.outcome.exception()
         if fault.after is not None:
@@ -696,10 +696,10 @@ class ChatModel:
 
 
 def reach_model(config: ChatConfig, cache: Path | None) -> None:
-    """Ask an endpoint whether it is there, unless replies of its model are kept.
+    """Check that an endpoint responds, unless replies of its model are cached.
 
     Raises:
-        Broke: It is not.
+        Broke: It does not respond.
     """
     if cache is None or not cache.exists() or not shared(cache).holds(config.model):
         ChatModel(config.model_copy(update={"batch": False}), role="preflight").preflight()
@@ -707,7 +707,7 @@ def reach_model(config: ChatConfig, cache: Path | None) -> None:
 
 @cache
 def _say_live(model: str, role: str) -> None:
-    """Say once that a role asks a model live, although its option says otherwise."""
+    """Warn once that a role calls a model live, although its options request batches."""
     sys.stderr.write(f"note: {role} asks {model} live, not in batches (`batch: true`), as its calls may depend on earlier replies\n")
 
 
@@ -721,6 +721,6 @@ def _worth_retrying(error: BaseException) -> bool:
 
 
 def _close(backend: Backend) -> None:
-    """Have the chat loop close connections, without waiting: this runs wherever the garbage collector does."""
+    """Let the chat loop close connections, without waiting, because the garbage collector may call this anywhere."""
     if backend.connected:
         asyncio.run_coroutine_threadsafe(backend.close(), event_loop())

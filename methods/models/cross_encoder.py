@@ -1,8 +1,8 @@
-"""Cross-encoders: one model reads query and passage together and gives one score.
+"""Score pairs with cross-encoders: one model reads query and passage together and gives one score.
 
-Pairs are batched by length under a budget of tokens. A batch holds pairs of one query only, in an order that their
-content decides: so a query's scores depend on nothing else that is scored, to the last bit, and equal passages score
-equally.
+Pairs are batched by length under a budget of tokens. A batch only has pairs of one query, in an order that depends on
+their content, so that a query's scores do not depend on other queries, to the last bit, and equal passages have equal
+scores.
 
 Source: bge-reranker (arXiv:2309.07597), ms-marco-MiniLM (arXiv:2002.10957), mGTE (arXiv:2407.19669).
 """
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 
 SMALLEST_PASSAGE = 8
-"""Tokens that a query always leaves to the passage."""
+"""Tokens that are always reserved for the passage."""
 USUAL_QUERY = 24
-"""Tokens of a question, about."""
+"""Approximate tokens of a question."""
 Features = dict[str, list[int]]
-"""Token ids of a pair, and what goes with them."""
+"""Token ids of a pair and the other inputs of the model."""
 
 
 class PairTokens:
     """Encodes pairs for a cross-encoder.
 
     Args:
-        tokenizer: Of `transformers`.
+        tokenizer: Tokenizer of `transformers`.
         length: Longest pair in tokens.
-        query_share: Largest part of it that a query may take.
+        query_share: Maximum share of it for the query.
     """
 
     def __init__(self, tokenizer: Any, length: int, query_share: float) -> None:
@@ -81,7 +81,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     # Needs trust_remote_code; as an embedding model it is the encoder preset gte-multilingual-base.
     "mgte": {"model": "Alibaba-NLP/gte-multilingual-reranker-base"},
 }
-"""Published cross-encoders, as options."""
+"""Options of published cross-encoders."""
 
 
 class CrossEncoderConfig(FrozenModel):
@@ -89,12 +89,12 @@ class CrossEncoderConfig(FrozenModel):
 
     model: str = Field(PRESETS["minilm-l6"]["model"], description="a folder or hub id of a CrossEncoder or a classifier with one label")
     revision: str | None = Field(None, description="revision of a hub id")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights")
     max_length: int = Field(512, ge=32, description="longest pair in tokens; the passage is cut, not the query")
     query_share: float = Field(0.75, gt=0, le=1, description="maximum share of max_length for the query, which is cut first")
-    token_budget: int = Field(16384, ge=32, description="tokens at once, padding included; bounds memory")
+    token_budget: int = Field(16384, ge=32, description="tokens per batch, including padding; limits memory")
     activation: Literal["identity", "sigmoid"] = Field(
-        "identity", description="applied to the raw score; keeps the order. sentence-transformers applies a sigmoid"
+        "identity", description="activation applied to the raw score; keeps the order. sentence-transformers applies a sigmoid"
     )
     trust_remote_code: bool = Field(False, description="run code contained in the model's repository")
 
@@ -105,10 +105,10 @@ class CrossEncoderModel:
     Args:
         config: Options.
         device: "cpu", "cuda" …; None chooses.
-        labels: How many it may have; of two the score is how much likelier the second is, in nats.
+        labels: Allowed numbers of labels; with two, the score is the log-odds of the second, in nats.
 
     Raises:
-        UserError: The model cannot be loaded, brings code that is not trusted, or gives other than so many scores.
+        UserError: The model cannot be loaded, contains untrusted code, or has another number of labels.
     """
 
     def __init__(self, config: CrossEncoderConfig, device: str | None = None, labels: Sequence[int] = (1,)) -> None:
@@ -119,7 +119,7 @@ class CrossEncoderModel:
         self._pairs = PairTokens(self._model.tokenizer, length, config.query_share)
         if self._model.num_labels not in labels:
             raise UserError(
-                f"{config.model!r} gives {self._model.num_labels} scores per pair where a reranker gives one",
+                f"{config.model!r} gives {self._model.num_labels} scores per pair, but a reranker must give one",
                 code="wrong-score-count",
                 try_this="name a cross-encoder that was trained for ranking",
             )

@@ -74,7 +74,7 @@ def shrink(checkpoint: Path, target: Path, base: str, rank: int = 4) -> Shrunk:
             f"the folder lacks an encoder with {WEIGHTS}",
             code="missing-encoder",
             where=str(at),
-            try_this="the folder that a training wrote",
+            try_this="name a folder that a training wrote",
         )
     if target.exists():
         raise UserError("output folder already exists", code="folder-exists", where=str(target), try_this="another one, or remove it")
@@ -125,7 +125,7 @@ def _require_tokenizer(encoder: Path, root: Path) -> None:
             "the checkpoint's tokenizer is not its base's",
             code="checkpoint-tokenizer-mismatch",
             where=str(encoder),
-            try_this="ship the whole folder",
+            try_this="keep the whole folder",
         )
 
 
@@ -148,7 +148,7 @@ def _write_difference(weights: Path, base: Path, folder: Path, name: str, rank: 
                 f"the shape of {full!r} differs from that of the base",
                 code="tensor-shape-mismatch",
                 where=str(weights),
-                try_this="the base that training began from",
+                try_this="use the base that the training started from",
             )
         change = value.float() - theirs[key].float()
         whole += float(change.square().sum())
@@ -276,10 +276,10 @@ def _checked(folder: Path) -> str:
             )
     if not has_hash(base, None, base_hash):
         raise UserError(
-            f"the base {base!r} is not the one that this checkpoint is a difference to",
+            f"the base {base!r} is not the one that this checkpoint differs from",
             code="difference-base-mismatch",
             where=str(path),
-            try_this="the base as it was, or shrink the whole checkpoint again",
+            try_this="restore the original base, or shrink the whole checkpoint again",
         )
     return locate(base)
 

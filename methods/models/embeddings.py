@@ -75,7 +75,7 @@ class EmbeddingCache:
             index.execute("COMMIT")
         if result != dimension:
             raise UserError(
-                f"the cache holds vectors of {result} components where the model gives {dimension}",
+                f"the cache holds vectors of {result} components, but the model gives {dimension}",
                 code="cache-dimension-mismatch",
                 where=str(self.folder),
                 try_this="delete this folder: it will be built again",
@@ -322,7 +322,7 @@ class ExactSearch:
         longest = float(np.max([np.linalg.norm(block, axis=1).max() for block in self._numpy_blocks()], initial=0.0))
         if not np.isfinite(longest):
             raise UserError(
-                "the index holds vectors with NaN or infinity",
+                "the index contains vectors with NaN or infinity",
                 code="index-not-finite",
                 try_this="delete the store's `artifacts` folder: it is built again",
             )

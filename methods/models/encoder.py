@@ -1,6 +1,6 @@
-"""Texts to vectors: any `SentenceTransformer`, one for both sides or one each, and the towers of DPR.
+"""Encode texts as vectors: any `SentenceTransformer`, one for both sides or one each, and the towers of DPR.
 
-What a published encoder wants (prompts, pooling, lengths) is in `weights.py`.
+Settings of published encoders (prompts, pooling, lengths) are in `weights.py`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from methods.models.weights import (
     weights_hash,
 )
 
-# `AutoModel` takes every DPR folder for a question encoder and fills a passage encoder with random weights, so the
+# `AutoModel` loads every DPR folder as a question encoder and fills a passage encoder with random weights, so the
 # classes are named here.
 #
 # Source: Karpukhin et al. 2020, Dense Passage Retrieval (arXiv:2004.04906).
@@ -52,10 +52,10 @@ class DprTower:
     Args:
         model: A folder or hub id.
         side: Which encoder the folder holds.
-        revision: Of a hub id.
-        device: Where to compute.
+        revision: Revision of a hub id.
+        device: Device to compute on.
         dtype: Name of a torch dtype.
-        max_length: Longest input in tokens; None is the tokenizer's own.
+        max_length: Longest input in tokens; None for the tokenizer's own limit.
 
     Raises:
         UserError: The model cannot be loaded, or is the other tower.
@@ -83,7 +83,7 @@ class DprTower:
         self.dimension = int(getattr(loaded.config, "projection_dim", 0) or loaded.config.hidden_size)
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Count what is cut off texts, titles among them, as `checks.truncation`."""
+        """Count the cut text, including titles, like `checks.truncation`."""
         longest = self._tokenizer.model_max_length
         return truncation(self._tokenizer, min(longest, self._max_length or longest), texts)
 
@@ -91,9 +91,9 @@ class DprTower:
         """Return vectors of texts, shape (texts, dimension).
 
         Args:
-            texts: What to encode.
-            titles: The first segments; an empty title leaves the text alone in one segment.
-            batch_size: Inputs at once.
+            texts: Texts to encode.
+            titles: The first segments; with an empty title, the text is the only segment.
+            batch_size: Inputs per batch.
         """
         import torch
 
@@ -105,7 +105,7 @@ class DprTower:
                 (titles[position], texts[position]) if titles is not None and titles[position] else (texts[position], None)
                 for position in positions
             ]
-            # A batch of pairs and a batch of single texts are different calls, so each input is cut on its own.
+            # A batch of pairs and a batch of single texts are different calls, so each input is cut separately.
             encoded = [self._tokenizer(*pair, truncation=True, max_length=self._max_length) for pair in inputs]
             batch = self._tokenizer.pad(encoded, return_tensors="pt").to(self.device)
             with torch.inference_mode():
@@ -117,9 +117,9 @@ Vectors = NDArray[np.float32]
 """Shape (texts, dimension)."""
 Side = Literal["query", "passage"]
 QUERIES = 32
-"""Most queries of a batch."""
+"""Maximum number of queries per batch."""
 OPTIMUM = {"onnx": "optimum.onnxruntime", "openvino": "optimum.intel"}
-"""The module that each backend of `sentence-transformers` next to torch needs."""
+"""The module that each backend of `sentence-transformers` other than torch needs."""
 _SUPPORT = {
     "onnx": ("no release of Optimum for ONNX supports transformers 5", "backend: torch with dtype: bfloat16, or backend: openvino"),
     "openvino": (
@@ -128,7 +128,7 @@ _SUPPORT = {
         "backend: torch with dtype: bfloat16",
     ),
 }
-"""Why the pinned environment contains neither, and what to do."""
+"""Why the pinned environment contains neither of them, and the remedy."""
 
 
 def _found(module: str) -> bool:
@@ -150,23 +150,25 @@ class EncoderConfig(FrozenModel):
     )
     query_prompt: str | None = Field(None, description="prefix of each query; null: the model's own, if it has one")
     passage_prompt: str | None = Field(None, description="prefix of each passage; null: the model's own")
-    instruction: str | None = Field(None, description="takes the place of {instruction} in the prompts")
+    instruction: str | None = Field(None, description="text that replaces {instruction} in the prompts")
     query_task: str | None = Field(None, description='adapter for queries, for models that have several; "": explicitly none of them')
     passage_task: str | None = Field(None, description='adapter for passages, for models that have several; "": explicitly none of them')
     pooling: Literal["cls", "mean", "lasttoken"] | None = Field(
         None, description="pooling of token vectors: the first, their mean, the last; null: the model's own"
     )
-    end_token: str | None = Field(None, description="the token that every input must end with; checked when loading")
+    end_token: str | None = Field(None, description="token that every input must end with; checked when loading")
     normalize: bool = Field(True, description="scale vectors to length 1, so that scores are cosines")
-    dimension: int | None = Field(None, ge=1, description="keep only the first components, for models trained for it; null: all")
+    dimension: int | None = Field(
+        None, ge=1, description="keep only the first components of the vectors, for models trained for it; null: all"
+    )
     max_length: int | None = Field(None, ge=8, description="longest text in the model's tokens; null: the model's own")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights")
     backend: Literal["torch", "onnx", "openvino", "static"] = Field(
         "torch",
         description="backend; openvino needs transformers before 5.6, onnx before 5; static: a vector per token, "
         "distilled from the model once",
     )
-    batch_size: int = Field(32, ge=1, description="texts encoded at once; of queries at most 32")
+    batch_size: int = Field(32, ge=1, description="texts encoded at once; at most 32 for queries")
     model_options: dict[str, Any] = Field(default_factory=dict, description="values that replace those of the model's config.json")
     trust_remote_code: bool = Field(False, description="run code contained in the model's repository")
 
@@ -192,10 +194,10 @@ class EncoderConfig(FrozenModel):
 
         Args:
             name: A key of `encoder_presets.PRESETS`.
-            changes: Options laid over it.
+            changes: Options that override it.
 
         Raises:
-            UserError: There is no such preset.
+            UserError: The preset does not exist.
         """
         if name not in PRESETS:
             raise unknown_name("encoder preset", name, PRESETS)
@@ -207,10 +209,10 @@ class EncoderConfig(FrozenModel):
         return prompt if prompt is None or self.instruction is None else prompt.replace("{instruction}", self.instruction)
 
     def check_backend(self) -> None:
-        """Check that what computes is installed.
+        """Check that the backend is installed.
 
         Raises:
-            UserError: It is not.
+            UserError: It is not installed.
         """
         if self.backend in OPTIMUM and not _found(OPTIMUM[self.backend]):
             reason, remedy = _SUPPORT[self.backend]
@@ -230,17 +232,17 @@ class EncoderConfig(FrozenModel):
 
 
 class Tower(Protocol):
-    """A model that encodes one side, or both."""
+    """Interface of a model that encodes one or both sides."""
 
     device: str
     dimension: int
 
     def encode(self, texts: Sequence[str], titles: Sequence[str] | None, batch_size: int) -> Vectors:
-        """Return vectors as the model gives them, in float32."""
+        """Return the model's vectors in float32."""
         ...
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Count what is cut off texts, as `checks.truncation`."""
+        """Count the cut text, like `checks.truncation`."""
         ...
 
 
@@ -250,10 +252,10 @@ class Encoder:
     Args:
         config: Options.
         device: "cpu", "cuda" …; None chooses.
-        cache: Folder in which vectors of passages are kept; None keeps none.
+        cache: Folder that caches vectors of passages; None for no cache.
 
     Raises:
-        UserError: A model cannot be loaded, brings code that is not trusted, or does not fit the options.
+        UserError: A model cannot be loaded, contains untrusted code, or does not fit the options.
     """
 
     def __init__(self, config: EncoderConfig, device: str | None = None, cache: Path | None = None) -> None:
@@ -288,17 +290,17 @@ class Encoder:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """Return what a run keeps of the encoder: under `preset` the preset of its family, if the options lack what that sets."""
+        """Return the encoder's notes for a run: `preset`, the preset of its family, if the options lack settings of it."""
         if self._lacking is None:
             return {}
         return {"preset": {"name": self._lacking[0], "options": self._lacking[1], "model": self.config.model}}
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Count what is cut off passages, as `checks.truncation`."""
+        """Count the cut text of passages, like `checks.truncation`."""
         return self._passages.truncation(texts)
 
     def keep_lengths(self) -> None:
-        """Leave out modules of the model that scale vectors of passages to length 1."""
+        """Skip modules of the model that scale vectors of passages to length 1."""
         if isinstance(self._passages, SentenceTower):
             self._passages.keep_lengths()
 
@@ -309,33 +311,33 @@ class Encoder:
 
     @property
     def dimension(self) -> int:
-        """Return length of a vector."""
+        """Return the length of a vector."""
         return self.config.dimension or self._passages.dimension
 
     @property
     def reads_titles(self) -> bool:
-        """Return whether a passage's title is an input of its own."""
+        """Return whether a passage's title is a separate input."""
         return self.config.architecture == "dpr"
 
     @cached_property
     def passage_fingerprint(self) -> str:
-        """Return equal for encoders that give a passage the same vector: weights and options, without those of queries."""
+        """Return a hash of weights and options except those of queries; it is equal for encoders with equal passage vectors."""
         ignored = {"batch_size", "query_model", "query_revision", "query_prompt", "query_task", "trust_remote_code"}
-        # Vectors of before there were backends stay valid.
+        # Vectors cached before backends existed stay valid.
         ignored |= {"backend"} if self.config.backend == "torch" else set()
         options = self.config.model_dump(mode="json", include=set(EncoderConfig.model_fields) - ignored)
         return fingerprint(weights_hash(self.config.model, self.config.revision), options)
 
     def passages(self, texts: Sequence[str], titles: Sequence[str] | None = None, *, cached: bool = True) -> Vectors:
-        """Encode passages, in batches of texts of like length.
+        """Encode passages, in batches of texts of similar length.
 
-        A vector depends on the batch that its text came in by float noise: at most 1e-6 per component was seen
+        A vector depends on its batch only by float noise: at most 1e-6 per component was seen
         in float32.
 
         Args:
-            texts: The passages; with titles in them, unless those are given apart.
-            titles: Titles, "" for none: an input of their own where the model reads them so, else a first line.
-            cached: Whether to use the cache, where there is one.
+            texts: The passages; with titles in them, unless `titles` has them.
+            titles: Titles, "" for none; a separate input if the model has one, else the first line.
+            cached: Whether to use the cache, if there is one.
         """
         if titles is not None and not self.reads_titles:
             texts = [f"{title}\n{text}" if title else text for title, text in zip(titles, texts, strict=True)]
@@ -348,7 +350,7 @@ class Encoder:
         keys = texts if titles is None else [f"{title}\0{text}" for title, text in zip(titles, texts, strict=True)]
         if self._cache is not None and cached:
             return self._cache.vectors(keys, encode)
-        # Equal texts get one vector here, too: float noise must not rank one of them above the other.
+        # Equal texts get the same vector, so that float noise does not rank one above the other.
         first: dict[str, int] = {}
         for position, key in enumerate(keys):
             first.setdefault(key, position)
@@ -357,9 +359,9 @@ class Encoder:
         return vectors if len(first) == len(keys) else vectors[[rows[key] for key in keys]]
 
     def queries(self, texts: Sequence[str], instruction: str | None = None) -> Vectors:
-        """Encode queries; a vector depends on its batch by float noise, as that of a passage does.
+        """Encode queries; a vector depends on its batch only by float noise, like that of a passage.
 
-        An `instruction` replaces `{instruction}` in the prompt of queries; a prompt without that place ignores it.
+        An `instruction` replaces `{instruction}` in the prompt of queries; a prompt without it ignores the instruction.
         """
         unique = list(dict.fromkeys(texts))
         rows = {text: row for row, text in enumerate(unique)}
@@ -375,7 +377,7 @@ class Encoder:
         vectors = tower.encode(texts, titles, batch_size)[:, : self.dimension]
         check_output(vectors, self.config.model, "encoder", self.config.dtype)
         if self.config.normalize:
-            # In float32, whatever the weights are: in bfloat16 a length is off by up to 0.4 %.
+            # In float32 for weights of any dtype: in bfloat16, a length is off by up to 0.4 %.
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
@@ -421,7 +423,7 @@ def _tower(config: EncoderConfig, side: Side, device: str, loaded: dict[str, Any
 
 
 def _plain(config: EncoderConfig, model: str) -> Layout | None:
-    """Return how transformers alone can load an encoder; None if it needs `sentence-transformers`."""
+    """Return how to load an encoder with transformers only; None if it needs `sentence-transformers`."""
     folder = Path(locate(model))
     tasks = config.query_task is not None or config.passage_task is not None
     if config.backend != "torch" or config.model_options or config.trust_remote_code or tasks or not folder.is_dir():
@@ -434,7 +436,7 @@ def _plain(config: EncoderConfig, model: str) -> Layout | None:
 
 
 def sentence_transformer(config: EncoderConfig, model: str, revision: str | None, device: str) -> Any:
-    """Return a `SentenceTransformer` with the pooling and length that the options ask for."""
+    """Return a `SentenceTransformer` with the pooling and length of the options."""
     with remote_code_refused(model), loading("encoder", model):
         import torch
         from sentence_transformers import SentenceTransformer
@@ -464,7 +466,7 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
         pooling = next((module for module in encoder if isinstance(module, Pooling)), None)
         if pooling is None:
             raise UserError(
-                f"the encoder {model!r} has no pooling to be replaced",
+                f"the encoder {model!r} has no pooling layer to replace",
                 code="encoder-without-pooling",
                 try_this="leave the option pooling out",
             )
@@ -479,7 +481,7 @@ class SentenceTower:
     Args:
         model: The loaded model; both sides may share it.
         config: Options.
-        side: Which prompt and adapter to use.
+        side: Side whose prompt and adapter are used.
         name: The model's name, for messages.
 
     Raises:
@@ -505,7 +507,7 @@ class SentenceTower:
         return other
 
     def keep_lengths(self) -> None:
-        """Leave out modules that scale vectors to length 1."""
+        """Skip modules that scale vectors to length 1."""
         if isinstance(self._model, PlainEncoder):
             self._model = self._model.unscaled()
             return
@@ -514,17 +516,17 @@ class SentenceTower:
         self._model._modules.update(kept)
 
     def encode(self, texts: Sequence[str], titles: Sequence[str] | None, batch_size: int) -> Vectors:
-        """Return vectors of texts; titles are part of them here."""
+        """Return vectors of texts, which contain their titles."""
         encode = self._model.encode_query if self._side == "query" else self._model.encode_document
         options: dict[str, Any] = {"prompt": self._prompt}
         if self._task is not None:
-            # `encode_query` would name its own task, and `task` is what chooses an adapter.
+            # `encode_query` would set its own task, but `task` must choose the adapter.
             encode, options = self._model.encode, {"prompt": self._prompt or "", "task": self._task or None}
         vectors = encode(list(texts), batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False, **options)
         return vectors.float().cpu().numpy()
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Count what is cut off texts behind their prompt, as `checks.truncation`."""
+        """Count the cut text after the prompt, like `checks.truncation`."""
         tokenizer = getattr(self._model, "tokenizer", None)
         return truncation(tokenizer, self._model.max_seq_length, texts, self._prompt or "")
 
@@ -537,7 +539,7 @@ class SentenceTower:
             raise UserError(
                 f"the encoder {name!r} has an adapter for each task, and {option} does not choose one",
                 code="task-adapter-not-chosen",
-                try_this=f'set {option} to one of {", ".join(adapters)}, or to "" for none of them',
+                try_this=f'set {option} to one of {", ".join(adapters)}, or to "" to use none',
             )
         if self._task and self._task not in adapters:
             if not adapters:
@@ -545,7 +547,7 @@ class SentenceTower:
             raise unknown_name(f"{option} of {name}", self._task, adapters)
 
     def _check_end(self, token: str, name: str) -> None:
-        """Tokenizers changed over versions: a missing end token silently pools another token."""
+        """Check that inputs end with `end_token`: if a tokenizer version omits it, another token would be pooled silently."""
         wanted = self._model.tokenizer.convert_tokens_to_ids(token)
         for text in ("probe", "probe " * (2 * (self._model.max_seq_length or 512))):
             ids = self._model.preprocess([text])["input_ids"][0].tolist()

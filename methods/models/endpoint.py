@@ -1,6 +1,6 @@
-"""One call to an OpenAI-compatible endpoint: what came back, or what went wrong and whether trying again can help.
+"""Call an OpenAI-compatible endpoint once; return the completion, or a fault that says whether a retry can help.
 
-Keys are replaced in every text that an endpoint sends back, replies included, since some repeat them.
+Keys are masked in every text from an endpoint, including replies, because some endpoints repeat them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from methods.models.limits import Address, Signal
 from methods.models.reply import Completion, ErrorReply, completion_of, dollars
 from methods.models.revision import DESCRIPTION, Probe, Revision, ask
 
-# The key comes from an environment variable alone, whose name is an option; the key itself never is.
+# The key only comes from an environment variable, whose name is an option; the key itself is never an option.
 
 
 T = TypeVar("T")
@@ -38,16 +38,16 @@ Messages = Sequence[dict[str, str]]
 """A conversation: `{"role": "system" | "user" | "assistant", "content": text}` in order."""
 
 TOKENS = "tokens"
-"""The role of a message that is a prompt as token ids, which a model continues without a chat template."""
+"""Role of a message that contains a prompt as token ids, which a model continues without a chat template."""
 
 
 def token_message(ids: Sequence[int]) -> dict[str, str]:
-    """Return the message that stands for a prompt as token ids."""
+    """Return the message that represents a prompt as token ids."""
     return {"role": TOKENS, "content": " ".join(map(str, ids))}
 
 
 def token_ids(messages: Sequence[Mapping[str, str]]) -> list[int] | None:
-    """Return the prompt that is given as token ids; None for a conversation."""
+    """Return the token ids of a message with a prompt; None for a conversation."""
     return [int(number) for number in messages[0]["content"].split()] if messages and messages[0]["role"] == TOKENS else None
 
 
@@ -59,10 +59,10 @@ _LIKE_A_KEY = re.compile(r"(?:hf|gsk|r8|sk|gh[pousr]|github_pat)_[A-Za-z0-9_]{16
 
 
 UNSTATED = 4096
-"""Tokens of the longest reply that are assumed if `max_tokens` is null."""
+"""Assumed maximum tokens of a reply if `max_tokens` is null."""
 _SECRET_NAME = re.compile(r"auth|key|token|secret|password|cookie|signature", re.IGNORECASE)
 _SHORTEST_SECRET = 6
-"""Characters; a shorter value of a header may be part of ordinary words."""
+"""Minimum length of a header's value to be masked, since shorter values may be part of ordinary words."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -78,11 +78,11 @@ def _variable(match: re.Match[str], where: str) -> str:
 class ChatConfig(BaseModel):
     """Options of a chat endpoint.
 
-    What changes speed or spending but no reply is left out of dumps (`exclude`), hence out of fingerprints: a run
-    continues under another concurrency or with a higher limit.
+    Options that change only speed or spending are left out of dumps (`exclude`) and therefore out of fingerprints, so that
+    a run can resume with another concurrency or a higher limit.
     """
 
-    # A key put into the wrong field must not come back in the error message.
+    # A key in the wrong field must not appear in the error message.
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     model: str = Field(description="the model's name at the endpoint")
@@ -91,21 +91,22 @@ class ChatConfig(BaseModel):
         "OPENAI_API_KEY", description="environment variable that holds the key; null if the endpoint needs none", exclude=True
     )
     headers: dict[str, str] = Field(
-        default={}, description="further headers of every request; a secret comes from the environment: ${MY_KEY}", exclude=True
+        default={}, description="additional headers of every request; read a secret from the environment: ${MY_KEY}", exclude=True
     )
     query: dict[str, str] = Field(
-        default={}, description="parameters of the URL of every request, such as api-version; ${NAME} as in headers", exclude=True
+        default={}, description="URL parameters of every request, such as api-version; ${NAME} as in headers", exclude=True
     )
     temperature: float | None = Field(0.0, ge=0, description="sampling temperature; 0: the most likely reply; null: not sent")
     max_tokens: int | None = Field(64, ge=1, description="longest reply; null: not sent, so the endpoint decides")
     limit_name: Literal["max_tokens", "max_completion_tokens"] = Field(
-        "max_tokens", description="the endpoint's name of that limit; newer OpenAI models: max_completion_tokens"
+        "max_tokens", description="the endpoint's name of the option max_tokens; newer OpenAI models: max_completion_tokens"
     )
     parameters: dict[str, Any] = Field(
-        default={}, description="further fields of every request, as the endpoint names them (top_p, seed …); one that is null is not sent"
+        default={},
+        description="additional fields of every request, as the endpoint names them (top_p, seed …); a field that is null is not sent",
     )
     structured_output: Literal["json_schema", "json_object", "prompt"] = Field(
-        "json_schema", description="how JSON is asked for at first; an endpoint that refuses is asked the next way in this order"
+        "json_schema", description="first way to request JSON; if the endpoint refuses, the next way in this order is used"
     )
     concurrency: int = Field(
         16,
@@ -118,17 +119,23 @@ class ChatConfig(BaseModel):
         8, ge=1, description="attempts per call, for errors that a retry may fix: 429, 5xx, no connection, broken replies", exclude=True
     )
     backoff_s: float = Field(
-        1.0, ge=0, description="longest pause before the second try; doubles with each, drawn evenly from 0 up", exclude=True
+        1.0,
+        ge=0,
+        description="maximum pause before the second try; doubles with each try; the actual pause is drawn evenly from 0 to this",
+        exclude=True,
     )
     longest_wait_s: float = Field(
-        120.0, ge=0, description="longest pause that an endpoint may ask for (Retry-After); beyond it the call fails", exclude=True
+        120.0,
+        ge=0,
+        description="maximum pause that an endpoint may ask for (Retry-After); if it asks for more, the call fails",
+        exclude=True,
     )
     usd_per_million_prompt_tokens: float = Field(
-        0.0, ge=0, description="price, for costs and limits; state 0 for a model that is free or reports its cost"
+        0.0, ge=0, description="price, for costs and limits; set 0 for a model that is free or reports its cost"
     )
-    usd_per_million_completion_tokens: float = Field(0.0, ge=0, description="likewise")
+    usd_per_million_completion_tokens: float = Field(0.0, ge=0, description="price of completion tokens; see usd_per_million_prompt_tokens")
     usd_per_million_cached_tokens: float | None = Field(
-        None, ge=0, description="price of prompt tokens that the endpoint had cached; null: as the others", exclude=True
+        None, ge=0, description="price of prompt tokens that the endpoint had cached; null: the price of other prompt tokens", exclude=True
     )
     batch: bool = Field(
         False,
@@ -136,17 +143,19 @@ class ChatConfig(BaseModel):
         exclude=True,
     )
     batch_price: float | None = Field(
-        None, ge=0, le=1, description="share of the price that a call in a batch costs, such as 0.5; null: all of it", exclude=True
+        None, ge=0, le=1, description="share of the price that a call in a batch costs, such as 0.5; null: the full price", exclude=True
     )
     poll_s: float = Field(30.0, gt=0, description="maximum seconds between two checks of a batch", exclude=True)
     call_tokens: int | None = Field(
-        None, ge=1, description="a call that may need more tokens, prompt and longest reply, is not sent", exclude=True
+        None, ge=1, description="do not send a call that may need more tokens than this (prompt and longest reply)", exclude=True
     )
-    call_usd: float | None = Field(None, ge=0, description="a call that may cost more dollars is not sent", exclude=True)
+    call_usd: float | None = Field(None, ge=0, description="do not send a call that may cost more dollars than this", exclude=True)
     run_tokens: int | None = Field(
-        None, ge=0, description="maximum tokens in one execution of a task, of all its parts that ask this model", exclude=True
+        None, ge=0, description="maximum tokens of all parts that use this model, in one execution of a task", exclude=True
     )
-    run_usd: float | None = Field(None, ge=0, description="maximum dollars in one execution of a task, likewise", exclude=True)
+    run_usd: float | None = Field(
+        None, ge=0, description="maximum dollars of all parts that use this model, in one execution of a task", exclude=True
+    )
     tokenizer: str | None = Field(
         None, description="a tokenizer.json, or its folder, to estimate tokens with; null: characters / 4", exclude=True
     )
@@ -176,7 +185,7 @@ class ChatConfig(BaseModel):
     def _further(cls, value: dict[str, Any]) -> dict[str, Any]:
         taken = sorted(_OWN & set(value))
         if taken:
-            raise ValueError(f"parameters must not hold {', '.join(taken)}: that is an option of its own, or fixed")
+            raise ValueError(f"parameters must not hold {', '.join(taken)}: that is a separate option, or fixed")
         return value
 
     @field_validator("headers", "query")
@@ -184,7 +193,7 @@ class ChatConfig(BaseModel):
     def _no_secrets(cls, value: dict[str, str]) -> dict[str, str]:
         for name, text in value.items():
             if _SECRET_NAME.search(name) and not _VARIABLE.search(text):
-                raise ValueError(f"{name} holds a secret: name an environment variable in its place ({name}: ${{MY_KEY}})")
+                raise ValueError(f"{name} holds a secret: name an environment variable instead ({name}: ${{MY_KEY}})")
             if "${" in _VARIABLE.sub("", text):
                 raise ValueError(f"{name} names a variable in a way that is not ${{NAME}}")
             if "\n" in text or "\r" in text:
@@ -193,7 +202,7 @@ class ChatConfig(BaseModel):
 
     @property
     def longest(self) -> int:
-        """Return the longest reply in tokens, as estimates and limits count it."""
+        """Return the longest reply in tokens, for estimates and limits."""
         return self.max_tokens or UNSTATED
 
     @property
@@ -215,7 +224,7 @@ class ChatConfig(BaseModel):
                 f"no key for the model {self.model!r}: the environment variable {self.key_variable} is not set",
                 code="missing-variable",
                 where="key_variable",
-                try_this=f"export {self.key_variable}=…, or key_variable: null for an endpoint that wants no key",
+                try_this=f"export {self.key_variable}=…, or key_variable: null for an endpoint without a key",
             )
         return key
 
@@ -229,9 +238,9 @@ class ChatConfig(BaseModel):
         return Address.of(self.url, self.key(), self.model)
 
     def resolved_revision(self) -> str:
-        """Return the revision as a text, "" if none is stated; a probe is asked each time.
+        """Return the revision as a text, "" if none is stated; a probe is read each time.
 
-        A probe without a `url` asks the endpoint itself: its list of models, then its base URL.
+        A probe without a `url` reads the endpoint itself: its list of models, then its base URL.
 
         Raises:
             Broke: The probe cannot be read.
@@ -244,7 +253,7 @@ class ChatConfig(BaseModel):
         return ask(probe, (f"{self.url}/models", self.url), self.authorization())
 
     def authorization(self) -> dict[str, str]:
-        """Return the request headers that hold the key, and those of the options.
+        """Return the request headers with the key, and those of the options.
 
         Raises:
             UserError: The variable is not set.
@@ -262,7 +271,7 @@ class ChatConfig(BaseModel):
         return {name: _VARIABLE.sub(partial(_variable, where=f"{option}.{name}"), text) for name, text in values.items()}
 
     def secrets(self) -> list[str]:
-        """Return every value that comes from a variable, longest first, to be taken out of messages."""
+        """Return every value that comes from a variable, longest first, for masking in messages."""
         names = {match for option in (self.headers, self.query) for text in option.values() for match in _VARIABLE.findall(text)}
         values = {value for name in names if len(value := os.environ.get(name, "").strip()) >= _SHORTEST_SECRET}
         if self.key_variable is not None:
@@ -271,12 +280,12 @@ class ChatConfig(BaseModel):
 
     @property
     def served_here(self) -> bool:
-        """Return whether the endpoint takes no key, and so is a server of one's own."""
+        """Return whether the endpoint needs no key, and is therefore assumed to be the user's own server."""
         return self.key_variable is None and not any(_VARIABLE.search(text) for text in (*self.headers.values(), *self.query.values()))
 
     @property
     def priced(self) -> bool:
-        """Return whether it is known what a call costs: a price is stated (0 is one), or the endpoint takes no key."""
+        """Return whether the cost of a call is known: a price is set, which may be 0, or the endpoint needs no key."""
         return self.served_here or {"usd_per_million_prompt_tokens", "usd_per_million_completion_tokens"} <= self.model_fields_set
 
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
@@ -284,7 +293,7 @@ class ChatConfig(BaseModel):
         return (prompt_tokens * self.usd_per_million_prompt_tokens + completion_tokens * self.usd_per_million_completion_tokens) / 1e6
 
     def cost(self, completion: Completion) -> float | None:
-        """Return the dollars of a completion: as reported, else by the configured prices; None if nobody knows."""
+        """Return the cost of a completion in dollars: as reported, else by the configured prices; None if unknown."""
         if completion.cost_usd is not None:
             return completion.cost_usd
         cached = self.usd_per_million_cached_tokens
@@ -298,32 +307,32 @@ class ChatConfig(BaseModel):
 
 
 REFUSALS = {401: "refuses the key", 403: "refuses access", 404: "does not know this model or path"}
-"""Statuses that every further call would meet as well."""
+"""Statuses that every further call would receive, too."""
 _PASSING = (408, 409, 425, 429)
-"""Statuses below 500 after which trying again can help."""
+"""Statuses below 500 after which a retry can help."""
 _QUOTA = "insufficient_quota"
 _AS_IT_IS = {"X-Stainless-Raw-Response": "true"}
-"""Asks the client for a response unread, as its `with_raw_response` does."""
+"""Header that makes the client return an unparsed response, like its `with_raw_response`."""
 
 
 _COST = "x-litellm-response-cost"
-"""Header in which a LiteLLM proxy tells the dollars of a reply."""
+"""Header in which a LiteLLM proxy reports the cost of a reply in dollars."""
 _VERSIONS = ("openai-version", "api-version", "x-api-version", "x-model-version", "x-version")
-"""Headers in which endpoints tell their version."""
+"""Headers in which endpoints report their version."""
 
 
 class Fault(Exception):
-    """A call that brought no completion.
+    """A call that returned no completion.
 
     Attributes:
         reason: One line, without the key.
-        advice: `retry`: trying again can help; `fail`: this call is lost, others are not; `stop`: no call can succeed.
-        signal: What it says about the number of calls in flight, see `limits.Signal`.
+        advice: `retry`: a retry can help; `fail`: only this call fails; `stop`: no call can succeed.
+        signal: Signal for the rate limiter, see `limits.Signal`.
         status: HTTP status, if one came back.
         after: Seconds that the endpoint asks to wait.
-        reached: Whether anything answered at all.
-        misdirected: Whether what answered may not be such an endpoint.
-        parameter: The parameter of the request that it complains about; "" if it names none.
+        reached: Whether a server answered.
+        misdirected: Whether the server may not be such an endpoint.
+        parameter: The request's parameter that the endpoint rejects; "" if it names none.
     """
 
     def __init__(
@@ -350,13 +359,13 @@ class Fault(Exception):
 
 
 class Backend(Protocol):
-    """Interface that writes the replies of a `ChatModel`: an endpoint, local weights or a script. It belongs to one event loop.
+    """Interface of the source of a `ChatModel`'s replies: an endpoint, a local model or a script. It belongs to one event loop.
 
     Attributes:
-        url: Where it is, as calls are cached.
-        counter: Counts tokens as it does.
-        room: Longest prompt in tokens, None where nobody knows.
-        connected: Whether there are connections to close.
+        url: Its address, which is part of cache keys.
+        counter: Counter of its tokens.
+        room: Longest prompt in tokens, None if unknown.
+        connected: Whether it has connections to close.
         charged: Whether its calls count towards the limits of an experiment.
     """
 
@@ -369,10 +378,10 @@ class Backend(Protocol):
     def connected(self) -> bool: ...
 
     async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
-        """Ask once, with further fields of the request; the repetition tells draws of one conversation apart.
+        """Send one request, with further fields; the repetition distinguishes samples of one conversation.
 
         Raises:
-            Fault: No completion came back.
+            Fault: The request returned no completion.
         """
         ...
 
@@ -384,7 +393,7 @@ class Backend(Protocol):
 
 
 PER_CLIENT = 16
-"""Connections of one client."""
+"""Maximum connections per client."""
 
 
 @dataclass(slots=True)
@@ -433,16 +442,16 @@ class Endpoint:
 
     @contextmanager
     def _client(self) -> Iterator[Any]:
-        """Give a client for one request; clients are made when first used and belong to the event loop that uses them.
+        """Provide a client for one request; clients are created when first used and belong to the event loop that uses them.
 
-        A client looks through all of its connections at every request, so that one of hundreds takes longer than the rest
-        of the request: each has `PER_CLIENT` at most.
+        A client searches all of its connections at every request, which with hundreds takes longer than the rest of the
+        request. Therefore each client has at most `PER_CLIENT`.
         """
         if self._pid != os.getpid():  # a forked child must not use its parent's connections
             self._pid, self._clients = os.getpid(), []
         client = next((client for client in self._clients if client.in_flight < PER_CLIENT), None)
         if client is None:
-            # Our own retries know which errors are worth one; the client's would multiply with them.
+            # We retry the errors for which it helps; retries of the client would multiply with ours.
             client = _Connected(
                 self._openai.AsyncOpenAI(
                     api_key=self._key,
@@ -462,7 +471,7 @@ class Endpoint:
 
     @property
     def connected(self) -> bool:
-        """Return whether there are connections to close."""
+        """Return whether it has connections to close."""
         return bool(self._clients) and self._pid == os.getpid()
 
     async def close(self) -> None:
@@ -478,13 +487,13 @@ class Endpoint:
 
     @staticmethod
     def _hidden(completion: Completion) -> Completion:
-        """Return a completion without keys that it repeats."""
+        """Mask keys that a completion repeats."""
         texts = {field.name: value for field in fields(completion) if isinstance(value := getattr(completion, field.name), str)}
         repeated = {name: text for name, value in texts.items() if (text := secrets.hidden(value)) != value}
         return replace(completion, **repeated) if repeated else completion  # type: ignore[arg-type]
 
     async def _send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
-        """Ask in the endpoint's dialect, which a refusal may teach."""
+        """Send a request in the endpoint's dialect, and adapt the dialect if the endpoint refuses it."""
         config = self.config
         if (ids := token_ids(messages)) is not None:
             # A system that continues token ids needs every field that it sends, so nothing is left out for a dialect.
@@ -500,7 +509,7 @@ class Endpoint:
                 if not self.dialect.learn(body, fault.status, fault.parameter, fault.reason):
                     raise
                 continue
-            # What was left out may change a reply, so it is stored with what served it.
+            # Fields that were left out may change a reply, so they are stored with the model that served it.
             unsent = self.dialect.unsent(options)
             return replace(completion, version="; ".join(filter(None, (completion.version, unsent)))) if unsent else completion
 
@@ -508,7 +517,7 @@ class Endpoint:
         """Call a function with a client and the keyword arguments of its methods.
 
         Raises:
-            Fault: It did not work.
+            Fault: The call failed.
         """
         headers = {name: value for name, value in self._asking.items() if name not in _AS_IT_IS}
         try:
@@ -524,10 +533,10 @@ class Endpoint:
 
     async def _post(self, body: Mapping[str, Any], repetition: int) -> Completion:
         try:
-            # The client's own timeout is per read; bytes that trickle in would never meet it.
+            # The client's own timeout is per read, so a slow stream of bytes would never reach it.
             async with asyncio.timeout(self.config.timeout_s):
                 with self._client() as client:
-                    # Past the client's typed function, which walks through every message to copy it.
+                    # Bypasses the client's typed function, which copies every message.
                     path = "/completions" if "prompt" in body else "/chat/completions"
                     raw = await client.post(path, cast_to=object, body=body, options={"headers": self._asking})
         except (self._openai.OpenAIError, TimeoutError) as error:
@@ -544,10 +553,10 @@ class Endpoint:
         return completion
 
     def _read(self, content_type: str, body: bytes) -> Completion:
-        """Read a reply; if it is not a completion, trying again may help.
+        """Read a reply; if it is not a completion, a retry may help.
 
         Raises:
-            Fault: It is not a completion.
+            Fault: The reply is not a completion.
         """
         if "json" not in content_type.lower():
             kind = content_type.split(";")[0] or "no content type"
@@ -570,7 +579,7 @@ class Endpoint:
         return replace(completion, refusal=self.clean(completion.refusal))
 
     def _fault(self, error: Exception) -> Fault:
-        """Return the fault behind an error of the client."""
+        """Convert an error of the client to a fault."""
         if isinstance(error, TimeoutError | self._openai.APITimeoutError):
             return Fault(f"timed out after {self.config.timeout_s:g} s", "retry", signal="broken")
         if isinstance(error, self._openai.APIConnectionError):
@@ -586,7 +595,7 @@ class Endpoint:
         if getattr(error, "code", None) == _QUOTA:
             return Fault(reason, "stop", status=status)
         if status in REFUSALS:
-            # Some endpoints refuse a single prompt by 403, or lose a replica by 404: no reason to stop what works.
+            # Some endpoints refuse a single prompt by 403, or return 404 from one lost replica; this must not stop other calls.
             return Fault(reason, "stop" if status == 401 or not self.answered else "fail", status=status, parameter=parameter)
         if status in (408, 429) or status >= 500:
             signal: Signal = "busy" if status in (429, 503) else "ok"
@@ -604,7 +613,7 @@ class Endpoint:
         return " ".join(secrets.hidden(text).split())[:300]
 
     def hopeless(self, fault: Fault) -> bool:
-        """Return whether a fault that outlasted every try says that no other call can succeed either."""
+        """Return whether a fault after all retries means that no other call can succeed either."""
         if fault.advice == "stop":
             return True
         return not self.answered and (fault.misdirected or not (self.reached or fault.reached))
@@ -666,7 +675,7 @@ _CONNECTION = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_F
 
 
 def connection_variables(url: str = "https:") -> str:
-    """Return the environment variables that decide how a URL is reached, with their values but no passwords; "" for none."""
+    """Return the environment variables that affect connections to a URL, with their values but without passwords; "" for none."""
     shown = {}
     for name in (*_CONNECTION, *map(str.lower, _CONNECTION)):
         if name.upper().startswith("SSL_") and url.lower().startswith("http:"):
@@ -677,7 +686,7 @@ def connection_variables(url: str = "https:") -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return seconds that an endpoint asks to wait (`Retry-After` in seconds or as a date), None where it does not.
+    """Return the seconds that an endpoint asks to wait (`Retry-After` in seconds or as a date), or None.
 
     Source: RFC 9110, section 10.2.3; `retry-after-ms` is OpenAI's.
     """
@@ -699,9 +708,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 CHARACTERS_PER_TOKEN = 4
-"""English text by the tokenizers of current models, roughly; stated next to every estimate made with it."""
+"""Approximate characters per token of English text in current tokenizers; stated next to every estimate that uses it."""
 PER_MESSAGE = 4
-"""Tokens that chat templates add to a message, roughly."""
+"""Approximate tokens that a chat template adds per message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -709,13 +718,13 @@ class Estimate:
     """Estimated calls, tokens and cost of requests.
 
     Attributes:
-        calls: Calls to send.
-        cached: Conversations that the cache answers.
-        prompt_tokens: Of the calls to send.
-        completion_tokens: At most.
-        usd: At most, by the configured prices.
+        calls: Number of calls to send.
+        cached: Number of conversations that the cache answers.
+        prompt_tokens: Prompt tokens of the calls to send.
+        completion_tokens: Maximum completion tokens.
+        usd: Maximum cost in dollars, by the configured prices.
         counted_by: How tokens were counted.
-        cache_known: Whether the cache was looked into; otherwise it may answer some of the calls.
+        cache_known: Whether the cache was checked; otherwise it may answer some of the calls.
     """
 
     calls: int
@@ -740,7 +749,7 @@ class Estimate:
 
 
 class Counter(Protocol):
-    """Counts tokens: by `name`, alike where `fingerprint` is equal."""
+    """Interface of a token counter, called `name`; counters with equal `fingerprint` count alike."""
 
     name: str
 
@@ -748,24 +757,24 @@ class Counter(Protocol):
     def fingerprint(self) -> str: ...
 
     def count(self, messages: Sequence[Mapping[str, str]]) -> int:
-        """Return tokens of a conversation, its template included."""
+        """Return the number of tokens of a conversation, including its template."""
         ...
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the characters of each token of a text, in order."""
+        """Return the character spans of a text's tokens, in order."""
         ...
 
     @property
     def begin(self) -> int:
-        """Return tokens that are put before a text."""
+        """Return the number of tokens that are put before a text."""
         ...
 
     def first(self, text: str, tokens: int, special: bool = True) -> str:
-        """Return the first tokens of a text as the tokenizer writes them, also if none is cut off; if wanted, without special tokens."""
+        """Return the first tokens of a text, decoded by the tokenizer even if nothing is cut; optionally without special tokens."""
         ...
 
     def counts(self, texts: Sequence[str]) -> list[int]:
-        """Return tokens of texts."""
+        """Return the number of tokens of each text."""
         ...
 
 
@@ -803,28 +812,28 @@ class TokenCounter:
         self.name = str(path)
 
     def count(self, messages: Sequence[Mapping[str, str]]) -> int:
-        """Return tokens of a conversation, its template included."""
+        """Return the number of tokens of a conversation, including its template."""
         texts = [message["content"] for message in messages]
         return PER_MESSAGE * len(texts) + sum(self.counts(texts))
 
     @property
     def fingerprint(self) -> str:
-        """Return equal for counters that count alike."""
+        """Return a hash that is equal for counters that count alike."""
         return fingerprint(self._tokenizer.to_str() if self._tokenizer is not None else self.name)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the characters of each token of a text, in order."""
+        """Return the character spans of a text's tokens, in order."""
         if self._tokenizer is None:
             return [(start, min(start + CHARACTERS_PER_TOKEN, len(text))) for start in range(0, len(text), CHARACTERS_PER_TOKEN)]
         return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
 
     @property
     def begin(self) -> int:
-        """Return tokens that are put before a text, as a tokenizer's own settings have it."""
+        """Return the number of tokens that the tokenizer's own settings put before a text."""
         return 0 if self._tokenizer is None else self._tokenizer.encode("a").special_tokens_mask.count(1)
 
     def first(self, text: str, tokens: int, special: bool = True) -> str:
-        """Return the first tokens of a text as text, if wanted without special tokens."""
+        """Return the first tokens of a text as text, optionally without special tokens."""
         if self._tokenizer is None:
             return text[: tokens * CHARACTERS_PER_TOKEN]
         encoded = self._tokenizer.encode(text, add_special_tokens=False)
@@ -833,7 +842,7 @@ class TokenCounter:
         return str(self._tokenizer.decode(encoded.ids[:tokens], skip_special_tokens=True))
 
     def counts(self, texts: Sequence[str]) -> list[int]:
-        """Return tokens of texts."""
+        """Return the number of tokens of each text."""
         if self._tokenizer is None:
             return [-(-len(text) // CHARACTERS_PER_TOKEN) for text in texts]
         return [len(item.ids) for item in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]

@@ -37,7 +37,7 @@ class LateInteractionConfig(FrozenModel):
 
     model: str = Field("colbert-ir/colbertv2.0", description="a folder or hub id of a ColBERT-style model")
     revision: str | None = Field(None, description="revision of a hub id")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights")
     batch_size: int = Field(32, ge=1, description="passages encoded at once; queries go one by one")
     trust_remote_code: bool = Field(False, description="run code contained in the model's repository")
 
@@ -147,14 +147,14 @@ MODES: tuple[Mode, ...] = ("dense", "sparse", "multi")
 class M3Config(FrozenModel):
     """Options of BGE-M3."""
 
-    model: str = Field("BAAI/bge-m3", description="a folder or hub id with sparse_linear and colbert_linear beside it")
+    model: str = Field("BAAI/bge-m3", description="a folder or hub id that also contains sparse_linear and colbert_linear")
     revision: str | None = Field(None, description="revision of a hub id")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
-    max_length: int = Field(1024, ge=8, description="longest text in tokens; the library's 512 cut chunks of 512 words")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights")
+    max_length: int = Field(1024, ge=8, description="longest text in tokens; the library's default of 512 cuts chunks of 512 words")
     batch_size: int = Field(16, ge=1, description="texts encoded at once")
     weights: dict[Mode, float] = Field(
         {"dense": 1.0, "sparse": 0.3, "multi": 1.0},
-        description="weight of each mode in the sum; ARK: 1, 0.3, 1; the library: 1, 1, 1 over their sum",
+        description="weight of each mode in the sum; ARK: 1, 0.3, 1; the library: 1, 1, 1, divided by their sum",
     )
 
 
@@ -217,10 +217,10 @@ class M3Encoder:
                     state = torch.load(result, map_location="cpu", weights_only=True)
                 except pickle.UnpicklingError as error:
                     raise UserError(
-                        f"{name}.pt holds more than tensors, and unpickling it could run code",
+                        f"{name}.pt contains more than tensors, and unpickling it could run code",
                         code="unsafe-weights",
                         where=str(result),
-                        try_this="convert it to safetensors where you trust it",
+                        try_this="if you trust the file, convert it to safetensors",
                     ) from error
             else:
                 from safetensors.torch import load_file
@@ -233,7 +233,7 @@ class M3Encoder:
             f"the encoder {self.config.model!r} lacks {name}.pt",
             code="encoder-file-missing",
             where=str(Path(folder)),
-            try_this="fetch the whole repository, or use the encoder preset bge-m3, which is dense alone",
+            try_this="fetch the whole repository, or use the encoder preset bge-m3, which only has dense vectors",
         )
 
     def encode(self, texts: Sequence[str]) -> list[M3Vectors]:

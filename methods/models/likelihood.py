@@ -1,10 +1,10 @@
-"""Log-likelihoods of targets given prompts: what alignment scores, relevance labels and closed choices are made of.
+"""Compute log-likelihoods of targets given prompts, for alignment scores, relevance labels and closed choices.
 
     scorer = LikelihoodScorer(CausalModel(CausalConfig(model="...")))
     scorer.score([ScoredText("Question: Who wrote it?\nAnswer:", " Ann Lee")])[0].mean
 
-Prompt and target are tokenized apart and joined as ids; the target is tokenized once, as a continuation, so write the
-space that is before it. Results do not depend on batch, order or padding.
+Prompt and target are tokenized separately and joined as ids; the target is tokenized once, as a continuation, so include
+its leading space. Results do not depend on batch, order or padding.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 
 UNBOUNDED = 1 << 62
-"""A budget that never binds, where rows alone are counted."""
+"""An unlimited budget, if only rows are limited."""
 
 
 def by_length(lengths: Sequence[int], budget: int, rows: int | None = None, fixed: int = 0) -> list[list[int]]:
     """Partition items into batches whose padded size stays within a budget.
 
-    Items are taken from the longest to the shortest (ties in order), so that padding is small and a shortage of
-    memory shows at once. A batch of r rows whose longest is w tokens costs r · (fixed + w).
+    Items are sorted from the longest to the shortest (ties in order), so that padding is small and a shortage of
+    memory shows immediately. A batch of r rows whose longest has w tokens costs r · (fixed + w).
 
     Args:
-        lengths: Tokens of each item.
-        budget: Tokens per batch, padding included; an item longer than that gets a batch of its own.
-        rows: Most rows per batch; None: as many as the budget holds.
+        lengths: Number of tokens of each item.
+        budget: Tokens per batch, including padding; a longer item gets its own batch.
+        rows: Maximum rows per batch; None: only the budget limits them.
         fixed: Tokens that every row costs besides its own, such as a shared prefix.
 
     Returns:
@@ -59,19 +59,19 @@ def by_length(lengths: Sequence[int], budget: int, rows: int | None = None, fixe
 
 
 ANCHORS = (":", "\n", "a")
-"""Texts that precede a target during tokenization; the first one that keeps its own tokens is used."""
+"""Texts that precede a target during tokenization; the first that stays separate from the target's tokens is used."""
 
 Span = tuple[int, int]
 """Characters of a prompt, from the first to the one after the last."""
 
 
 class TextEncoder:
-    """Token ids of prompts and targets, made apart and joined as ids, never as text.
+    """Tokenizes prompts and targets separately; they are joined as ids, never as text.
 
     Args:
         tokenizer: A `transformers` tokenizer.
-        continues: Whether a target continues its prompt (causal models) or starts a text of its own (a decoder's),
-            in which case the prompt also gets the special tokens that the tokenizer puts behind a text.
+        continues: Whether a target continues its prompt (causal models) or starts a separate text (a decoder's), in which
+            case the prompt also gets the special tokens that the tokenizer puts at the end of a text.
     """
 
     def __init__(self, tokenizer: Any, continues: bool = True) -> None:
@@ -85,7 +85,7 @@ class TextEncoder:
         return encoded(self.tokenizer, texts)
 
     def prompts(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return ids of prompts; the special tokens before a text are added unless it begins with them already."""
+        """Return ids of prompts; initial special tokens are added unless a prompt begins with them."""
         return [self._framed(ids) for ids in self._ids(texts)]
 
     def _framed(self, ids: list[int]) -> list[int]:
@@ -94,23 +94,23 @@ class TextEncoder:
         return ([] if prepared else self.before) + ids + ([] if ended else self.after)
 
     def target(self, text: str) -> list[int]:
-        """Return ids of a target: with its leading white space, as it is tokenized behind other text.
+        """Return ids of a target with its leading white space, tokenized as after other text.
 
         Raises:
-            ValueError: The target is empty, or this tokenizer never keeps it apart from what is before it.
+            ValueError: The target is empty, or this tokenizer always merges it with the text before it.
         """
         if not text:
-            raise ValueError("a target is empty: there is nothing to score")
+            raise ValueError("a target is empty: it has nothing to score")
         if not self.continues:
             return self._ids([text])[0]
         for anchor in ANCHORS:
             before, both = self._ids([anchor, anchor + text])
             if both[: len(before)] == before and len(both) > len(before):
                 return both[len(before) :]
-        raise ValueError(f"the target {text[:40]!r} cannot be tokenized apart from the text before it")
+        raise ValueError(f"the target {text[:40]!r} cannot be tokenized separately from the text before it")
 
     def decode(self, target: Sequence[int]) -> str:
-        """Return the text of a target's ids, its leading white space included."""
+        """Return the text of a target's ids, including its leading white space."""
         if not self.continues:
             return str(self.tokenizer.decode(list(target)))
         before = self._ids([ANCHORS[0]])[0]
@@ -118,15 +118,15 @@ class TextEncoder:
         return str(self.tokenizer.decode([*before, *target], clean_up_tokenization_spaces=False))[start:]
 
     def cut(self, text: str, span: Span, room: int) -> list[int]:
-        """Return ids of a prompt, tokens dropped from the end of one span until it fits; what is around stays whole.
+        """Return ids of a prompt, after cutting the end of one span until the prompt fits.
 
         Args:
             text: The prompt.
-            span: The characters that may go.
-            room: Tokens that fit, special ones included.
+            span: The characters that may be cut.
+            room: Maximum tokens, including special ones.
 
         Raises:
-            ValueError: What is around the span is too long alone, or the tokenizer cannot tell which tokens are in it.
+            ValueError: The text around the span is too long, or the tokenizer cannot tell which tokens are in the span.
         """
         if not self.tokenizer.is_fast:
             raise ValueError("a prompt is too long and this tokenizer gives no offsets to shorten it by")
@@ -138,31 +138,31 @@ class TextEncoder:
             return self._framed(ids)
         if surplus > len(inside):
             around = len(self._framed(ids)) - len(inside)
-            raise ValueError(f"a prompt takes {around} tokens without what may be cut, where {room} fit")
+            raise ValueError(f"a prompt takes {around} tokens without what may be cut, but only {room} fit")
         first, last = inside[-surplus], inside[-1]
-        # Tokens that are parts of one character go together.
+        # Tokens that are parts of one character are cut together.
         while first > inside[0] and offsets[first][0] < offsets[first - 1][1]:
             first -= 1
         return self._framed(ids[:first] + ids[last + 1 :])
 
 
 Item = tuple[Sequence[int], Sequence[int]]
-"""Prompt and target of one score, as token ids."""
+"""Token ids of the prompt and target of one score."""
 
 CPU_TOKENS, GPU_TOKENS = 4096, 32768
 CPU_LOGITS, GPU_LOGITS = 1 << 26, 1 << 28
-"""Largest batches in tokens, and largest tables of logits in numbers (4 bytes each)."""
+"""Maximum batch in tokens, and maximum table of logits in numbers (4 bytes each)."""
 
 
 class ScoringConfig(FrozenModel):
-    """Options of log-likelihood scoring; none of them changes a score by more than rounding."""
+    """Options of log-likelihood scoring, which change scores only by rounding."""
 
     token_budget: int | None = Field(
-        default=None, ge=1, description="tokens per batch, padding and cache included; null: 4,096 on CPU, 32,768 elsewhere"
+        default=None, ge=1, description="tokens per batch, including padding and cache; null: 4,096 on CPU, 32,768 elsewhere"
     )
-    share_prefixes: bool = Field(default=True, description="compute the common beginning of prompts once")
-    smallest_prefix: int = Field(default=8, ge=1, description="shortest beginning worth sharing, in tokens")
-    padding: Literal["left", "right"] = Field(default="right", description="side of the padding where no prefix is shared")
+    share_prefixes: bool = Field(default=True, description="compute the common prefix of prompts once")
+    smallest_prefix: int = Field(default=8, ge=1, description="shortest prefix worth sharing, in tokens")
+    padding: Literal["left", "right"] = Field(default="right", description="side of the padding if no prefix is shared")
 
     def tokens(self, device: str) -> int:
         """Return the number of tokens per batch on a device."""
@@ -172,17 +172,17 @@ class ScoringConfig(FrozenModel):
 
 
 def rows_for(targets: Sequence[int], vocabulary: int, device: str) -> int:
-    """Return most rows whose logits fit, at the longest of the targets' lengths."""
+    """Return the maximum number of rows whose logits fit, by the longest target."""
     numbers = CPU_LOGITS if device == "cpu" else GPU_LOGITS
     return max(1, numbers // (vocabulary * max(targets)))
 
 
 @contextmanager
 def logits_only_at(model: Any, rows: Tensor, columns: Tensor) -> Iterator[None]:
-    """Within this block a model computes logits at the given places of a batch alone.
+    """Let a model compute logits only at the given positions of a batch, within a block.
 
     The output layer receives the hidden states at (rows[n], columns[n]) as one sequence, so logits have the shape
-    [1, n, vocabulary]. What a model does to logits afterwards (scaling, soft caps) works number by number and stays.
+    [1, n, vocabulary]. Later changes of logits by a model (scaling, soft caps) are elementwise and still apply.
 
     Args:
         model: A `transformers` model with output embeddings.
@@ -217,10 +217,10 @@ def padded(rows: Sequence[Sequence[int]], fill: int, side: str = "right") -> tup
 def batches(
     rows: Sequence[Sequence[int]], budget: int, device: Any, fill: int = 0, most: int | None = None
 ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-    """Yield rows of token ids, those of like length together, padded at their end: see `by_length`.
+    """Yield batches of token ids with similar lengths, padded at their end; see `by_length`.
 
     Returns:
-        Of each batch its positions in `rows`, ids and mask, int64 [B, n].
+        For each batch, its positions in `rows`, ids and mask, int64 [B, n].
     """
     import torch
 
@@ -230,17 +230,17 @@ def batches(
 
 
 SLICE = 1 << 22
-"""Characters of prompts that are held as token ids at a time; prefixes are shared within a slice."""
+"""Characters of prompts that are tokenized at once; prefixes are shared within such a slice."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredText:
-    """A prompt and what is scored behind it.
+    """A prompt and the target that is scored after it.
 
     Attributes:
-        prompt: Text before the target; special tokens are added once, unless it begins with them.
-        target: Text whose log-likelihood is wanted, with its leading space.
-        chunk: Characters of the prompt that may be cut from their end where the whole does not fit.
+        prompt: Text before the target; special tokens are added unless it begins with them.
+        target: Text to score, with its leading space.
+        chunk: Span of the prompt that may be cut at its end if the prompt does not fit.
     """
 
     prompt: str
@@ -255,7 +255,7 @@ class Likelihood:
     Attributes:
         mean: Mean log-probability per token, in nats.
         tokens: The target's token ids.
-        logprobs: Log-probability of each of them.
+        logprobs: Log-probability of each token.
     """
 
     mean: float
@@ -269,13 +269,13 @@ class Likelihood:
 
     @property
     def total(self) -> float:
-        """Return log-probability of the whole target, in nats."""
+        """Return the log-probability of the whole target, in nats."""
         return math.fsum(self.logprobs)
 
 
 @dataclass(frozen=True, slots=True)
 class ScoringRequest:
-    """A question of a grid: what is put into the template next to the chunk, and the target."""
+    """A question of a grid: the template's values besides the chunk, and the target."""
 
     fields: Mapping[str, str]
     target: str
@@ -285,12 +285,12 @@ class ScoringRequest:
 class ScoringTemplate:
     """A prompt with the placeholder `$chunk` once and any others (`$question` …); a dollar sign is written `$$`.
 
-    Put `$chunk` before what differs between questions, and a chunk is computed once for all of them.
+    If `$chunk` precedes the parts that differ between questions, a chunk is computed once for all questions.
 
     Attributes:
-        text: The prompt, or the user's message where it is sent as a chat.
-        system: The system message, for a chat.
-        chat: Whether the model's chat template is put around it.
+        text: The prompt, or the user's message of a chat.
+        system: The system message of a chat.
+        chat: Whether the model's chat template is used.
     """
 
     text: str
@@ -300,7 +300,7 @@ class ScoringTemplate:
     def __post_init__(self) -> None:
         for part in (self.text, self.system):
             if not Template(part).is_valid():
-                raise ValueError(f"a lone dollar sign in the template {part[:60]!r}: write $$")
+                raise ValueError(f"an unescaped dollar sign in the template {part[:60]!r}: write $$")
         if len(self._chunks()) != 1:
             raise ValueError(f"the template must hold $chunk once, and holds it {len(self._chunks())} times")
 
@@ -309,10 +309,10 @@ class ScoringTemplate:
         return [m.span() for m in results if "chunk" in (m.group("named"), m.group("braced"))]
 
     def filled(self, chunk: str, fields: Mapping[str, str], model: ScoringModel) -> tuple[str, Span]:
-        """Return the prompt, and where the chunk is in it.
+        """Return the prompt, and the span of the chunk in it.
 
         Raises:
-            ValueError: A placeholder has no value, or the chat template does not keep the message as it is.
+            ValueError: A placeholder has no value, or the chat template changes the message.
         """
         (start, end) = self._chunks()[0]
         try:
@@ -338,7 +338,7 @@ def _span(head: str, chunk: str, shift: int) -> Span:
 
 
 class ScoringModel(Protocol):
-    """Interface that a scorer needs: `CausalModel` and `Seq2SeqModel` implement it."""
+    """Interface of a model for scoring; `CausalModel` and `Seq2SeqModel` implement it."""
 
     text_encoder: TextEncoder
 
@@ -347,11 +347,11 @@ class ScoringModel(Protocol):
         ...
 
     def prompt_room(self, target: int) -> int | None:
-        """Return longest prompt in tokens before a target of this length; None: any."""
+        """Return the longest prompt in tokens before a target of this length; None: no limit."""
         ...
 
     def logprobs(self, items: Sequence[Item], config: ScoringConfig) -> list[list[float]]:
-        """Return log-probability of each token of each target."""
+        """Return the log-probability of each token of each target."""
         ...
 
 
@@ -360,7 +360,7 @@ class LikelihoodScorer:
 
     Args:
         model: A `CausalModel` or a `Seq2SeqModel`.
-        config: How it is computed; no option changes a score by more than rounding.
+        config: Options, which change scores only by rounding.
     """
 
     def __init__(self, model: ScoringModel, config: ScoringConfig | None = None) -> None:
@@ -368,7 +368,7 @@ class LikelihoodScorer:
         self.config = config or ScoringConfig()
 
     def encode(self, pairs: Sequence[ScoredText]) -> list[Item]:
-        """Return token ids of prompts (cut where they must be) and targets.
+        """Return token ids of prompts, cut if necessary, and of targets.
 
         Raises:
             ValueError: A target is empty, or a prompt does not fit and nothing in it may be cut.
@@ -387,7 +387,7 @@ class LikelihoodScorer:
             room = self.model.prompt_room(len(target))
             if room is not None and len(ids) > room:
                 if pair.chunk is None:
-                    raise ValueError(f"pair {number}: the prompt has {len(ids)} tokens where {room} fit, and names no chunk to cut")
+                    raise ValueError(f"pair {number}: the prompt has {len(ids)} tokens, but only {room} fit, and names no chunk to cut")
                 try:
                     ids = encoder.cut(pair.prompt, pair.chunk, room)
                 except ValueError as error:
@@ -399,11 +399,11 @@ class LikelihoodScorer:
         """Return log-likelihoods, one per pair, in order.
 
         Args:
-            pairs: Prompts and targets, as many as there are: they are taken slice by slice. Equal beginnings of
-                prompts are computed once, wherever they are in a slice.
+            pairs: Any number of prompts and targets, which are processed slice by slice. Common prefixes of prompts
+                are computed once per slice.
 
         Raises:
-            ValueError: As `encode`.
+            ValueError: As in `encode`.
         """
         scores: list[Likelihood] = []
         for part in _slices(pairs):
@@ -413,18 +413,18 @@ class LikelihoodScorer:
         return scores
 
     def grid(self, chunks: Sequence[str], questions: Sequence[ScoringRequest], template: ScoringTemplate) -> list[list[Likelihood]]:
-        """Return every question with every chunk.
+        """Score every question with every chunk.
 
         Args:
-            chunks: Passages; a passage that leaves no room for the rest is cut at its end.
-            questions: What is asked of each, and the target.
+            chunks: Passages; a passage that is too long for the prompt is cut at its end.
+            questions: Questions for each chunk, with their targets.
             template: The prompt.
 
         Returns:
             One row per chunk, one column per question.
 
         Raises:
-            ValueError: As `encode`, or a placeholder of the template has no value.
+            ValueError: As in `encode`, or a placeholder of the template has no value.
         """
         scores = self.score(self._crossed(chunks, questions, template))
         width = len(questions)
@@ -438,7 +438,7 @@ class LikelihoodScorer:
 
 
 def _slices(pairs: Iterable[ScoredText]) -> Iterator[list[tuple[int, ScoredText]]]:
-    """Yield consecutive pairs with their numbers, at most about `SLICE` characters together."""
+    """Yield consecutive pairs with their numbers, with at most about `SLICE` characters together."""
     part: list[tuple[int, ScoredText]] = []
     size = 0
     for number, pair in enumerate(pairs):
@@ -456,8 +456,8 @@ class LabelScores:
     """Log-probabilities of the labels that may follow one prompt.
 
     Attributes:
-        raw: Log-likelihoods as the model gives them, per label.
-        probabilities: The same, normalized over the labels: they sum to 1.
+        raw: The model's log-likelihood of each label.
+        probabilities: Probabilities normalized over the labels, with sum 1.
     """
 
     labels: tuple[str, ...]
@@ -466,7 +466,7 @@ class LabelScores:
 
     @property
     def best(self) -> str:
-        """Return the likeliest label; of equal ones the first."""
+        """Return the most likely label, the first of equal ones."""
         return self.labels[max(range(len(self.labels)), key=self.probabilities.__getitem__)]
 
 
@@ -477,18 +477,18 @@ def label_likelihoods(
     by: Literal["total", "mean"] = "total",
     chunks: Sequence[Span | None] | None = None,
 ) -> list[LabelScores]:
-    """Score the same labels behind each prompt; a prompt is computed once for all of them.
+    """Score the same labels after each prompt; a prompt is computed once for all labels.
 
     Args:
         scorer: The model.
         prompts: Texts that a label follows.
-        labels: With their leading space, all different.
-        by: What is normalized over the labels: "total", a label's probability (short labels are favored as the model
-            favors them), or "mean", its probability per token.
+        labels: Distinct labels, with their leading space.
+        by: Quantity that is normalized over the labels: "total", a label's probability, which favors short labels, or
+            "mean", its probability per token.
         chunks: Characters of each prompt that may be cut.
 
     Raises:
-        ValueError: No labels, or the same twice.
+        ValueError: There are no labels, or one occurs twice.
     """
     if not labels or len(set(labels)) != len(labels):
         raise ValueError(f"labels must be given and differ: {list(labels)!r}")
@@ -499,12 +499,12 @@ def label_likelihoods(
 
 
 def label_scores(labels: Sequence[str], raw: Sequence[Likelihood], by: Literal["total", "mean"] = "total") -> LabelScores:
-    """Return the labels' likelihoods after one prompt with their softmax; `by` as in `label_likelihoods`."""
+    """Return the log-likelihoods of labels after one prompt, with their softmax; `by` as in `label_likelihoods`."""
     return LabelScores(tuple(labels), tuple(raw), softmax([getattr(likelihood, by) for likelihood in raw]))
 
 
 def softmax(values: Sequence[float]) -> tuple[float, ...]:
-    """Return numbers as shares of their exponentials' sum, safe from overflow."""
+    """Return the softmax of numbers, without overflow."""
     top = max(values)
     shares = [math.exp(value - top) for value in values]
     whole = math.fsum(shares)

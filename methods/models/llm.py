@@ -1,8 +1,8 @@
-"""A language model as a program asks it: `await model.ask(messages)`, the same for an endpoint, local weights and a script.
+"""Open language models for programs: `await model.ask(messages)`, the same for an endpoint, a local model and a script.
 
-The option `llm:` is an endpoint (`model: NAME, base_url: …`), a model of this machine (`local: FOLDER or hub id`, with a
-PEFT `adapter:` where there is one) or a script that knows the answers (`scripted: worlds/multihop:test`), for trials.
-What is before an endpoint (cache, limits, pace) is before all three; `Backend` is where they differ.
+The option `llm:` is an endpoint (`model: NAME, base_url: …`), a local model (`local: FOLDER or hub id`, optionally with a
+PEFT `adapter:`) or a script that knows the answers (`scripted: worlds/multihop:test`), for trials. All three share the
+cache, limits and rate limiter of endpoints; they differ only in their `Backend`.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ T = TypeVar("T")
 class _Options(FrozenModel):
     """Options that local models and scripts share with endpoints."""
 
-    temperature: float = Field(0.0, ge=0, description="0: greedy; else tokens are drawn, by the prompt and the task's seed")
+    temperature: float = Field(0.0, ge=0, description="0: greedy; otherwise tokens are sampled, seeded by the prompt and the task's seed")
     max_tokens: int = Field(64, ge=1, description="longest reply")
 
     @property
     def longest(self) -> int:
-        """Return the longest reply in tokens, as estimates count it."""
+        """Return the longest reply in tokens, for estimates."""
         return self.max_tokens
 
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
@@ -72,12 +72,12 @@ class _Options(FrozenModel):
 
 
 class LocalConfig(_Options):
-    """Options of a language model of this machine that is asked as an endpoint is."""
+    """Options of a local language model that is called like an endpoint."""
 
     local: str = Field(description="a folder or hub id of a causal language model, or of an encoder-decoder model (T5)")
     revision: str | None = Field(None, description="revision of a hub id")
     adapter: str | None = Field(
-        None, description="a folder or hub id of a PEFT adapter to put onto it; of one of several in a repository owner/name/folder"
+        None, description="a folder or hub id of a PEFT adapter for the model; owner/name/folder if the repository has several"
     )
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
         None, description="null: float32 on CPU, the checkpoint's own elsewhere"
@@ -88,28 +88,28 @@ class LocalConfig(_Options):
         default={},
         description="variables of the model's chat template (enable_thinking: true); {}: enable_thinking: false if the template knows it",
     )
-    max_prompt_tokens: int | None = Field(None, ge=16, description="longest prompt; null: what the model has room for")
+    max_prompt_tokens: int | None = Field(None, ge=16, description="longest prompt; null: the model's own limit")
     batch_size: int = Field(8, ge=1, description="prompts generated at once", exclude=True)
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the option `template`, which came later, if it is empty: so runs keep their fingerprints."""
+        """Leave out the option `template` if it is empty, because it was added later and runs keep their fingerprints."""
         values: dict[str, Any] = dump(self)
         return {name: value for name, value in values.items() if name != "template" or value}
 
 
 class ScriptedConfig(_Options):
-    """Options of a script that plays a language model; rows that use it are marked and never ranked."""
+    """Options of a script that stands in for a language model; rows that use it are marked and never ranked."""
 
-    scripted: str = Field(description="facts that it knows: a benchmark of worlds, such as worlds/multihop:test")
+    scripted: str = Field(description="source of the facts that it can answer from: a benchmark of worlds, such as worlds/multihop:test")
     options: dict[str, Any] = Field(default={}, description="options of that benchmark, as in the experiment")
-    reading: Literal["evidence", "memory"] = Field("evidence", description="evidence: it answers only from passages that contain the proof")
+    reading: Literal["evidence", "memory"] = Field("evidence", description="evidence: it only answers from passages that contain the proof")
     corruption: float = Field(0.0, ge=0, le=1, description="share of its replies that are corrupted")
-    seed: int = Field(0, description="decides which")
+    seed: int = Field(0, description="seed that chooses the corrupted replies")
 
     @property
     def model(self) -> str:
-        """Return the name that its replies carry."""
+        """Return the model name in its replies."""
         return SCRIPTED + self.scripted
 
 
@@ -127,7 +127,7 @@ LLM = Annotated[
     Annotated[ChatConfig, Tag("<endpoint>")] | Annotated[LocalConfig, Tag("<local>")] | Annotated[ScriptedConfig, Tag("<scripted>")],
     Discriminator(_kind),
 ]
-"""The option `llm:`; the tags are not part of an option's place in a file (`first_error` leaves them out)."""
+"""Type of the option `llm:`; error messages leave out the tags (`first_error`)."""
 
 
 def defaults(*, temperature: float = 0.0, max_tokens: int = 64, stop: Sequence[str] = ()) -> BeforeValidator:
@@ -147,30 +147,30 @@ def defaults(*, temperature: float = 0.0, max_tokens: int = 64, stop: Sequence[s
 
 
 class AskingConfig(BaseModel):
-    """Options of what asks a language model."""
+    """Base of options with a language model."""
 
     model_config = ConfigDict(hide_input_in_errors=True)  # a key put into the wrong field
 
-    llm: LLM = Field(description="the model: `model:` at an endpoint, `local:` weights, or `scripted:`, for trials")
+    llm: LLM = Field(description="the model: `model:` at an endpoint, `local:` a local model, or `scripted:`, for trials")
 
     @model_validator(mode="before")
     @classmethod
     def _nested(cls, value: Any) -> Any:
         if isinstance(value, dict) and "llm" not in value and "model" in value and "model" not in cls.model_fields:
-            raise ValueError("what belongs to the language model stands under `llm:` (llm: {model: …, base_url: …})")
+            raise ValueError("options of the language model belong under `llm:` (llm: {model: …, base_url: …})")
         return value
 
     def preflight(self) -> None:
-        """Check that the model can be asked here."""
+        """Check that the model can be called here."""
         check_llm(self.llm)
 
     def reach(self, cache: Path | None) -> None:
-        """Make one short call to an endpoint, unless replies of its model are kept."""
+        """Make one short call to an endpoint, unless replies of its model are cached."""
         reach_llm(self.llm, cache)
 
 
 class MayAskConfig(BaseModel):
-    """Options of a step that a language model takes where the option `choice` is `llm`, and something else where it is not."""
+    """Base of options of a step that uses a language model only if the option `choice` is `llm`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
     choice: ClassVar[str] = "by"
@@ -185,15 +185,15 @@ class MayAskConfig(BaseModel):
 
     @property
     def active_llm(self) -> LLMConfig | None:
-        """Return the model that is asked; None where none is."""
+        """Return the model in use, or None."""
         return self.llm if getattr(self, self.choice) == "llm" else None
 
 
 def check_llm(config: LLMConfig) -> None:
-    """Check, without loading anything, that a model can be asked here.
+    """Check, without loading anything, that a model can be called here.
 
     Raises:
-        UserError: Its key is not set, its folder is missing, or nothing plays what is to be scripted.
+        UserError: Its key is not set, its folder is missing, or there is no such script.
     """
     if isinstance(config, ChatConfig):
         config.key()
@@ -209,10 +209,10 @@ def check_llm(config: LLMConfig) -> None:
 
 
 def reach_llm(config: LLMConfig, cache: Path | None) -> None:
-    """Make one short call to an endpoint, unless replies of its model are kept.
+    """Make one short call to an endpoint, unless replies of its model are cached.
 
     Raises:
-        Broke: It does not answer.
+        Broke: The endpoint does not answer.
     """
     if isinstance(config, ChatConfig):
         reach_model(config, cache)
@@ -226,7 +226,7 @@ def chats(options: Any) -> list[ChatConfig]:
 
 
 def unpriced(options: Any) -> list[str]:
-    """Return the models at endpoints and the apps whose price options do not state, at any depth, each once."""
+    """Return the models at endpoints and the apps without a price in the options, at any depth, each once."""
     if getattr(options, "priced", None) is False:
         return [options.model if isinstance(options, ChatConfig) else options.served]
     return list(dict.fromkeys(name for value in _inner(options).values() for name in unpriced(value)))
@@ -247,7 +247,7 @@ def with_chats(options: T, change: Callable[[ChatConfig], ChatConfig]) -> T:
 
 
 def _inner(options: Any) -> dict[Any, Any]:
-    """Return the values that options are made of, by name or position."""
+    """Return the values in options, by name or position."""
     if isinstance(options, BaseModel):
         return {name: getattr(options, name) for name in type(options).model_fields}
     if isinstance(options, dict):
@@ -257,12 +257,12 @@ def _inner(options: Any) -> dict[Any, Any]:
 
 @contextmanager
 def smallest_concurrency(options: Any) -> Iterator[list[str]]:
-    """Hold each endpoint that options name to the smallest `concurrency` that they state for it, for the length of a block.
+    """Limit each endpoint in options to its smallest `concurrency` there, for the duration of a block.
 
-    Otherwise a part that is not open yet, or not any more, would not count.
+    Otherwise a part that is not open at the moment would be ignored.
 
     Yields:
-        A line about each endpoint for which they state different values.
+        A line about each endpoint with different values.
     """
     stated: dict[Address, set[int]] = defaultdict(set)
     for config in chats(options):
@@ -285,12 +285,12 @@ def endpoints(options: Any) -> frozenset[str]:
 
 
 def llm_name(config: LLMConfig) -> str:
-    """Return a model's name in tables."""
+    """Return a model's name for tables."""
     return config.local if isinstance(config, LocalConfig) else config.model
 
 
 def llm_hash(config: LLMConfig) -> str:
-    """Return the hash of a local model's weights; "" for other models, of which only the name is known."""
+    """Return the hash of a local model's weights; "" for other models, because only their name is known."""
     if not isinstance(config, LocalConfig):
         return ""
     adapter = weights_hash(config.adapter, None) if config.adapter else ""
@@ -298,10 +298,10 @@ def llm_hash(config: LLMConfig) -> str:
 
 
 def asks_released(config: LLMConfig, prompt: str) -> bool:
-    """Tell whether a model is asked with the published prompt of a name by default.
+    """Return whether a model uses the published prompt of a name by default.
 
-    It is if it is weights of this machine that do not ship with ragmeter, or has the name of a checkpoint of that prompt at an
-    endpoint. A script knows our prompts alone.
+    It does if it is a local model that does not ship with ragmeter, or if its name at an endpoint is that of a checkpoint of
+    the prompt. A script only knows our prompts.
     """
     if isinstance(config, LocalConfig):
         return config.local not in SHIPPED
@@ -313,14 +313,14 @@ def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, 
 
     Args:
         config: The option.
-        services: Of them the cache of replies, which of these count, and the repeat; for a local model device and seed.
-        role: Under which name calls are counted and kept.
-        thinks: Whether a local model thinks before it answers, if its template can switch that; `llm.template` goes before it.
-            The limits on tokens are those of short replies, so only protocols that contain the thought let it think.
+        services: Services, of which it uses the cache of replies, `replies` and `repeat`; for a local model, also device and seed.
+        role: Name under which calls are counted and stored.
+        thinks: Whether a local model thinks before it answers, if its template can switch that; `llm.template` takes
+            precedence. Token limits are for short replies, so only protocols that contain the thought let it think.
         known: Whether its calls are known before the first reply, so that `batch: true` may send them in batches.
 
     Raises:
-        UserError: The key is not set, the model cannot be loaded, or the script's benchmark cannot.
+        UserError: The key is not set, or the model or the script's benchmark cannot be loaded.
         MissingPackage: A package that it needs is not installed.
     """
     services = services or Services()
@@ -328,7 +328,7 @@ def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, 
     if isinstance(config, ChatConfig):
         return ChatModel(config, known=known, **addressed)
     backend = LocalBackend(config, services.device, services.seed, thinks) if isinstance(config, LocalConfig) else ScriptBackend(config)
-    # Whatever decides a reply addresses it in the cache; of the template's variables those that it knows.
+    # Everything that determines a reply is part of its cache key; of the variables, only those that the template has.
     parameters = {**config.model_dump(mode="json", exclude={*_Options.model_fields, "template"}), "weights": llm_hash(config)}
     if isinstance(backend, LocalBackend) and backend.variables:
         parameters["template"] = backend.variables
@@ -338,7 +338,7 @@ def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, 
         "temperature": config.temperature,
         "max_tokens": config.max_tokens,
         "parameters": {**parameters, **({"draws": services.seed} if config.temperature else {})},
-        # A script knows our prompts as they are, and what shape each asks for.
+        # A script knows the unchanged text of our prompts, and the shape that each requests.
         "structured_output": "prompt" if isinstance(config, LocalConfig) else "json_schema",
         "concurrency": backend.together,
         "attempts": 1,
@@ -347,13 +347,13 @@ def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, 
 
 
 class _Here:
-    """A `Backend` of this process: nothing to connect to, and one conversation's fault is its own."""
+    """A `Backend` in this process: it has no connections, and a fault affects only its own conversation."""
 
     connected = False
     charged = False
 
     async def close(self) -> None:
-        """Do nothing; no connection is open."""
+        """Do nothing, because no connection is open."""
 
     def hopeless(self, fault: Fault) -> bool:
         """Return False: a fault concerns only its own conversation."""
@@ -365,12 +365,12 @@ class _Here:
 
 
 KNOWN = 256
-"""Conversations whose prompts are kept for a moment."""
+"""Number of conversations whose prompts are cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class _WritingJob:
-    """A prompt's token ids, what its continuation is made to begin with, and how it is continued."""
+    """A prompt's token ids, the forced beginning of its continuation, and the options of the continuation."""
 
     prompt: tuple[int, ...]
     start: str
@@ -381,18 +381,18 @@ class _WritingJob:
 
 
 def started(messages: Sequence[Mapping[str, str]]) -> tuple[list[dict[str, str]], str]:
-    """Return a conversation, and what the reply begins with: the last message, where it is the assistant's.
+    """Split a conversation into its prompt and the beginning of the reply, which is a last message of the assistant.
 
-    Weights of this machine continue from there; an endpoint takes such a message for a turn of its own.
+    A local model continues from there; an endpoint treats such a message as a turn of its own.
     """
     turns = [dict(message) for message in messages]
     return (turns[:-1], turns[-1]["content"]) if turns and turns[-1]["role"] == "assistant" else (turns, "")
 
 
 class Rendered(NamedTuple):
-    """A conversation as a model reads it: its text, token ids, and what a decoder of its own is made to begin with.
+    """A conversation in the form that a model reads: text, token ids, and the forced beginning of a separate decoder.
 
-    Without such a decoder text and ids hold what the reply begins with, tokenized in one with what is before it.
+    Without a separate decoder, text and ids contain the beginning of the reply, tokenized together with the prompt.
     """
 
     text: str
@@ -401,11 +401,11 @@ class Rendered(NamedTuple):
 
 
 class Conversations:
-    """Conversations as the tokenizer of a model writes them, each tokenized once.
+    """Renders conversations with a model's tokenizer, and tokenizes each once.
 
     Attributes:
-        model: Has the tokenizer and renders: a `CausalModel`, a `Seq2SeqModel` or a `ServedModel`.
-        decodes: Whether a decoder of its own writes the reply.
+        model: Model that has the tokenizer and renders: a `CausalModel`, a `Seq2SeqModel` or a `ServedModel`.
+        decodes: Whether a separate decoder writes the reply.
     """
 
     model: Any
@@ -415,9 +415,7 @@ class Conversations:
         self._known: dict[tuple[Any, ...], Rendered] = {}
 
     def parts(self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any] | None = None) -> Rendered:
-        """Return a conversation as the model reads it; tokenized once, for who shortens it, who compares it with the room, and
-        the model.
-        """
+        """Return a conversation in the form that the model reads. It is tokenized once for all users."""
         key = (*((message["role"], message["content"]) for message in messages), *map(repr, sorted((variables or {}).items())))
         if key not in self._known:
             if len(self._known) >= KNOWN:
@@ -429,7 +427,7 @@ class Conversations:
 
 
 class Loaded(Conversations):
-    """Model in memory with its waiting callers; prompts of all callers are generated together.
+    """A loaded model with its waiting callers; the prompts of all callers are generated together.
 
     Args:
         config: Options.
@@ -464,7 +462,7 @@ class Loaded(Conversations):
         )
 
     def with_room(self, max_tokens: int) -> CausalModel | Seq2SeqModel:
-        """Return the same weights with another longest reply."""
+        """Return a model with the same weights and another maximum length of replies."""
         model = copy.copy(self.model)
         model.config = self.model.config.model_copy(update={"max_new_tokens": max_tokens})
         model.room = model._room()
@@ -489,14 +487,14 @@ _loaded: weakref.WeakValueDictionary[tuple[Any, ...], Loaded] = weakref.WeakValu
 
 
 def _weights(config: LocalConfig, device: str | None) -> Loaded:
-    """Return the model that options name; only its users keep it in memory."""
+    """Return the model that options name; it stays in memory as long as it has users."""
     key = (config.local, config.revision, config.adapter, config.dtype, config.max_prompt_tokens, config.batch_size, device)
     loaded = _loaded[key] = _loaded.get(key) or Loaded(config, device)
     return loaded
 
 
 class OwnCounter:
-    """Counts by a model's own tokenizer and chat template: a `Counter`."""
+    """A `Counter` that uses a model's own tokenizer and chat template."""
 
     def __init__(self, loaded: Conversations, variables: Mapping[str, Any] | None = None) -> None:
         self._loaded, self._model, self._variables = loaded, loaded.model, variables
@@ -528,15 +526,15 @@ class OwnCounter:
 
 
 class LocalBackend(_Here):
-    """A language model of this machine: a `Backend`.
+    """A local language model: a `Backend`.
 
-    JSON is asked for in the prompt. What is drawn depends on the conversation, the seed and the repetition alone.
+    JSON is requested in the prompt. Samples depend only on the conversation, the seed and the repetition.
 
     Args:
-        config: Options; models of equal weights are loaded once in a process.
+        config: Options; models with equal weights are loaded once per process.
         device: "cpu", "cuda" …; None chooses.
-        seed: Of what is drawn.
-        thinks: Whether a chat template may begin a thought; `llm.template` goes before it.
+        seed: Random seed of sampling.
+        thinks: Whether a chat template may begin a thought; `llm.template` takes precedence.
 
     Raises:
         UserError: The model cannot be loaded, or its template does not know a variable.
@@ -564,7 +562,7 @@ class LocalBackend(_Here):
         (seed,) = self._sampling.seeds([f"{repetition}\0{prompt.text}{prompt.start}"]) if self._sampling else (0,)
         config = self.config
         written = await self.weights.generate(_WritingJob(prompt.ids, prompt.start, config.max_tokens, self._sampling, seed, config.stop))
-        # Some templates begin the thought themselves; without its opening tag a thought that never ends is not seen.
+        # Some templates begin the thought themselves; without the opening tag, an unfinished thought would not be detected.
         text = opening_of(prompt.text) + written.text
         finish = "stop" if written.ended else "length"
         return Completion(text, finish, written.prompt_tokens, written.completion_tokens, config.local, written.seconds)
@@ -572,7 +570,7 @@ class LocalBackend(_Here):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A prompt's token ids, the labels, and the token ids of each behind that prompt."""
+    """A prompt's token ids, the labels, and the token ids of each label after that prompt."""
 
     prompt: tuple[int, ...]
     labels: tuple[str, ...]
@@ -580,16 +578,16 @@ class Choice:
 
 
 class LabelModel(ABC):
-    """A model that chooses among labels: the one that is likeliest as the reply, which is never unreadable.
+    """A model that chooses the label that is most likely as the reply, so that a reply is never unreadable.
 
     Args:
-        conversations: Its tokenizer.
-        role: Under which name its calls are kept.
+        conversations: Renders and tokenizes conversations.
+        role: Name under which its calls are stored.
         room: Longest prompt in tokens; None: any.
-        in_flight: Choices at once.
+        in_flight: Maximum number of concurrent choices.
 
     Attributes:
-        counter, room, in_flight: As those of `ChatModel`.
+        counter, room, in_flight: As in `ChatModel`.
     """
 
     def __init__(self, conversations: Conversations, role: str, room: int | None, in_flight: int) -> None:
@@ -602,9 +600,9 @@ class LabelModel(ABC):
         """Return the likelihood of each label, or None if a call failed.
 
         Args:
-            messages: What is asked; a last message of the assistant is what the reply begins with.
-            labels: With the space that is before them.
-            step: Which of its prompts a program asks.
+            messages: The conversation; a last message of the assistant is the beginning of the reply.
+            labels: The labels, each with the space before it.
+            step: Name of the program's prompt.
         """
         own = self._conversations
         prompt = own.parts(messages)
@@ -619,24 +617,24 @@ class LabelModel(ABC):
 
 
 class LocalLabelModel(LabelModel):
-    """Weights of this machine that choose among labels.
+    """A local model that chooses among labels.
 
     Args:
-        config: Options; models of equal weights are loaded once in a process.
-        role: Under which name its calls are kept.
+        config: Options; models with equal weights are loaded once per process.
+        role: Name under which its calls are stored.
         device: "cpu", "cuda" …; None chooses.
     """
 
     def __init__(self, config: LocalConfig, *, role: str, device: str | None = None) -> None:
         self._weights = _weights(config, device)
         super().__init__(self._weights, role, self._weights.with_room(config.max_tokens).room, 8 * config.batch_size)
-        # One batch is computed while those in flight next to it write their next prompts.
+        # One batch is computed while other programs prepare their next prompts.
         self._score: Batcher[Choice, tuple[LabelScores, float]] = Batcher(
             self._scored, 4 * config.batch_size, device=self._weights.model.device, length=lambda choice: len(choice.prompt)
         )
 
     async def scored(self, choice: Choice, messages: Messages, step: str) -> tuple[LabelScores, Usage]:
-        """Score the labels together with those of other prompts."""
+        """Score the labels in batches with those of other prompts."""
         scores, seconds = await self._score(choice)
         usage = Usage(len(choice.prompt), 1, model_calls=1)
         text = kept("\n\n".join(f"{message['role']}: {message['content']}" for message in messages))
@@ -648,7 +646,7 @@ class LocalLabelModel(LabelModel):
 
         began = time.perf_counter()
         items = [(choice.prompt, target) for choice in choices for target in choice.targets]
-        # A short beginning in common saves less than a pass of its own and the masks cost.
+        # A short common prefix saves less than the cost of its separate pass and the masks.
         values = iter(self._weights.model.logprobs(items, ScoringConfig(smallest_prefix=64)))
         made = [label_scores(choice.labels, [Likelihood.of(target, next(values)) for target in choice.targets]) for choice in choices]
         seconds = (time.perf_counter() - began) / len(choices)
@@ -660,8 +658,8 @@ class Script:
     """A registered script.
 
     Attributes:
-        id: What of `scripted:` is before the slash.
-        open: From options to what replies to a conversation; it raises `Fault` where it knows none.
+        id: The part of `scripted:` before the slash.
+        open: Function from options to a function that replies to a conversation, or raises `Fault` if it has no reply.
     """
 
     id: str
@@ -691,7 +689,7 @@ class ScriptBackend(_Here):
     """A script: a `Backend`.
 
     Raises:
-        UserError: Nothing plays it, or what it is to know cannot be loaded.
+        UserError: There is no such script, or its benchmark cannot be loaded.
     """
 
     url = "scripted"

@@ -31,9 +31,9 @@ class NliConfig(FrozenModel):
 
     model: str = Field(PRESETS["bart-mnli"]["model"], description="a folder or hub id of a three-way NLI classifier")
     revision: str | None = Field(None, description="revision of a hub id")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights")
     max_length: int = Field(512, ge=16, description="longest pair in tokens; the premise is cut, not the hypothesis")
-    token_budget: int = Field(16384, ge=16, description="tokens at once, padding included; bounds memory")
+    token_budget: int = Field(16384, ge=16, description="tokens per batch, including padding; limits memory")
 
 
 @dataclass(frozen=True, slots=True)

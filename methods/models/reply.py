@@ -1,8 +1,8 @@
-"""Convert what a model sent, once, into thought, text, finish reason, refusal, served model and usage.
+"""Convert a model's response into thought, text, finish reason, refusal, served model and usage.
 
-`completion_of` reads an endpoint's JSON into a `Completion`, which is what the cache stores: the content as written. Local
-models and scripts make theirs themselves. `read` turns a completion into what callers see: the answer's text, or the reason
-why there is none. A thought is never taken for an answer.
+`completion_of` reads an endpoint's JSON into a `Completion`, which the cache stores with the unchanged content. Local
+models and scripts create their own. `read` extracts the answer's text from a completion, or the reason why there is none.
+A thought is never used as the answer.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ STATED = ("system_fingerprint", "version", "thought")
 SPENT = {"cached_tokens": int, "cost_usd": float, "batched": bool}
 """Further numbers that are cached if they are not the default, with their types."""
 SMALLEST_LIMIT = 64 * 1024
-"""Bytes that a reply may always have."""
+"""Size in bytes that a reply may always have."""
 BYTES_PER_TOKEN = 32
 """Bytes that a reply may have per token of its limit."""
 UNSTATED_TOKENS = 32_768
-"""Limit that is assumed for the size of replies if `max_tokens` is null."""
+"""Assumed limit of tokens for the size of replies if `max_tokens` is null."""
 _FILTERED = frozenset({"content_filter", "safety", "prohibited_content", "recitation", "blocklist", "spii"})
 _CALLS_TOOL = frozenset({"tool_calls", "tool_use", "function_call"})
 _THOUGHT_PARTS = frozenset({"thinking", "reasoning", "thought", "redacted_thinking"})
@@ -35,7 +35,7 @@ _DEEPEST = 8
 
 
 class ErrorReply(Exception):
-    """An error that came in place of a reply, with HTTP status 200.
+    """An error instead of a reply, with HTTP status 200.
 
     Attributes:
         message: The endpoint's words.
@@ -53,8 +53,8 @@ class Logprobs:
 
     Attributes:
         tokens: The tokens as the endpoint names them.
-        values: Of each token; None for the first token of a prompt that is repeated, before which nothing stands.
-        last: The likeliest tokens in the place of the last one, that one included.
+        values: Log-probability of each token; None for the first token of a repeated prompt.
+        last: The most likely tokens at the last position, including the generated one.
     """
 
     tokens: tuple[str, ...]
@@ -63,10 +63,10 @@ class Logprobs:
 
     @classmethod
     def of(cls, stated: Any) -> Logprobs | None:
-        """Read the field `logprobs` of a text completion; None if it holds none.
+        """Read the field `logprobs` of a text completion; None if it has none.
 
         Raises:
-            ValueError: It is not what the protocol has.
+            ValueError: It does not follow the protocol.
         """
         if not isinstance(stated, dict) or "tokens" not in stated:
             return None
@@ -75,28 +75,28 @@ class Logprobs:
         shaped = isinstance(tokens, list) and isinstance(values, list) and len(tokens) == len(values) and isinstance(last or {}, dict)
         numbers = [value for value in (*(values or ()), *(last or {}).values()) if value is not None] if shaped else []
         if not shaped or not all(type(value) in (int, float) and math.isfinite(value) for value in numbers):
-            raise ValueError("its log-probabilities are not numbers, one for each token")
+            raise ValueError("its log-probabilities are not one number per token")
         return cls(tuple(map(str, tokens)), tuple(values or ()), dict(last or {}))
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A model's reply as it was sent. Two equal replies have equal completions.
+    """A model's unchanged reply. Two equal replies have equal completions.
 
     Attributes:
         text: The content as written, with white space and with thoughts in tags.
         finish_reason: `stop`, `length`, `content_filter` …
-        prompt_tokens, completion_tokens: As the endpoint counted; 0 if it does not say.
+        prompt_tokens, completion_tokens: Counts of the endpoint; 0 if it reports none.
         model: The model as the endpoint names it.
-        seconds: Seconds it took, if the wall clock does not tell; not cached.
-        system_fingerprint, version: What served the reply, as the endpoint says; "" if it does not.
-        thought: The thought, if it came in a field or part of its own.
-        refusal: The model's words in the field `refusal`; not cached, since such a reply failed.
+        seconds: Its duration in seconds, if it differs from the wall time; not cached.
+        system_fingerprint, version: Identification of the server, as the endpoint reports it; "" if it does not.
+        thought: The thought, if it came in a separate field or part.
+        refusal: The model's words in the field `refusal`; not cached, because such a reply failed.
         tool: Name of the tool that the model called; not cached.
         cached_tokens: Tokens of the prompt that the endpoint read from its own cache.
-        cost_usd: Dollars as the endpoint reports them; None if it does not.
+        cost_usd: Cost in dollars as the endpoint reports it, or None.
         batched: Whether the reply came from a batch, which may cost less.
-        logprobs: Of its tokens, if they were asked for and came.
+        logprobs: Log-probabilities of its tokens, if requested and received.
     """
 
     text: str
@@ -146,17 +146,17 @@ class Completion:
 
     @property
     def raw(self) -> str:
-        """Return the whole reply as text; a thought that came apart is before it in tags."""
+        """Return the whole reply as text, with a separate thought before it in tags."""
         return f"<think>\n{self.thought.strip()}\n</think>\n\n{self.text}" if self.thought.strip() else self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Parts of a completion.
+    """The parts of a completion.
 
     Attributes:
         text: The answer without the thought; "" if there is none.
-        thought: What the model thought.
+        thought: The model's thought.
         failed: Why there is no answer; None if there is one.
     """
 
@@ -170,8 +170,8 @@ def read(completion: Completion, *, raw: bool = False, max_tokens: int | None = 
 
     Args:
         completion: The completion.
-        raw: Return the whole text as written, thought included, for protocols that contain the thought.
-        max_tokens: The limit that the reply was asked with; a reply far beyond it fails.
+        raw: Return the whole text, including the thought, for protocols that contain the thought.
+        max_tokens: The requested limit of the reply; a reply far beyond it fails.
     """
     reason = completion.finish_reason
     most = max(SMALLEST_LIMIT, BYTES_PER_TOKEN * (max_tokens or UNSTATED_TOKENS))
@@ -207,7 +207,7 @@ _CALL_MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|tool_call|>", "<|python_tag|>")
 
 
 def _called(text: str) -> str:
-    """Return the mark of a tool call that a text consists of."""
+    """Return the tool-call mark of a text that consists only of a tool call."""
     mark = next((mark for mark in _CALL_MARKS if text.startswith(mark)), "")
     rest = text.rpartition("</tool_call>")[2] if mark == "<tool_call>" and "</tool_call>" in text else ""
     return "" if rest.strip() else mark.strip("<>[]|")
@@ -225,8 +225,8 @@ def completion_of(value: Any) -> Completion:
     """Read the body of an endpoint's response.
 
     Raises:
-        ErrorReply: It is an error (HTTP status 200 all the same).
-        LookupError: It holds no choice.
+        ErrorReply: It is an error despite HTTP status 200.
+        LookupError: It has no choices.
         ValueError: It is not a chat completion.
     """
     item = value[0] if isinstance(value, list) and len(value) == 1 else value
@@ -240,7 +240,7 @@ def completion_of(value: Any) -> Completion:
             raise ErrorReply(*_error(error))
     if isinstance(choices, list) and not choices:
         raise LookupError("the reply holds no choice")
-    # A text completion has its text in the place of a message.
+    # A text completion has its text instead of a message.
     message = {"content": choice["text"]} if isinstance(choice, dict) and isinstance(choice.get("text"), str) else None
     message = message or (choice.get("message") if isinstance(choice, dict) else None)
     if not isinstance(choice, dict) or not isinstance(message, dict):
@@ -278,7 +278,7 @@ def _cached(usage: Mapping[str, Any]) -> int:
 
 
 def _cost(usage: Mapping[str, Any]) -> float | None:
-    """Return the dollars that a usage states: OpenRouter's number, with what a key of one's own cost, or Perplexity's total."""
+    """Return the cost in dollars in a usage: OpenRouter's, including the cost of the user's own key, or Perplexity's total."""
     stated = usage.get("cost")
     if isinstance(stated, dict):
         return dollars(stated.get("total_cost"))
@@ -289,7 +289,7 @@ def _cost(usage: Mapping[str, Any]) -> float | None:
 
 
 def dollars(value: Any) -> float | None:
-    """Return a number, or a text that is one, as dollars; None if it is none, or below 0."""
+    """Return a number, or a text of one, as dollars; None if it is not a number, or below 0."""
     try:
         number = None if isinstance(value, bool) or not isinstance(value, int | float | str) else float(value)
     except ValueError:
@@ -315,7 +315,7 @@ def _count(value: Any) -> int:
 
 
 def _field_thought(message: Mapping[str, Any]) -> str:
-    """Return the thought of the first field that holds one; endpoints repeat it in several."""
+    """Return the thought of the first field that has one, because endpoints repeat it in several."""
     for name in ("reasoning_content", "reasoning", "thinking", "reasoning_details"):
         if text := _texts(message.get(name)).strip():
             return text
@@ -335,7 +335,7 @@ def _parts(content: Any) -> tuple[str, str, str, str]:
     """Read content in parts: its text, thought, refusal and tool.
 
     Raises:
-        ValueError: It is neither text nor parts.
+        ValueError: It is neither a text nor a list of parts.
     """
     if content is None or isinstance(content, str):
         return content or "", "", "", ""

@@ -1,7 +1,7 @@
-"""Replies of models, kept on disk under the content of what was asked, so that nothing is paid for twice.
+"""Cache replies of models on disk by the content of the request, so that no call is paid for twice.
 
 One SQLite file in WAL mode: any number of processes read and write it, and a reply is committed before its caller
-sees it, so that `kill -9` loses calls in flight at most. Values are JSON. Failed calls are never kept.
+sees it, so that `kill -9` loses at most the calls in flight. Values are JSON. Failed calls are never cached.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _PAUSE_S = 0.01
 def use_wal(connection: sqlite3.Connection, patience_s: float) -> None:
     """Put a connection's file into WAL mode, in which readers and a writer do not wait for each other.
 
-    SQLite does not wait for the lock that setting the mode takes, whatever the connection's timeout, so processes
-    that open a new file together would refuse each other: here they wait.
+    SQLite ignores the connection's timeout for the lock that setting the mode takes, so processes that open a new file
+    together would fail; therefore this function waits.
 
     Args:
         connection: An open connection, outside a transaction.
         patience_s: Longest wait for other processes, in seconds.
 
     Raises:
-        sqlite3.OperationalError: The file was locked for all that time, or cannot be written.
+        sqlite3.OperationalError: The file was locked during the whole wait, or cannot be written.
     """
     deadline = time.monotonic() + patience_s
     while True:
         try:
-            # Setting the mode takes the lock even where it changes nothing.
+            # Setting the mode takes the lock even if the mode is already set.
             if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
                 connection.execute("PRAGMA journal_mode = WAL")
             return
@@ -55,9 +55,9 @@ def use_wal(connection: sqlite3.Connection, patience_s: float) -> None:
 
 
 VERSION = 2
-"""Layout of the file; older ones are brought up to it in place."""
+"""Version of the file's layout; older files are upgraded in place."""
 BUSY_S = 60.0
-"""Longest wait for another process that writes."""
+"""Longest wait for another writing process."""
 _LOOKUP = 500
 _COLUMNS = "key, model, request, reply, created, call"
 _SCHEMA = """
@@ -89,13 +89,13 @@ class Call:
 
     Attributes:
         endpoint: Base URL.
-        model: The model's name there.
+        model: The model's name at the endpoint.
         messages: The conversation.
-        parameters: Everything else that a reply depends on.
+        parameters: All other parameters that a reply depends on.
         repetition: 0, 1 … for further replies to the same conversation.
-        revision: Of the deployment; "" where it is unknown.
-        scope: Token of the fresh execution that asks and reads only its own replies; "": the newest reply of any.
-        repeat: How often the questions were answered before (`Services.repeat`).
+        revision: Revision of the deployment; "" if it is unknown.
+        scope: Token of a `--fresh` execution, which only reads its own replies; "": the newest reply of all scopes.
+        repeat: Number of earlier repeats of the questions (`Services.repeat`).
     """
 
     endpoint: str
@@ -110,7 +110,7 @@ class Call:
     @cached_property
     def request(self) -> str:
         """Return the call as canonical JSON."""
-        # Left out where empty: calls of caches that do not know them keep their keys.
+        # Left out if empty, so that calls of older caches keep their keys.
         further = {name: value for name in ("revision", "scope", "repeat") if (value := getattr(self, name))}
         value = {
             "endpoint": self.endpoint,
@@ -124,7 +124,7 @@ class Call:
 
     @cached_property
     def key(self) -> str:
-        """Return thirty-two hex digits (128 bits), equal for equal calls on every machine."""
+        """Return 32 hex digits (128 bits), which are equal for equal calls on every machine."""
         return key_of(self.request)
 
     @cached_property
@@ -143,9 +143,9 @@ class Kept:
     """A cached reply.
 
     Attributes:
-        key: Of the entry: that of the call, or of the same call in a fresh execution.
-        reply: As it was put.
-        created: When it was received, in seconds since 1970.
+        key: Key of the entry: that of the call, or of the same call in a `--fresh` execution.
+        reply: The reply as it was stored.
+        created: Time at which it was received, in seconds since 1970.
     """
 
     key: str
@@ -164,13 +164,13 @@ class Entry:
 
 
 class ResponseCache:
-    """Cached replies; safe for many threads and processes. `shared` gives one object per file and process.
+    """A cache of replies; safe for many threads and processes. `shared` returns one object per file and process.
 
     Args:
-        path: The SQLite file; made with its folder when first used.
+        path: The SQLite file; created with its folder when first used.
 
     Attributes:
-        flights: By key, the call that is in flight on the chat loop; equal calls wait for it.
+        flights: The calls in flight on the chat loop by key; identical calls wait for them.
     """
 
     def __init__(self, path: Path) -> None:
@@ -185,7 +185,7 @@ class ResponseCache:
         return {kept.key: kept for _, kept in self._selected("key", keys)}
 
     def find(self, calls: Iterable[Call]) -> dict[str, Kept]:
-        """Return replies by the keys of calls: for a call with a scope its own, for others the newest of all scopes."""
+        """Return replies by the keys of calls: for a call with a scope its own reply, for others the newest of all scopes."""
         calls = list(calls)
         results = self.get(call.key for call in calls)
         unscoped = [call.key for call in calls if not call.scope]
@@ -205,7 +205,7 @@ class ResponseCache:
                 yield from ((call, Kept(key, json.loads(reply), created)) for call, key, reply, created in rows)
 
     def put(self, call: Call, reply: Mapping[str, Any]) -> Kept:
-        """Keep a reply; returns the one that is kept, which is another process's if that was first."""
+        """Store a reply, and return the stored one, which is another process's if that was first."""
         kept = Kept(call.key, dict(reply), time.time())
         with self.opened() as connection:
             done = connection.execute(
@@ -221,12 +221,12 @@ class ResponseCache:
             return int(connection.execute("SELECT count(*) FROM replies").fetchone()[0])
 
     def holds(self, model: str) -> bool:
-        """Return whether any reply of a model is kept."""
+        """Return whether any reply of a model is cached."""
         with self.opened() as connection:
             return connection.execute("SELECT 1 FROM replies WHERE model = ? LIMIT 1", [model]).fetchone() is not None
 
     def entries(self, keys: Iterable[str] | None = None) -> Iterator[Entry]:
-        """Yield entries by key, ascending; only those of `keys` where given."""
+        """Yield entries by ascending key; only those of `keys` if given."""
         with self.opened() as connection:
             if keys is None:
                 last = ""
@@ -246,7 +246,7 @@ class ResponseCache:
                 yield from (Entry(*row) for row in rows)
 
     def add(self, entries: Iterable[Entry]) -> int:
-        """Add entries in one transaction; those that are kept stay as they are. Returns how many were new."""
+        """Add entries in one transaction without changing existing ones, and return the number of new ones."""
         rows = [(e.key, json.loads(e.request)["model"], e.request, e.reply, e.created, _unscoped(e)) for e in entries]
         with self.opened() as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -261,15 +261,15 @@ class ResponseCache:
         return added
 
     def prune(self, *, older_than_s: float | None = None, model: str | None = None, keep_bytes: int | None = None) -> int:
-        """Delete entries and give the space back; without a condition all of them.
+        """Delete entries and release their space; without a condition, delete all.
 
         Args:
-            older_than_s: Those kept longer ago than this.
-            model: Touch only this model's.
-            keep_bytes: The oldest, until what is left (requests and replies) is at most this large.
+            older_than_s: Delete entries older than this.
+            model: Delete only entries of this model.
+            keep_bytes: Delete the oldest entries until requests and replies together have at most this size.
 
         Returns:
-            How many were deleted.
+            Number of deleted entries.
         """
         among, which = ("AND model = ?", [model]) if model is not None else ("", [])
         with self.opened() as connection:
@@ -278,7 +278,7 @@ class ResponseCache:
                 before = time.time() - (older_than_s or 0.0)
                 deleted = connection.execute(f"DELETE FROM replies WHERE created <= ? {among}", [before, *which]).rowcount
             if keep_bytes is not None:
-                # Newest first, what lies beyond the running total goes.
+                # Deletes entries beyond the running total, newest first.
                 deleted += connection.execute(
                     "DELETE FROM replies WHERE key IN (SELECT key FROM (SELECT key, sum(length(CAST(request AS BLOB)) "
                     "+ length(CAST(reply AS BLOB))) OVER (ORDER BY created DESC, key) AS total "
@@ -327,7 +327,7 @@ class ResponseCache:
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         use_wal(connection, BUSY_S)
-        # In WAL mode a commit then outlives the process, if not a power failure; the file stays sound in both.
+        # In WAL mode a commit then survives the end of the process, but not always a power failure; the file stays valid in both.
         connection.execute("PRAGMA synchronous = NORMAL")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > VERSION:
@@ -341,7 +341,7 @@ class ResponseCache:
             self._bring_up(connection)
 
     def _bring_up(self, connection: sqlite3.Connection) -> None:
-        """Make the file's tables, or add what an older layout lacks: all of it, or nothing."""
+        """Create the file's tables, or upgrade an older layout, in one transaction."""
         connection.execute("BEGIN IMMEDIATE")
         try:
             # Another process may have been first.
@@ -375,14 +375,14 @@ _shared_lock = threading.Lock()
 
 
 def shared(path: Path) -> ResponseCache:
-    """Return the cache of a file: one object per file and process, so that equal calls in flight find each other."""
+    """Return the cache of a file: one object per file and process, so that identical calls in flight find each other."""
     path = Path(path).absolute()
     with _shared_lock:
         return _shared.setdefault(path, ResponseCache(path))
 
 
 def share(path: Path, cache: ResponseCache) -> None:
-    """Let `shared` return this cache for a file from now on: in a worker, one that another process keeps."""
+    """Let `shared` return this cache for a file from now on; in a worker, it is a proxy of another process's cache."""
     with _shared_lock:
         _shared[Path(path).absolute()] = cache
 
@@ -397,7 +397,7 @@ def _text(value: Mapping[str, Any]) -> str:
 
 
 def storable(text: str) -> str:
-    """Return lone surrogates, which UTF-8 and so SQLite cannot hold, as the escapes that JSON has for them."""
+    """Replace lone surrogates, which UTF-8 and SQLite cannot store, by their JSON escapes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -413,22 +413,22 @@ _BATCH = 1000
 
 
 def export_replies(cache: ResponseCache, path: Path, keys: Iterable[str] | None = None) -> int:
-    """Write entries, sorted by key, so that equal caches give equal files but for the times.
+    """Write entries, sorted by key, so that equal caches give equal files except for the times.
 
     Args:
-        cache: Where from.
-        path: The file; complete or not there at all.
+        cache: The cache to export.
+        path: The output file, which is written completely or not at all.
         keys: Only these calls (those of a run); None for all.
 
     Returns:
-        How many were written.
+        Number of entries written.
     """
 
     def write(partial: Path) -> int:
         count = 0
         with partial.open("w", encoding="utf-8") as file:
             for entry in cache.entries(keys):
-                # Texts go out as their own JSON, so that a lone surrogate stays the escape that it came in as.
+                # Stored JSON texts are written unchanged, so that lone surrogates stay escaped.
                 file.write(f'{{"key":"{entry.key}","request":{entry.request},"reply":{entry.reply},"created":{entry.created!r}}}\n')
                 count += 1
         return count
@@ -437,7 +437,7 @@ def export_replies(cache: ResponseCache, path: Path, keys: Iterable[str] | None 
 
 
 def import_replies(cache: ResponseCache, path: Path) -> int:
-    """Add the entries of an export to a cache; entries that are there already stay as they are. Returns how many were new.
+    """Add the entries of an export to a cache without changing existing entries, and return the number of new ones.
 
     Raises:
         UserError: A line is not an entry, or its key does not belong to its request.

@@ -63,19 +63,19 @@ def checked(text: str) -> str:
         ValueError: It is empty, too long, identifies nothing, or holds a line break or another invisible character.
     """
     if "\n" in text.strip(" \t") or "\r" in text.strip(" \t"):
-        raise ValueError("a revision is one line, and this holds a line break")
+        raise ValueError("a revision must be one line, but this has a line break")
     text = text.strip()
     if not text:
         raise ValueError("a revision must not be empty")
     if not text.isprintable():
         sign = next(sign for sign in text if not sign.isprintable())
-        raise ValueError(f"a revision must not hold the invisible character U+{ord(sign):04X}")
+        raise ValueError(f"a revision must not contain the invisible character U+{ord(sign):04X}")
     if len(text) > LONGEST:
         raise ValueError(f"a revision has at most {LONGEST} characters, and this has {len(text):,}")
     if text.casefold() in _NOTHING:
         raise ValueError(f"{text!r} identifies no deployment")
     if _UNFILLED.search(text):
-        raise ValueError(f"{text!r} holds a variable that was not filled in (write ${{NAME}} for an environment variable)")
+        raise ValueError(f"{text!r} contains a variable that was not filled in (write ${{NAME}} for an environment variable)")
     return text
 
 
@@ -91,10 +91,10 @@ class Probe(BaseModel):
     header: str | None = Field(None, description="response header", exclude_if=lambda value: value is None)
     command: str | tuple[str, ...] | None = Field(
         None,
-        description="command that prints the revision as its first line: a shell text, or a list",
+        description="command that prints the revision as its first line: a shell command as text, or a list",
         exclude_if=lambda value: value is None,
     )
-    headers: dict[str, str] = Field({}, description="request headers; secrets as ${NAME}", exclude=True)
+    headers: dict[str, str] = Field({}, description="request headers; write secrets as ${NAME}", exclude=True)
     timeout_s: float = Field(10.0, gt=0, description="time limit in seconds", exclude=True)
 
     @field_validator("url")

@@ -168,7 +168,7 @@ class RewritingOptions(FrozenModel):
     tries: int = Field(3, ge=1, description="maximum attempts per passage")
     output: Literal["text", "json"] = Field("text", description="format of replies")
     keep_sentences: bool = Field(
-        True, description="passages that come in sentences are rewritten sentence by sentence, as supporting facts need it"
+        True, description="rewrite passages that are split into sentences sentence by sentence, as supporting facts require"
     )
     words: tuple[float, float] = Field(
         (0.8, 1.2),

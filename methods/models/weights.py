@@ -1,4 +1,4 @@
-"""A model's weights: where they are, a hash of them for fingerprints, how published encoders want to be used."""
+"""Locate a model's weights, hash them for fingerprints, and load them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from methods.presets import read_presets
 from methods.work import Checkpoint, Needs
 
 DEPTH = 2
-"""Maximum number of folders between a checkpoint's own folder and the model that an option names, in both directions."""
+"""Maximum number of folder levels between a checkpoint's folder and the model that an option names, in both directions."""
 _NAMES = {"id"}
-"""Options that name no folder, even where one of that name lies about."""
+"""Options that never name a folder, even if a folder of that name exists."""
 
 
 def checkpoints_named(options: Any) -> dict[str, Path]:
-    """Return folders of the checkpoints that options name, as JSON has them, by their hash.
+    """Return the folders of the checkpoints that options in JSON form name, by hash.
 
-    A checkpoint is named by its folder, by a folder within it (one of two encoders), or by a folder that holds it. The
-    hash is `benchmarks.core.fingerprint.folder_sha256`, as its card and the registry of checkpoints have it.
+    An option names a checkpoint by its folder, a subfolder (one of two encoders), or a parent folder. The hash is
+    `benchmarks.core.fingerprint.folder_sha256`, as in its card and the registry of checkpoints.
 
     Args:
         options: Mappings, lists and plain values.
@@ -40,7 +40,7 @@ def checkpoints_named(options: Any) -> dict[str, Path]:
     results: dict[str, Path] = {}
     for text in _texts(options):
         for folder in _checkpoints_at(Path(text)):
-            # A folder that cannot be hashed is none that could have been registered.
+            # A folder that cannot be hashed cannot have been registered.
             with suppress(UserError):
                 results[folder_sha256(folder)] = folder
     return dict(sorted(results.items()))
@@ -59,7 +59,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _checkpoints_at(path: Path) -> Iterator[Path]:
-    """Yield checkpoint folders that a path means; none where it is not a folder (a template, a hub id, a word)."""
+    """Yield the checkpoint folders of a path; none if it is not a folder (a template, a hub id, a word)."""
     try:
         folder = path.expanduser().resolve()
         if not path.parts or not folder.is_dir():
@@ -68,18 +68,18 @@ def _checkpoints_at(path: Path) -> Iterator[Path]:
         around = (outer for outer in (folder, *folder.parents[:DEPTH]) if (outer / CHECKPOINT_CARD).is_file())
         yield from dict.fromkeys([*within, *around])
     except (OSError, RuntimeError, ValueError):
-        # Not every text can be a path (too long, a home that does not exist): it names no folder then.
+        # A text that cannot be a path (too long, a home that does not exist) does not name a folder.
         return
 
 
 MINILM = "minilm"
-"""The name of the encoder that a package carries, so that it is there without hub or network."""
+"""Name of the encoder that a package contains, so that it is available offline."""
 
 POCKET = "pocket"
-"""The name of the small language model that ships with this package."""
+"""Name of the small language model that ships with this package."""
 
 CLARA_POCKET = "clara-pocket"
-"""The name of CLaRa's adapters for that model, which ship with it."""
+"""Name of CLaRa's adapters for that model, which also ship with this package."""
 
 SHIPPED: Mapping[str, str] = {
     POCKET: "models/pocket/weights",
@@ -89,23 +89,23 @@ SHIPPED: Mapping[str, str] = {
     "ranker-minilm": "sark/weights/ranker",
     "sark-minilm": "sark/weights/sark",
 }
-"""Folders of `methods` with the weights that ship with this package, by the names that options take for them."""
+"""Folders of `methods` with shipped weights, by their names in options."""
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.txt", "*.model")
-"""Files that decide what a model computes: weights, configuration, vocabulary."""
+"""Files that determine what a model computes: weights, configuration, vocabulary."""
 TEMPLATES = ("*.jinja",)
-"""Files that decide what it is shown: chat templates outside the configuration."""
+"""Files that determine a model's input: chat templates outside the configuration."""
 
 
 TINY = "python -m tools.tiny_checkpoints tiny, in a clone of ragmeter, makes the checkpoints of tiny profiles"
 
 
 def locate(model: str) -> str:
-    """Return the folder of a model, or its hub id unchanged where no such folder exists.
+    """Return the folder of a model, or its hub id unchanged if no such folder exists.
 
     Raises:
         MissingPackage: `minilm` is asked for and its package is not installed.
-        UserError: The name is a path (it starts with `/`, `.` or `~`) and nothing is there.
+        UserError: The name is a path (it starts with `/`, `.` or `~`) that does not exist.
     """
     if model == MINILM:
         try:
@@ -150,24 +150,24 @@ def files_of(model: str, revision: str | None, settings: str = "config.json") ->
 
 
 def _repository(model: str) -> tuple[str, str]:
-    """Return a hub id, and the folder in it, "" for the whole."""
+    """Return a hub id and the folder in its repository, "" for the whole repository."""
     owner, _, rest = model.partition("/")
     name, _, folder = rest.partition("/")
     return (f"{owner}/{name}" if name else owner), folder
 
 
 LICENSES = {"meta-llama/Llama-2-": "Llama 2 Community", "meta-llama/": "Llama Community", "google/gemma-": "Gemma terms of use"}
-"""Licenses that the hub wants accepted before it gives the files, by how the models' ids begin; others are not known."""
+"""Licenses that must be accepted on the hub before a download, by prefix of model ids; others are unknown."""
 
 
 class MissingWeights(UserError):
-    """Weights that are not on this machine; `fetched`: whether they can be had from the hub by asking it."""
+    """Weights that are not available locally; `fetched`: whether the hub can provide them."""
 
     fetched = True
 
 
 def missing_weights(checkpoint: Checkpoint) -> MissingWeights | None:
-    """Return the remedy for a model whose files are neither in a folder nor in the hub's cache; None if they are there."""
+    """Return the remedy for a model whose files are neither in a folder nor in the hub's cache; None if they are."""
     model, revision = checkpoint.model, checkpoint.revision
     if files_of(model, revision, "adapter_config.json" if checkpoint.adapter else "config.json") is not None:
         return None
@@ -191,11 +191,11 @@ def missing_weights(checkpoint: Checkpoint) -> MissingWeights | None:
 
 
 def require_weights(needs: Needs | None) -> None:
-    """Check that every model is here, or that the hub may be asked for it.
+    """Check that every model is available locally, or can be downloaded from the hub.
 
     Raises:
-        MissingWeights: A folder is missing; or the network is forbidden; or a license is to be accepted and nobody is
-            logged in.
+        MissingWeights: A folder is missing, the network is forbidden, or a license must be accepted and the user is
+            not logged in.
     """
     for checkpoint in needs.checkpoints if needs else ():
         error = missing_weights(checkpoint)
@@ -210,14 +210,14 @@ def _logged_in() -> bool:
 
 
 def weights_hash(model: str, revision: str | None = None, *, templates: bool = True) -> str:
-    """Return a hash that changes when the model's files change: what a fingerprint needs of them.
+    """Return a hash for fingerprints, which changes when the model's files change.
 
     A folder is hashed by content, `minilm` by its package's files, a hub id by its name and revision. The hash of a
-    checkpoint that ragmeter trained is the one in its `ragmeter.json`, so that runs are found by their checkpoint.
+    checkpoint that ragmeter trained is the one in its `ragmeter.json`, so that a checkpoint's runs can be found.
 
     Args:
         model, revision: As `locate` takes it, and the revision of a hub id.
-        templates: Whether files with a chat template count; those of models that ship, which never change, do not.
+        templates: Whether to include files with a chat template; those of shipped models, which never change, are not included.
     """
     result = locate(model)
     folder = Path(result)
@@ -234,14 +234,14 @@ def weights_hash(model: str, revision: str | None = None, *, templates: bool = T
 
 
 def has_hash(model: str, revision: str | None, recorded: str) -> bool:
-    """Tell whether a model's files have the hash that was recorded, perhaps when chat templates did not count."""
+    """Return whether a model's files have the recorded hash, with or without chat templates."""
     return recorded in (weights_hash(model, revision), weights_hash(model, revision, templates=False))
 
 
 def beginning_hash(model: str) -> str:
-    """Return what is added to the hash of a model whose prompts changed when a chat format got the tokenizer's first token.
+    """Return the addition to the hash of a model whose prompts changed when chat formats got the tokenizer's first token.
 
-    It is empty for folders whose chat template writes that token, or that have no chat template.
+    It is empty if the folder's chat template writes that token, or if there is no chat template.
     """
     folder = Path(locate(model))
     if not folder.is_dir():
@@ -251,7 +251,7 @@ def beginning_hash(model: str) -> str:
 
 
 def has_chat_template(model: str) -> bool:
-    """Tell whether the files of a model on this machine hold a chat template."""
+    """Return whether the local files of a model contain a chat template."""
     folder = files_of(model, None)
     return folder is not None and "message" in _template_files(folder)
 
@@ -269,7 +269,7 @@ def file_hash(path: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _file_hash(path: str, size: int, modified: int) -> str:
-    """Return hash of a file; size and time of change are there to make the cache notice a change."""
+    """Return the hash of a file; its size and modification time are arguments so that the cache notices changes."""
     digest = hashlib.blake2b(digest_size=LENGTH // 2)
     with open(path, "rb") as file:
         while block := file.read(1 << 22):
@@ -279,17 +279,17 @@ def _file_hash(path: str, size: int, modified: int) -> str:
 
 @contextmanager
 def loading(noun: str, model: str) -> Iterator[None]:
-    """Turn a library's failure to load a model into one error that says what to do.
+    """Convert a library's failure to load a model into an error with a remedy.
 
     Raises:
-        UserError: The block raised what the model libraries raise for missing, foreign or damaged models.
+        UserError: The block raised an exception of the model libraries for missing, incompatible or damaged models.
     """
     try:
         if not Path(locate(model)).is_dir():
             use_cache_if_unreachable()
         from transformers.utils import logging
 
-        # A run has one progress display, its own.
+        # A run only has its own progress display.
         logging.disable_progress_bar()
         yield
     except ImportError as error:
@@ -312,7 +312,7 @@ def loading(noun: str, model: str) -> Iterator[None]:
 
 @contextmanager
 def without_load_report() -> Iterator[None]:
-    """Let libraries say nothing of weights that a model's files lack: who loads it here expects that, or checks it."""
+    """Suppress library warnings about missing weights, because the callers expect or check them."""
     import logging
 
     from transformers.utils import logging as reports
@@ -343,13 +343,13 @@ def load_pretrained(
     """Return a tokenizer and a `transformers` model, ready to compute.
 
     Args:
-        noun: What errors call it.
+        noun: Name of the model's role in errors.
         kind: The class of `transformers` that loads it (`AutoModelForCausalLM` …).
         model, revision: As `locate` takes it, and the revision of a hub id.
-        dtype: A name of torch's, `auto` for the checkpoint's own, None for float32 on a CPU and `auto` elsewhere.
-        device: Where it is put.
+        dtype: Name of a torch dtype, `auto` for the checkpoint's own, None for float32 on a CPU and `auto` elsewhere.
+        device: Device of the model.
         model_options: Further options of the model.
-        own: Load weights that the caller may change; otherwise equal calls share one model, with a tokenizer each.
+        own: Load weights that the caller may change; otherwise equal calls share one model, each with its own tokenizer.
         tokenizer: Further options of the tokenizer.
 
     Raises:
@@ -393,9 +393,9 @@ def load_tokenizer(model: str, revision: str | None = None, **options: Any) -> A
 
 
 def llama_tokenizer(tokens: Any, **options: Any) -> Any:
-    """Return a tokenizer as it is, but one of a Llama-like `tokenizer.model` without `tokenizer.json` as the class that it names.
+    """Return a tokenizer, reloaded as the class that it names if it has a Llama-like `tokenizer.model` without `tokenizer.json`.
 
-    `AutoTokenizer` reads such a file next to a model of another family (Mistral) without the space that begins a word.
+    `AutoTokenizer` loads such a file of another model family (Mistral) without the space that begins a word.
     """
     file = Path(str(getattr(tokens, "vocab_file", None) or ""))
     if file.name != "tokenizer.model" or file.with_name("tokenizer.json").exists():
@@ -414,7 +414,7 @@ _OTHER_KINDS: Mapping[Kind, re.Pattern[str]] = {
     "cross-encoder": re.compile(r"CausalLM|MaskedLM|LMHead|ConditionalGeneration|QuestionAnswering|Model$"),
     "encoder": re.compile(r"Classification|QuestionAnswering"),
 }
-"""Architectures whose folders lack what a kind of model needs: it would be drawn at random, or was trained for something else."""
+"""Architectures that lack a part which a kind of model needs: it would be random, or was trained for another purpose."""
 _REMEDIES: Mapping[Kind, str] = {
     "language model": "the original checkpoint, which continues text",
     "cross-encoder": "a checkpoint that was trained to score pairs",
@@ -423,12 +423,12 @@ _REMEDIES: Mapping[Kind, str] = {
 
 
 def require_kind(noun: str, model: str, revision: str | None, kind: Kind) -> None:
-    """Refuse a checkpoint of another kind by its `architectures` and modules.
+    """Refuse a checkpoint of another kind, judged by its `architectures` and modules.
 
     Args:
-        noun: What errors call it.
+        noun: Name of the model's role in errors.
         model, revision: As `locate` takes it, and the revision of a hub id.
-        kind: What it must be.
+        kind: The required kind.
 
     Raises:
         UserError: It is of another kind.
@@ -453,7 +453,7 @@ def require_kind(noun: str, model: str, revision: str | None, kind: Kind) -> Non
 
 
 def is_encoder_decoder(model: str, revision: str | None) -> bool:
-    """Return whether a model's configuration says that an encoder reads and a decoder writes (T5, BART).
+    """Return whether a model has an encoder and a decoder by its configuration (T5, BART).
 
     Raises:
         UserError: It cannot be read.
@@ -462,7 +462,7 @@ def is_encoder_decoder(model: str, revision: str | None) -> bool:
 
 
 def context_length(model: str, revision: str | None) -> int | None:
-    """Return the most tokens that a language model reads by its configuration; None if that states none.
+    """Return the maximum tokens of a language model by its configuration, or None if it does not state them.
 
     Raises:
         UserError: It cannot be read.
@@ -484,9 +484,9 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
 
     Args:
         model: A `transformers` model.
-        adapter: A folder or hub id, of a repository of several with the folder behind it: `owner/name/folder`.
+        adapter: A folder or hub id; in a repository with several adapters, `owner/name/folder`.
         where: The option that names it.
-        head: A module that the adapter must bring whole, such as `score`.
+        head: A module that the adapter must contain completely, such as `score`.
 
     Raises:
         UserError: It cannot be read, was made for another base, or lacks the head.
@@ -505,7 +505,7 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
     if head is not None and not any(f".{head}." in name for name in weights):
         raise _headless(adapter, head, where)
     with warnings.catch_warnings():
-        # PEFT tells that the base lies in another folder than in training, and asks it for something by an old name.
+        # PEFT warns that the base is in another folder than in training, and accesses it by an old name.
         warnings.simplefilter("ignore")
         try:
             made = get_peft_model(model, settings)
@@ -522,10 +522,10 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
 
 
 def check_adapter(adapter: str, base: str, *, where: str, head: str | None = None) -> None:
-    """Check, without loading anything, that a folder holds a PEFT adapter for a base; one that is not on this machine passes.
+    """Check, without loading anything, that a folder contains a PEFT adapter for a base; one that is not local passes.
 
     Args:
-        adapter, where, head: As of `adapted`.
+        adapter, where, head: As in `adapted`.
         base: A folder or hub id.
 
     Raises:
@@ -540,7 +540,7 @@ def check_adapter(adapter: str, base: str, *, where: str, head: str | None = Non
         missing = settings.name if not settings.is_file() else "adapter_model.safetensors"
         whole = " (it holds a whole model)" if (folder / "config.json").is_file() else ""
         raise UserError(
-            f"the folder {adapter!r} holds no PEFT adapter: {missing} is missing{whole}",
+            f"the folder {adapter!r} contains no PEFT adapter: {missing} is missing{whole}",
             code="not-an-adapter",
             where=where,
             try_this="a folder with adapter_config.json and adapter_model.safetensors",
@@ -570,7 +570,7 @@ def _headless(adapter: str, head: str, where: str) -> UserError:
 
 
 def _adapter_folder(adapter: str) -> str:
-    """Return a folder or hub id; of an adapter in a folder of a repository, which PEFT would not find, where it is fetched to."""
+    """Return a folder or hub id. An adapter in a folder of a repository, which PEFT does not find, is downloaded first."""
     source = locate(adapter)
     repository, folder = _repository(source)
     if not folder or Path(source).is_dir():
@@ -586,7 +586,7 @@ def _adapter_key(name: str) -> str:
 
 
 def _names_another(its_base: str, loaded: str) -> bool:
-    """Tell whether two hub ids name different models, regardless of the publisher; folders may hold any model."""
+    """Return whether two hub ids name different models, regardless of the publisher; folders may contain any model."""
     ids = [name.partition("/") for name in (its_base, loaded)]
     if any(not owner or not name or "/" in name or Path(f"{owner}/{name}").exists() for owner, _, name in ids):
         return False
@@ -604,7 +604,7 @@ def _foreign(adapter: str, made_for: str | None, why: str, where: str) -> UserEr
 
 
 def device_of(wanted: str | None) -> str:
-    """Return the device to run on: the one asked for, else an accelerator where there is one."""
+    """Return the device to run on: the requested one, else an accelerator if there is one."""
     if wanted:
         return wanted
     import torch
@@ -630,27 +630,27 @@ REMOTE_CODE = frozenset(
         "Alibaba-NLP/gte-multilingual-reranker-base",
     }
 )
-"""Models whose code lives in their repository, so that loading them executes it."""
+"""Models whose repository contains code that loading them executes."""
 
 
 def check_remote_code(model: str, trusted: bool) -> None:
-    """Refuse a model that brings its own code, unless it is trusted.
+    """Refuse a model that contains its own code, unless it is trusted.
 
-    The modules of a folder say whether they are its own; of the hub's models those that presets name are known. Code
-    for the transformer itself may be there without being needed: the library decides (`remote_code_refused`).
+    A folder's list of modules shows whether it contains code; of the hub's models, only those of presets are known. Code
+    for the transformer itself may exist without being needed: the library decides (`remote_code_refused`).
 
     Raises:
-        UserError: The model brings code and `trusted` is false.
+        UserError: The model contains code and `trusted` is false.
     """
     if not trusted and (model in REMOTE_CODE or _brings_code(Path(locate(model)))):
         raise _refusal(model)
 
 
 def check_models(options: Any) -> None:
-    """Check, without loading anything, that the models of options (`model`, `query_model`) are there and may be loaded.
+    """Check, without loading anything, that the models of options (`model`, `query_model`) exist and may be loaded.
 
     Raises:
-        UserError: A folder is missing, a model brings code that is not trusted, or what is to compute is not installed.
+        UserError: A folder is missing, a model contains untrusted code, or a required package is not installed.
     """
     for model in filter(None, (options.model, getattr(options, "query_model", None))):
         locate(model)
@@ -662,7 +662,7 @@ def check_models(options: Any) -> None:
 
 @contextmanager
 def remote_code_refused(model: str) -> Iterator[None]:
-    """Turn a library's refusal to run a model's code into ours, which names the option."""
+    """Convert a library's refusal to run a model's code into our error, which names the option."""
     try:
         yield
     except UserError as error:
@@ -680,9 +680,9 @@ def _refusal(model: str) -> UserError:
 
 
 TOKEN_MATCH = "methods.models.token_match.TokenMatch"
-"""A module of this package that a cross-encoder's folder may name."""
+"""Module of this package that a cross-encoder's folder may name."""
 PYLATE = "pylate.models.Dense.Dense"
-"""The projection of PyLate's checkpoints, in whose place the library puts a layer of its own."""
+"""The projection of PyLate's checkpoints, which the library replaces by its own layer."""
 
 
 def _brings_code(folder: Path) -> bool:
@@ -692,6 +692,6 @@ def _brings_code(folder: Path) -> bool:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
         kinds = [module["type"] for module in modules]
     except (OSError, ValueError, KeyError, TypeError):
-        # Missing: no modules of its own. Damaged: loading the model raises the error.
+        # If it is missing, there are no own modules. If it is damaged, loading the model raises the error.
         return False
     return any(not str(kind).startswith(("sentence_transformers.", "torch.")) for kind in kinds if kind not in (TOKEN_MATCH, PYLATE))

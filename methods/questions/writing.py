@@ -74,7 +74,7 @@ class WritingConfig(AskingConfig):
     llm: Annotated[LLM, defaults(max_tokens=512)] = Field(description="the model")
     tries: int = Field(3, ge=1, description="maximum attempts of a call if its reply is not the requested JSON")
     prompts: str | None = Field(None, description="folder of your own templates; null: the shipped ones")
-    at_once: int = Field(32, ge=1, description="concurrent questions", exclude=True)
+    at_once: int = Field(32, ge=1, description="questions written at once", exclude=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from methods.registry import MethodConfig, register
 from methods.work import free
 
 
-@register("retrieval_only", kind="reader", summary="answers nothing: for scoring rankings alone", work=free)
+@register("retrieval_only", kind="reader", summary="gives no answer: to score only rankings", work=free)
 class RetrievalOnly:
     """Reader without an answer.
 

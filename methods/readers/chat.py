@@ -24,8 +24,8 @@ class ChatReaderConfig(ReadingOptions, AskingMethodConfig):
     max_prompt_tokens: int | None = Field(
         None,
         ge=16,
-        description="longest prompt, as the model's `tokenizer` counts; a context beyond it loses its middle, one of "
-        "triples its last ones; null: an endpoint is sent it as it is, a local model what it has room for",
+        description="longest prompt, counted with the model's `tokenizer`. A longer context loses its middle, or its last "
+        "triples. null: no limit for an endpoint, a local model's own limit",
     )
 
     def preflight(self) -> None:
@@ -46,7 +46,7 @@ def prompts_made_of(config: ChatReaderConfig) -> str:
 @register(
     "chat",
     kind="reader",
-    summary="any language model, at an endpoint or local, that is asked for a short answer from numbered passages",
+    summary="any language model, at an endpoint or local, asked for a short answer from numbered passages",
     version=2,
     presets={"rog": {"reading": "triples", "llm": {"max_tokens": 512}}},
     checkpoint_hash=prompts_made_of,

@@ -38,11 +38,13 @@ class DdrGeneratorConfig(AskingMethodConfig):
 
     llm: Annotated[LLM, defaults(max_tokens=32)] = Field(description="the model that answers; released: an adapter of Llama-3-8B")
     context: int = Field(
-        4096, ge=128, description=f"published prompt: tokens of question, passages and {RESERVED} for the rest; passages lose their end"
+        4096,
+        ge=128,
+        description=f"for the published prompt: tokens of question, passages and {RESERVED} for the rest; passages are cut at their ends",
     )
     prompt: str | None = Field(
         None,
-        description="`ours`, `published` or a template file; null: published for weights of this machine and endpoints with the name "
+        description="`ours`, `published` or a template file; null: published for a local model and for endpoints with the name "
         "of a checkpoint, else ours",
     )
 
@@ -96,7 +98,7 @@ def _work(config: DdrGeneratorConfig, lengths: Lengths) -> Work:
 @register(
     "ddr_generator",
     kind="reader",
-    summary="RAG-DDR's generator, or any language model asked in its format",
+    summary="RAG-DDR's generator, or any language model with its prompt format",
     version=2,
     paper="Li et al. 2025, RAG-DDR (arXiv:2410.13509)",
     presets={"released": {"llm": RELEASED}},

@@ -110,14 +110,14 @@ class InContextConfig(ChatReaderConfig):
     """Options of In-context RAG: the model, the instructions and the demonstrations."""
 
     demonstrations: str = Field(description="training data of the demonstrations, such as hotpotqa:train; other splits are refused")
-    data_options: dict[str, Any] = Field(default_factory=dict, description="options of that data set")
-    count: int = Field(3, ge=1, description="demonstrations")
+    data_options: dict[str, Any] = Field(default_factory=dict, description="options of that dataset")
+    count: int = Field(3, ge=1, description="number of demonstrations")
 
     @field_validator("demonstrations")
     @classmethod
     def _of_training(cls, value: str) -> str:
         if DataReference.parse(value).split != "train":
-            raise ValueError("demonstrations are drawn from training data alone: name the split train")
+            raise ValueError("demonstrations must come from training data: name the split train")
         return value
 
 
@@ -129,7 +129,7 @@ def _in_context_work(config: InContextConfig, lengths: Lengths) -> Work:
 @register(
     "in_context_rag",
     kind="reader",
-    summary="any language model, shown how questions of the training data are answered from passages, then the question",
+    summary="any language model, with demonstrations of training questions answered from passages, then the question",
     version=2,
     paper="Ram et al. 2023, In-Context Retrieval-Augmented Language Models (arXiv:2302.00083), with demonstrations",
     checkpoint_hash=prompts_made_of,
@@ -170,7 +170,7 @@ class InContextRalmConfig(CausalConfig, ModelMethodConfig):
     model: str = Field("huggyllama/llama-7b", description="causal language model; its chat template is not used")
     max_new_tokens: int = Field(10, ge=1, description="longest answer")
     prompt: str | None = Field(None, description="`published`, `ours` or a template file, of questions with passages; null: published")
-    closed_book_prompt: str | None = Field(None, description="the same for questions without passages")
+    closed_book_prompt: str | None = Field(None, description="the same, for questions without passages")
 
     @property
     def is_published(self) -> bool:

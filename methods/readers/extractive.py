@@ -158,7 +158,7 @@ class ExtractiveConfig(MethodConfig):
     """Options of the extractive reader."""
 
     span: bool = Field(True, description="answer with the best span; false: with the whole best sentence")
-    support: int = Field(2, ge=0, description="sentences claimed as support, each of another passage")
+    support: int = Field(2, ge=0, description="number of sentences cited as support, each from another passage")
 
 
 @dataclass(slots=True)
@@ -174,7 +174,7 @@ class _Sentence:
 
 
 @register(
-    "extractive", kind="reader", version=2, summary="the best span of the best sentences by rule, without a language model", work=free
+    "extractive", kind="reader", version=2, summary="the best span of the best sentences by rules, without a language model", work=free
 )
 class Extractive:
     """Reader by rule.

@@ -31,7 +31,7 @@ class AdaptedConfig(CausalConfig, ModelMethodConfig):
     """Options of a local model, with an adapter if there is one."""
 
     adapter: str | None = Field(
-        None, description="a folder or hub id of a PEFT adapter to put onto the model", exclude_if=lambda value: value is None
+        None, description="a folder or hub id of a PEFT adapter for the model", exclude_if=lambda value: value is None
     )
 
     def preflight(self) -> None:
@@ -252,7 +252,7 @@ class PocketReaderConfig(AdaptedConfig):
     model: str = Field(POCKET, description="`pocket`, the model that ships, or the folder of another training run")
     max_new_tokens: int = Field(24, ge=1, description="longest answer")
     max_prompt_tokens: int | None = Field(
-        TRAINED_LENGTH, ge=16, description="longest prompt; passages that do not fit are left out, the last first"
+        TRAINED_LENGTH, ge=16, description="longest prompt; if passages do not fit, the last ones are left out"
     )
     batch_size: int = Field(32, ge=1, description="prompts generated at once")
 
@@ -300,11 +300,9 @@ class Seq2SeqReaderConfig(Seq2SeqConfig, ReadingOptions, ModelMethodConfig):
     """Options of the encoder–decoder reader: the model's and the instructions."""
 
     max_prompt_tokens: int | None = Field(
-        None, ge=16, description="longest prompt; null: what the checkpoint was made for (T5: 512; RoG: 507)"
+        None, ge=16, description="longest prompt; null: the limit that the checkpoint was made for (T5: 512; RoG: 507)"
     )
-    max_new_tokens: int = Field(
-        32, ge=1, description="longest answer (GPR experiments: 128; RoG gave none, so that its library stopped at 20)"
-    )
+    max_new_tokens: int = Field(32, ge=1, description="longest answer (GPR experiments: 128; RoG set none, so its library stopped at 20)")
 
     def preflight(self) -> None:
         """Check the model's folder and the templates."""

@@ -54,9 +54,9 @@ class ReadingOptions(BaseModel):
     closed_book_prompt: str | None = Field(None, description="prompt for questions without passages; null: the reader's own")
     reading: Literal["own", "benchmark", "benchmark_prompt", "triples"] = Field(
         "own",
-        description="instructions: own (the templates above); benchmark (the benchmark's, with its maximum answer "
-        "length); benchmark_prompt (its prompt with your own maximum answer length; ARK's code: 512); triples"
-        " (as RoG: one triple per line, all answers as a list of lines)",
+        description="instructions: own (the templates above); benchmark (the benchmark's, with its maximum answer length); "
+        "benchmark_prompt (its prompt with your own maximum answer length; ARK's code: 512); triples (like RoG: one "
+        "triple per line, all answers as a list of lines)",
     )
     extract: Extract | None = Field(
         None,
@@ -109,7 +109,7 @@ class Instructions:
         if options.follows_benchmark:
             if reading is None:
                 raise UserError(
-                    "the reader follows the benchmark's instructions, and none came with the questions",
+                    "the reader follows the benchmark's instructions, but this benchmark has none",
                     code="missing-benchmark-instructions",
                     where="reading",
                     try_this="reading: own",

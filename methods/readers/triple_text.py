@@ -50,7 +50,7 @@ class TripleTextConfig(MethodConfig):
 @register(
     "triple_text",
     kind="compressor",
-    summary="triples as sentences, what is said of one head together: for readers that know no relation names",
+    summary="triples as sentences, grouped by head entity: for readers that do not understand relation names",
     work=free,
 )
 class TripleText:

@@ -1,11 +1,11 @@
-"""ColBERT as first stage: passages of a whole corpus by MaxSim over token vectors.
+"""Retrieve passages from a whole corpus with ColBERT, by MaxSim over token vectors.
 
     score(q, p) = Σ over the query's tokens of max over the passage's tokens of their inner product
 
-Up to a million token vectors every passage is scored: a blocked product finds those that could be among the k best given
-its rounding, and these are scored again in float64, so that a ranking does not depend on what else is in the corpus.
-Beyond, FAISS finds vectors near each of the query's, and the passages whose they are get the same exact scores; one of
-which no vector was near is missed. A token takes 4 bytes a dimension on disk.
+Up to a million token vectors, every passage is scored: a blocked product finds those that could be among the k best given
+its rounding, and these are scored again in float64, so that a ranking does not depend on other passages of the corpus.
+Above that, FAISS finds vectors near each query vector, and their passages get the same exact scores; a passage without a
+near vector is missed. A token takes 4 bytes per dimension on disk.
 
 Source: Santhanam et al. 2022, ColBERTv2 (arXiv:2112.01488).
 """
@@ -31,13 +31,13 @@ from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, compar
 from methods.work import Lengths, Work, encode, index, vectors
 
 CHUNK = 1024
-"""Passages encoded between two writes; fixed, so that an index continued after a cut equals one built in one go."""
+"""Passages encoded between two writes; constant, so that a resumed index equals one built without interruption."""
 BLOCK = 65536
-"""Token vectors multiplied at once, about."""
+"""Approximate number of token vectors multiplied at once."""
 
 
 class ColbertConfig(LateInteractionConfig, ModelMethodConfig):
-    """Options of ColBERT: those of its encoder, and how to search."""
+    """Options of ColBERT: those of its encoder and of the search."""
 
     exact_up_to: int = Field(
         1_000_000, ge=0, description="maximum number of token vectors for exhaustive scoring; above it, FAISS finds candidates (extra ann)"
@@ -64,7 +64,7 @@ class Colbert:
 
     Args:
         config: Options.
-        services: Provides the device.
+        services: Services, of which it uses the device.
     """
 
     def __init__(self, config: ColbertConfig, services: Services) -> None:
@@ -72,18 +72,18 @@ class Colbert:
         self.model = LateInteraction(config, services.device)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Encode the corpus, or memory-map the vectors in `folder`; a build that was cut off continues.
+        """Encode the corpus, or memory-map the vectors in `folder`; an interrupted build resumes.
 
         Raises:
-            UserError: There is nowhere to keep an index of FAISS, and the corpus needs one.
-            MissingPackage: It needs one, and FAISS is not installed.
+            UserError: The corpus needs an index of FAISS, but there is no folder for it.
+            MissingPackage: The corpus needs FAISS, which is not installed.
         """
         if folder is None:
             chunks = [matrix for start in range(0, len(corpus), CHUNK) for matrix in self._encode(corpus, start)]
             vectors = np.concatenate(chunks) if chunks else np.empty((0, 1), dtype=np.float32)
             if self._large(vectors):
                 raise UserError(
-                    f"{len(vectors):,} token vectors want an index on disk, and nothing is kept here",
+                    f"{len(vectors):,} token vectors need an index on disk, but there is no folder for artifacts",
                     code="index-without-folder",
                     try_this="give a folder for artifacts, or a larger exact_up_to",
                 )
@@ -104,7 +104,7 @@ class Colbert:
         return self.model.passages([passage.full_text for passage in corpus[start : start + CHUNK]])
 
     def _save(self, corpus: Corpus, folder: Path) -> None:
-        """Encode chunk by chunk; how many tokens each passage has is in a file next to each chunk."""
+        """Encode chunk by chunk; a file next to each chunk has the number of tokens per passage."""
         chunks = {start: folder / f"lengths-{start}.npy" for start in range(0, len(corpus), CHUNK)}
 
         def encode(start: int) -> TokenVectors:
@@ -131,12 +131,12 @@ class ColbertIndex:
     """A corpus as token vectors.
 
     Args:
-        model: For the queries.
+        model: Encoder of the queries.
         corpus: The passages.
-        vectors: Shape (tokens, dimension), in the order of the passages; in memory or mapped.
+        vectors: Token vectors, shape (tokens, dimension), in the order of the passages; in memory or mapped.
         starts: The row of each passage's first token, and one past the last.
-        search: Finds vectors near a query's; None: every passage is scored.
-        near: How many it finds for each.
+        search: Index that finds vectors near a query's; None: every passage is scored.
+        near: Number of vectors that it finds per query vector.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class ColbertIndex:
         return self._filled[scores >= np.partition(scores, len(scores) - k)[len(scores) - k] - slack]
 
     def _blocks(self) -> list[Rows]:
-        """Return passages with tokens, about `BLOCK` of these at a time."""
+        """Yield passages with tokens, about `BLOCK` tokens at a time."""
         cuts = np.flatnonzero(np.diff(self._starts[self._filled] // BLOCK)) + 1
         return np.split(self._filled, cuts)
 

@@ -18,7 +18,7 @@ from methods.work import Lengths, Work, encode
 
 
 class CrossEncoderRerankerConfig(CrossEncoderConfig, PointwiseConfig, ModelMethodConfig):
-    """Options of a cross-encoder, and how far down it reranks."""
+    """Options of a cross-encoder and of the depth of reranking."""
 
 
 def pairs_work(config: CrossEncoderRerankerConfig, lengths: Lengths) -> Work:
@@ -39,17 +39,17 @@ class CrossEncoderReranker(ModelReranker):
 
     Args:
         config: Options.
-        services: Provides the device.
+        services: Services, of which it uses the device.
     """
 
     labels: ClassVar[tuple[int, ...]] = (1,)
-    """Numbers of labels that the model may have."""
+    """Allowed numbers of labels of the model."""
 
     def __init__(self, config: CrossEncoderRerankerConfig, services: Services) -> None:
         super().__init__(config, CrossEncoderModel(config, services.device, self.labels))
 
     def scores_of(self, queries: Sequence[Query], ids: Sequence[Sequence[str]], corpus: Corpus) -> Sequence[NDArray[np.floating]]:
-        """Return the model's scores, pairs of all queries together."""
+        """Return the model's scores, with the pairs of all queries in common batches."""
         requests = [(query.text, [passage.full_text for passage in corpus.get(own)]) for query, own in zip(queries, ids, strict=True)]
         return self.model.many(requests)
 

@@ -1,10 +1,10 @@
-"""Dense retrieval: passages and queries as vectors, ranked by their inner product, exactly.
+"""Retrieve passages by the exact inner product of passage and query vectors.
 
-Search is a blocked matrix product, which is fast, decided in float64, which is unique: the product finds every passage
-that could be among the k best given its rounding, then those few are scored again in float64, row by row. So search does not
-depend on which other queries were in the batch, and equal scores keep the order of the candidates, or of the corpus.
+Search uses a fast blocked matrix product and decides in float64: the product finds every passage that could be among the
+k best given its rounding, then these few are scored again in float64, row by row. Results therefore do not depend on
+other queries of the batch, and equal scores keep the order of the candidates, or of the corpus.
 
-A passage may be split into parts, for encoders that read little at once; it scores as its best part does.
+A passage may be split into parts for encoders with short inputs; its score is that of its best part.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, indexe
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, encode, index, vectors
 
 CHUNK = 2048
-"""Passages encoded between two writes; fixed, so that an index continued after a cut equals one built in one go."""
+"""Passages encoded between two writes; constant, so that a resumed index equals one built without interruption."""
 CACHED = 1_000_000
-"""Largest corpus whose vectors are also kept by text: beyond, a second copy on disk costs more than it can save."""
+"""Largest corpus whose vectors are also cached by text; above that, a second copy on disk costs more than it saves."""
 DPR_WORDS = 100
-"""DPR was trained on passages of this length and reads 256 tokens; a longer passage is split."""
+"""Words per part for DPR, which was trained on passages of this length and reads 256 tokens."""
 
 
 class DenseConfig(EncoderConfig, ModelMethodConfig):
-    """Options of dense retrieval: those of its encoder, and how to search."""
+    """Options of dense retrieval: those of its encoder and of the search."""
 
     part_words: int | None = Field(None, ge=1, description="split passages into parts of this many words, each its own vector; null: whole")
     search: Literal["exact", "hnsw", "ivfpq"] = Field(
-        "exact", description="exact for up to about a million passages; above that, a FAISS index (extra ann)"
+        "exact", description="exact: suits up to about a million passages; above that, use a FAISS index (extra ann)"
     )
 
     def preflight(self) -> None:
@@ -62,7 +62,7 @@ def presets() -> dict[str, Mapping[str, Any]]:
 
 
 def dense_work(config: DenseConfig, lengths: Lengths) -> Work:
-    """Return the corpus is encoded and kept, in the index and, where it is not too large, by text; then every question."""
+    """Return the work: encode and store the corpus, also by text if it is not too large, then every question."""
     parts = 1.0 if config.part_words is None else max(1, round(lengths.passage * WORDS_PER_TOKEN / config.part_words))
     copies = 2 if lengths.corpus <= CACHED else 1
     built = encode(config, lengths.corpus, lengths.passage) + vectors(config, lengths, copies * lengths.corpus * parts)
@@ -82,7 +82,7 @@ class Dense:
 
     Args:
         config: Options.
-        services: Provides the device, and a folder where vectors are kept for other corpora with the same passages.
+        services: Services, of which it uses the device and the folder that caches vectors for other corpora with the same passages.
     """
 
     def __init__(self, config: DenseConfig, services: Services) -> None:
@@ -90,7 +90,7 @@ class Dense:
         self.encoder = Encoder(config, services.device, services.folder("embeddings"))
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Encode the corpus, or memory-map the vectors in `folder`; a build that was cut off continues."""
+        """Encode the corpus, or memory-map the vectors in `folder`; an interrupted build resumes."""
         if folder is None:
             made = self._in_memory(corpus)
         else:
@@ -104,7 +104,7 @@ class Dense:
     def _in_memory(self, corpus: Corpus) -> DenseIndex:
         if self.config.search != "exact":
             raise UserError(
-                f"search: {self.config.search} keeps its index on disk, and nothing is kept here",
+                f"search: {self.config.search} needs an index on disk, but there is no folder for artifacts",
                 code="search-without-folder",
                 try_this="give a folder for artifacts, or search: exact",
             )
@@ -131,7 +131,7 @@ class Dense:
         return [f"{passage.title}\n{part}" if passage.title else part for part in self._parts(passage)]
 
     def _parts(self, passage: Passage) -> list[str]:
-        """Return the text of a passage, in parts where it is to be split: at least one."""
+        """Return the text of a passage, in parts if it must be split; there is at least one."""
         if self.config.part_words is None:
             return [passage.text]
         words = passage.text.split()
@@ -166,11 +166,11 @@ class DenseIndex:
     """A corpus as vectors.
 
     Args:
-        encoder: For the queries.
+        encoder: Encoder of the queries.
         corpus: The passages.
-        vectors: Shape (passages or parts, dimension), in row order; in memory or mapped.
-        search: Finds the rows near a query.
-        starts: The row of each passage's first part and one past the last; None where a passage is one row.
+        vectors: Vectors, shape (passages or parts, dimension), in row order; in memory or mapped.
+        search: Index that finds the rows near a query.
+        starts: The row of each passage's first part and one past the last; None if each passage is one row.
     """
 
     def __init__(self, encoder: Encoder, corpus: Corpus, vectors: Vectors, search: Search, starts: Rows | None = None) -> None:
@@ -191,16 +191,16 @@ class DenseIndex:
         return self.nearest(queries, self._vectors_of([query.text for query in queries]), k)
 
     def build_for(self, queries: Sequence[Query]) -> None:
-        """Divide all queries of a run into batches; each is encoded when the first of its queries is asked.
+        """Divide all queries of a run into batches; each batch is encoded when its first query arrives.
 
-        A batch then holds the same queries whichever were answered before an interruption, so its vectors have the same bits.
+        Batches are then the same after an interruption, so that vectors have the same bits.
         """
         self._known = list(dict.fromkeys(query.text for query in queries))
         self._blocks = {text: divmod(place, QUERIES) for place, text in enumerate(self._known)}
         self._encoded = {}
 
     def _vectors_of(self, texts: Sequence[str]) -> Vectors:
-        """Encode queries, those that `build_for` knows in its batches."""
+        """Encode queries, using the batches of `build_for` where they contain the query."""
         for block in {self._blocks[text][0] for text in texts if text in self._blocks} - self._encoded.keys():
             self._encoded[block] = self._encoder.queries(self._known[block * QUERIES : (block + 1) * QUERIES])
         unknown = [text for text in texts if text not in self._blocks]
@@ -215,9 +215,9 @@ class DenseIndex:
         """Rank the passages that each query may use by their inner product with a vector given for it.
 
         Args:
-            queries: Whose rankings.
-            encoded: Shape (queries, dimension).
-            k: At most this many.
+            queries: Queries to rank passages for.
+            encoded: Their vectors, shape (queries, dimension).
+            k: Maximum number of passages.
         """
         allowed = [self._scope.rows_for(query) for query in queries]
         open_ones = [position for position, rows in enumerate(allowed) if rows is None]

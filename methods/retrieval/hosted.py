@@ -1,6 +1,6 @@
 """Dense retrieval and reranking with models behind an endpoint (`methods.retrieval.hosted_model`).
 
-Vectors of passages and questions are kept under the model's identity, so that each text is paid for once.
+Vectors of passages and questions are cached under the model's identity, so that each text is only paid for once.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _USAGE = "usage.json"
 class HostedDenseConfig(HostedConfig):
     """Options of dense retrieval with a hosted embedding model."""
 
-    dimensions: int | None = Field(None, ge=1, description="length of vectors, for models that offer several; null: the model's own")
+    dimensions: int | None = Field(None, ge=1, description="length of vectors, for models that offer several; null: the model's default")
     encoding: Literal["float", "base64"] = Field("float", description="encoding of numbers (dialect openai)", exclude=True)
     query_prompt: str = Field("", description="prefix of each question, for models that need it (dialects openai, tei)")
-    passage_prompt: str = Field("", description="put before each passage")
+    passage_prompt: str = Field("", description="prefix of each passage")
     normalize: bool = Field(True, description="scale vectors to length 1, so that scores are cosines")
 
     @model_validator(mode="after")
@@ -81,7 +81,7 @@ class HostedDense:
 
     Args:
         config: Options.
-        services: Provides a folder where vectors are kept.
+        services: Services, of which it uses the folder that caches vectors.
     """
 
     def __init__(self, config: HostedDenseConfig, services: Services) -> None:
@@ -91,7 +91,7 @@ class HostedDense:
         self._folder = services.folder("embeddings")
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> HostedIndex:
-        """Embed the corpus, or map the vectors in `folder`; a build that was cut off continues."""
+        """Embed the corpus, or map the vectors in `folder`; an interrupted build resumes."""
         usage = Usage()
 
         def paid(spent: Usage) -> None:
@@ -134,14 +134,14 @@ class HostedDense:
         return self.config.dimensions, self.config.encoding
 
     def kept(self, side: Side, dimension: int) -> EmbeddingCache | None:
-        """Return the vectors that are kept of one side."""
+        """Return the cached vectors of passages or questions."""
         if self._folder is None:
             return None
         own = self.config.model_dump_json(include=set(HostedDenseConfig.model_fields))
         return EmbeddingCache(self._folder, fingerprint("hosted", self._identity, own, side), dimension)
 
     def text(self, text: str, side: Side) -> str:
-        """Return a text as it is sent."""
+        """Return a text in the form that is sent."""
         return (self.config.query_prompt if side == "query" else self.config.passage_prompt) + text
 
     def scaled(self, made: Vectors) -> Vectors:
@@ -149,10 +149,10 @@ class HostedDense:
         return made / np.linalg.norm(made, axis=1, keepdims=True) if self.config.normalize else made
 
     async def question(self, text: str, kept: EmbeddingCache | None) -> tuple[Vectors, Usage]:
-        """Return the vector of a question, shape (1, dimension), and what it cost.
+        """Return the vector of a question, shape (1, dimension), and its cost.
 
         Raises:
-            Fault: The endpoint gave none.
+            Fault: The endpoint returned no vector.
         """
         if kept is not None:
             known, results = await in_worker(lambda: kept.get([text]))
@@ -160,12 +160,12 @@ class HostedDense:
                 return results, Usage()
         made, usage = await self.model.embed([self.text(text, "query")], "query", *self._request)
         made = self.scaled(made)
-        # Of two equal questions in flight the first counts, so that both get one vector.
+        # If two equal questions are in flight, the first result is used for both.
         return (made if kept is None else await in_worker(lambda: kept.vectors([text], lambda positions: made))), usage
 
 
 def _paid(path: Path, usage: Usage) -> Usage:
-    """Add to what an index cost before, and return all of it."""
+    """Add to the recorded cost of an index, and return the total."""
     with suppress(OSError, ValueError, TypeError):
         usage += Usage(**json.loads(path.read_text("utf-8")))
     text = json.dumps(usage.to_json())
@@ -179,10 +179,10 @@ class HostedIndex:
     """A corpus as vectors of a hosted model.
 
     Args:
-        owner: Embeds questions.
+        owner: Retriever that embeds questions.
         corpus: The passages.
-        built: Their vectors, shape (passages, dimension).
-        usage: What they cost.
+        built: Vectors of the passages, shape (passages, dimension).
+        usage: Cost of the vectors.
     """
 
     def __init__(self, owner: HostedDense, corpus: Corpus, built: Vectors, usage: Usage) -> None:
@@ -217,14 +217,14 @@ class HostedIndex:
 
 
 class HostedRerankerConfig(HostedConfig, PointwiseConfig):
-    """Options of a hosted reranker, and how far down it reranks."""
+    """Options of a hosted reranker and of the depth of reranking."""
 
     @model_validator(mode="after")
     def _fits(self) -> HostedRerankerConfig:
         if self.dialect == "openai":
             raise ValueError("dialect openai has no reranking: use cohere, jina, voyage or tei")
         if self.truncate and self.dialect in ("cohere", "jina"):
-            raise ValueError(f"truncate has no effect on rerankers of dialect {self.dialect}: they cut long passages by themselves")
+            raise ValueError(f"truncate has no effect on rerankers of dialect {self.dialect}: they always cut long passages")
         return self
 
 
@@ -247,7 +247,7 @@ def _rerank_work(config: HostedRerankerConfig, lengths: Lengths) -> Work:
     needs=lambda config: Needs(),
 )
 class HostedReranker:
-    """Reranker that asks an endpoint once per question.
+    """Reranker that calls an endpoint once per question.
 
     Args:
         config: Options.
@@ -260,7 +260,7 @@ class HostedReranker:
         self.in_flight = config.concurrency
 
     async def rerank_one(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
-        """Order candidates by the model's score; equal scores keep the order they came in.
+        """Order candidates by the model's score; equal scores keep their original order.
 
         Raises:
             Broke: No request can succeed.

@@ -1,7 +1,7 @@
 """Embedding and reranking models behind an endpoint, in the dialects of OpenAI, Cohere, Jina, Voyage and TEI.
 
-Text embeddings inference (TEI) is Hugging Face's server. Every reply is checked: one vector or score per text, by index where the
-dialect has one, finite, and of the expected length. A reply that fails a check is asked for again, then refused.
+Text embeddings inference (TEI) is Hugging Face's server. Every reply is checked: one vector or score per text, by index if the
+dialect has one, finite, and of the expected length. If a reply fails a check, the request is repeated, then refused.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _TASKS: Mapping[tuple[str, Side], tuple[str, str]] = {
 }
 """Field and value that tell queries from passages."""
 _BATCH_CHARACTERS = 400_000
-"""Characters of a request at most; OpenAI allows 300,000 tokens."""
+"""Maximum number of characters per request; OpenAI allows 300,000 tokens."""
 _LARGEST = 256 * 2**20
 _ADVICE = {
     401: "the endpoint refuses the key: check key_variable",
@@ -71,28 +71,28 @@ _HOPELESS = (401, 403, 404, 405)
 
 
 class HostedConfig(MethodConfig):
-    """Options of a model behind an endpoint. What changes speed or spending but no result is left out of fingerprints."""
+    """Options of a model behind an endpoint. Options that change only speed or spending are left out of fingerprints."""
 
     default_extra = "llm"
 
     model: str = Field(description="the model's name at the endpoint")
-    dialect: Literal["openai", "cohere", "jina", "voyage", "tei"] = Field("openai", description="the API that the endpoint speaks")
+    dialect: Literal["openai", "cohere", "jina", "voyage", "tei"] = Field("openai", description="API dialect of the endpoint")
     base_url: str = Field("", description="address with its version, such as http://localhost:8000/v1; default: the provider's")
     key_variable: str | None = Field(
         None, description="environment variable of the key; null: no key; default: the provider's", exclude=True
     )
-    truncate: bool = Field(False, description="let the endpoint cut texts that are too long; false: it refuses them")
-    parameters: dict[str, Any] = Field(default={}, description="further fields of every request")
-    batch_size: int = Field(0, ge=0, description="most texts of a request; 0: the provider's limit", exclude=True)
-    concurrency: int = Field(8, ge=1, description="most requests in flight", exclude=True)
+    truncate: bool = Field(False, description="let the endpoint cut texts that are too long; false: the endpoint refuses them")
+    parameters: dict[str, Any] = Field(default={}, description="additional fields of every request")
+    batch_size: int = Field(0, ge=0, description="maximum texts per request; 0: the provider's limit", exclude=True)
+    concurrency: int = Field(8, ge=1, description="maximum concurrent requests", exclude=True)
     timeout_s: float = Field(120.0, gt=0, description="time limit for a reply", exclude=True)
     attempts: int = Field(8, ge=1, description="attempts per request, for errors that a retry may fix", exclude=True)
-    backoff_s: float = Field(1.0, ge=0, description="longest pause before the second try; doubles with each", exclude=True)
-    longest_wait_s: float = Field(120.0, ge=0, description="longest pause that the endpoint may ask for (Retry-After)", exclude=True)
+    backoff_s: float = Field(1.0, ge=0, description="maximum pause before the second try; doubles with each try", exclude=True)
+    longest_wait_s: float = Field(120.0, ge=0, description="maximum pause that the endpoint may ask for (Retry-After)", exclude=True)
     usd_per_million_tokens: float = Field(0.0, ge=0, description="price of tokens", exclude=True)
     usd_per_call: float = Field(0.0, ge=0, description="price of a request, for providers that bill searches", exclude=True)
     run_usd: float | None = Field(None, ge=0, description="maximum dollars in one execution of a task", exclude=True)
-    revision: Revision = Field(None, description=f"{DESCRIPTION}; null: of dialect tei `model_sha` in /info", exclude=True)
+    revision: Revision = Field(None, description=f"{DESCRIPTION}; null: for dialect tei, `model_sha` in /info", exclude=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -123,7 +123,7 @@ class HostedConfig(MethodConfig):
 
     @property
     def batch(self) -> int:
-        """Return most texts of a request."""
+        """Return the maximum number of texts per request."""
         return self.batch_size or _DEFAULTS[self.dialect][2]
 
     @property
@@ -174,7 +174,7 @@ class HostedConfig(MethodConfig):
         return tokens * self.usd_per_million_tokens / 1e6 + calls * self.usd_per_call
 
     def work(self, texts: float, length: float, calls: float) -> Work:
-        """Return what it takes to send texts of a length in tokens."""
+        """Return the work of sending texts of a length in tokens."""
         usd = self.usd(round(texts * length), round(calls))
         use = Use(self.model, calls=calls, prompt=texts * length, dtype="auto", where="away" if self.key_variable else "served")
         priced = usd or not self.key_variable
@@ -205,9 +205,9 @@ class HostedModel:
         weakref.finalize(self, _close, self._client)
 
     async def embed(self, texts: Sequence[str], side: Side, dimensions: int | None, encoding: str = "float") -> tuple[Vectors, Usage]:
-        """Return the vectors of texts, shape (texts, dimension), and what they cost.
+        """Return the vectors of texts, shape (texts, dimension), and their cost.
 
-        Providers refuse empty texts; a space is sent in their place.
+        Providers refuse empty texts, so a space is sent instead.
 
         Raises:
             Fault: A request failed for good.
@@ -243,7 +243,7 @@ class HostedModel:
         return np.concatenate(vectors), sum((usage for _, usage in results), Usage())
 
     async def score(self, query: str, texts: Sequence[str]) -> tuple[NDArray[np.float64], Usage]:
-        """Return the relevance of each text to a query, shape (texts,), and what it cost.
+        """Return the relevance of each text to a query, shape (texts,), and the cost.
 
         Raises:
             Fault: A request failed for good.
@@ -277,7 +277,7 @@ class HostedModel:
         return batches
 
     async def _split(self, batch: list[str], body: Any, parse: Any) -> tuple[Any, Usage]:
-        """Ask for a batch; if it is too large for the endpoint, for its halves."""
+        """Request a batch; if it is too large for the endpoint, request its halves."""
         try:
             path, fields = body(batch)
             return await self._tried(path, fields, len(batch), sum(map(len, batch)), parse)
@@ -333,7 +333,7 @@ class HostedModel:
         return Broke(f"the endpoint cannot be used: {reason}", code="hosted-model-fails", where=self.config.served, try_this=hint)
 
     def embed_now(self, texts: Sequence[str], side: Side, dimensions: int | None, encoding: str = "float") -> tuple[Vectors, Usage]:
-        """Embed texts from ordinary code.
+        """Embed texts from synchronous code.
 
         Raises:
             Broke: A request failed.
@@ -370,7 +370,7 @@ def _vectors(reply: Any, count: int, dimensions: int | None) -> Vectors:
     """Return the vectors of a reply.
 
     Raises:
-        Fault: It lacks some, or they are malformed.
+        Fault: Vectors are missing or malformed.
     """
     if isinstance(reply, Mapping) and "embeddings" in reply:
         kinds = reply["embeddings"]
@@ -399,7 +399,7 @@ def _scores(reply: Any, count: int) -> NDArray[np.float64]:
     """Return the scores of a reply.
 
     Raises:
-        Fault: It lacks some, or they are not finite.
+        Fault: Scores are missing or not finite.
     """
     value = "score" if isinstance(reply, list) else "relevance_score"
     try:
@@ -412,7 +412,7 @@ def _scores(reply: Any, count: int) -> NDArray[np.float64]:
 
 
 def _tokens(reply: Any) -> int:
-    """Return the tokens that a reply states, 0 for none."""
+    """Return the number of tokens that a reply reports, or 0."""
     if not isinstance(reply, Mapping):
         return 0
     usage, meta = reply.get("usage"), reply.get("meta")

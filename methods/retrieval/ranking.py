@@ -1,5 +1,5 @@
-"""Provide what retrievers and rerankers share: the passages a query may use, rankings from scores, and indexes that are built
-once.
+"""Provide code for retrievers and rerankers: the passages that a query may use, rankings from scores, and indexes that are
+built once.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class PointwiseReranker(ABC):
         self.depth = depth
 
     def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
-        """Order candidates by score; equal scores keep the order they came in."""
+        """Order candidates by score; equal scores keep their original order."""
         scores = self.scores_of(queries, [ranking.ids[: self.depth] for ranking in rankings], corpus)
         return [reordered(*item) for item in zip(queries, rankings, scores, strict=True)]
 
     def scores_of(self, queries: Sequence[Query], ids: Sequence[Sequence[str]], corpus: Corpus) -> Sequence[NDArray[np.floating]]:
-        """Score the candidates of each query. One array of shape (candidates,) per query."""
+        """Return one array of scores per query, shape (candidates,)."""
         return [self.scores(query, own, corpus) for query, own in zip(queries, ids, strict=True)]
 
     @abstractmethod
@@ -60,7 +60,7 @@ class PointwiseReranker(ABC):
 
 
 class ModelReranker(PointwiseReranker, ABC):
-    """Reranker of one model, which knows its `device` and counts what it does not read (`truncation`)."""
+    """Reranker with one model, which has a `device` and counts the text that it cuts off (`truncation`)."""
 
     def __init__(self, config: PointwiseConfig, model: Any) -> None:
         super().__init__(config.depth)
@@ -73,12 +73,12 @@ class ModelReranker(PointwiseReranker, ABC):
 
 
 def reordered(query: Query, ranking: Ranking, scores: NDArray[np.floating]) -> Ranking:
-    """Return a ranking whose first candidates are sorted by score, the rest following as they stand.
+    """Return a ranking whose first candidates are sorted by score, the rest following in their order.
 
     Args:
-        query: Whose.
+        query: The query.
         ranking: The candidates.
-        scores: Of the first of them, in their order: shape (≤ candidates,).
+        scores: Scores of the first candidates, in their order: shape (≤ candidates,).
 
     Raises:
         UserError: A score is NaN.
@@ -86,7 +86,7 @@ def reordered(query: Query, ranking: Ranking, scores: NDArray[np.floating]) -> R
     require_numbers(scores)
     order = np.argsort(-scores, kind="stable").tolist()
     rest = ranking.ids[len(order) :]
-    # What was not read stands below what was; only the order of scores means anything.
+    # Unscored passages go below scored ones; only the order of scores matters.
     floor = float(scores.min()) if len(order) else 0.0
     below = (floor - position for position in range(1, len(rest) + 1))
     ids = (*(ranking.ids[position] for position in order), *rest)
@@ -94,7 +94,7 @@ def reordered(query: Query, ranking: Ranking, scores: NDArray[np.floating]) -> R
 
 
 def require_numbers(scores: NDArray[np.floating]) -> None:
-    """Refuse scores that are NaN: sorting puts them anywhere.
+    """Refuse scores that are NaN, because their order is undefined.
 
     Raises:
         UserError: A score is NaN.
@@ -127,9 +127,9 @@ class Scope:
         return {document: np.array(rows, dtype=np.int64) for document, rows in results.items()}
 
     def rows_for(self, query: Query) -> Rows | None:
-        """Return the rows a query may use, in the order its benchmark gives them; None is the whole corpus.
+        """Return the rows that a query may use, in the benchmark's order; None for the whole corpus.
 
-        Candidates come first; a query without candidates but with a document is asked about that document.
+        Candidates take precedence; a query with only a document uses the passages of that document.
 
         Raises:
             UserError: A candidate or the document is not in the corpus.
@@ -167,25 +167,25 @@ class Scope:
 
 
 SIGNIFICANT = 40
-"""Bits of a score that count, about twelve digits: the other twelve of a float64 hold what rounding left of its sums."""
+"""Significant bits of a score, about twelve digits; the lower bits of a float64 depend on rounding in its sums."""
 
 
 def comparable(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return scores to `SIGNIFICANT` bits, so that those that are equal in exact numbers are equal, on any processor."""
+    """Round scores to `SIGNIFICANT` bits, so that scores that are equal in exact arithmetic are equal on any processor."""
     mantissas, exponents = np.frexp(scores)
     return np.ldexp(np.round(np.ldexp(mantissas, SIGNIFICANT)), exponents - SIGNIFICANT)
 
 
 def best_rows(scores: NDArray, k: int, *, above: float | None = None) -> Rows:
-    """Return positions of the k best scores, best first; of equal scores the first, so that a ranking is unique.
+    """Return positions of the k best scores, best first; equal scores keep their order, so that a ranking is unique.
 
-    Where a query brings its candidates, a position is one among these: where they are in the corpus depends on what
-    other questions brought.
+    If a query has its own candidates, positions are those among the candidates, because their rows in the corpus depend
+    on other questions.
 
     Args:
         scores: Shape (n,).
-        k: At most this many.
-        above: Only scores strictly above this count as found.
+        k: Maximum number of positions.
+        above: Return only positions whose score is strictly above this.
 
     Returns:
         Positions in `scores`, shape (≤ k,).
@@ -197,7 +197,7 @@ def best_rows(scores: NDArray, k: int, *, above: float | None = None) -> Rows:
         return np.empty(0, dtype=np.int64)
     require_numbers(scores)
     if k < len(scores):
-        # Everything as good as the k-th best stays in, so that ties at the cut are decided below, not by partition.
+        # All passages that tie with the k-th best are kept, so that ties are decided below, not by partition.
         threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
         kept = np.flatnonzero(scores >= threshold)
     else:
@@ -208,7 +208,7 @@ def best_rows(scores: NDArray, k: int, *, above: float | None = None) -> Rows:
 
 
 SAMPLE = 10_000
-"""Passages of which is counted how much an encoder reads, evenly spaced; of a larger corpus the shares are estimates."""
+"""Maximum number of passages for measuring truncation, evenly spaced; for a larger corpus the shares are estimates."""
 _NOTES = "truncated.json"
 
 
@@ -218,13 +218,13 @@ def truncation_notes(
     count: Callable[[Sequence[str]], dict[str, Any]],
     texts: Callable[[Passage], Sequence[str]] = lambda passage: [passage.full_text],
 ) -> dict[str, Any]:
-    """Return an index's note on what its encoder does not read of the passages, counted once and kept next to it.
+    """Return an index's note on text that its encoder cuts off, counted once and stored next to the index.
 
     Args:
-        folder: The index; None keeps nothing.
+        folder: Folder of the index; None stores nothing.
         corpus: Its passages.
-        count: As `checks.truncation` counts.
-        texts: What is encoded of a passage.
+        count: Function that counts as `checks.truncation`.
+        texts: Function that returns the encoded texts of a passage.
     """
     path = folder / _NOTES if folder is not None else None
     cut: dict[str, Any] | None = None
@@ -249,7 +249,7 @@ _reports: ContextVar[Callable[[int, int], None] | None] = ContextVar("reports", 
 
 @contextmanager
 def reporting(report: Callable[[int, int], None]) -> Iterator[None]:
-    """Have `report` called with how many passages are indexed, and of how many, while a block builds indexes."""
+    """Call `report` with the number of indexed passages and the total while a block builds indexes."""
     token = _reports.set(report)
     try:
         yield
@@ -258,7 +258,7 @@ def reporting(report: Callable[[int, int], None]) -> Iterator[None]:
 
 
 def indexed_so_far(done: int, total: int) -> None:
-    """Report how far the index is that this context builds; nobody need listen."""
+    """Report the progress of the index that this context builds, if `reporting` is active."""
     if (report := _reports.get()) is not None:
         report(done, total)
 
@@ -266,16 +266,16 @@ def indexed_so_far(done: int, total: int) -> None:
 def built_once(folder: Path, rows: int, build: Callable[[Path], None]) -> Path:
     """Build an index in a folder, unless it already holds a complete one.
 
-    Several processes may ask at once: one builds, the others wait for it. A build that was cut off is done again;
+    If several processes call this at once, one builds and the others wait. An interrupted build is repeated;
     `build` may find and use its own unfinished files.
 
     Args:
-        folder: Where the index lives; its name must be a fingerprint of everything the index depends on.
-        rows: Number of passages, checked against what an existing index says.
-        build: Called with the folder.
+        folder: Folder of the index; its name must be a fingerprint of everything that the index depends on.
+        rows: Number of passages, compared with that of an existing index.
+        build: Function that builds the index in a folder.
 
     Raises:
-        UserError: The folder holds an index over another number of passages, or a damaged marker; or the disk is full.
+        UserError: The folder has an index over another number of passages, or a damaged marker; or the disk is full.
     """
     folder.mkdir(parents=True, exist_ok=True)
     marker = folder / MARKER
@@ -297,7 +297,7 @@ def built_once(folder: Path, rows: int, build: Callable[[Path], None]) -> Path:
         result = None
     if result != rows:
         raise UserError(
-            f"the index holds {result} passages where the corpus has {rows}",
+            f"the index has {result} passages, but the corpus has {rows}",
             code="index-count-mismatch",
             where=str(folder),
             try_this="delete this folder: it will be built again",

@@ -1,9 +1,9 @@
-"""SPLADE: texts as weights of vocabulary terms by a masked language model, found through an inverted index.
+"""Retrieve passages with SPLADE: a masked language model gives weights to vocabulary terms, searched by an inverted index.
 
     w_v = max over the text's tokens i of log(1 + relu(l_iv)),  l the model's logits;   score(q, p) = Σ_v q_v · p_v
 
-A term may have weight without standing in the text. For every term the index holds the passages that have it and their
-weights, on disk; a query reads the lists of its own terms. Scores are exact, and summed in float64 in the order of terms.
+A term may have weight without occurring in the text. For every term the index has a list of passages and weights on disk;
+a query reads the lists of its own terms. Scores are exact, and summed in float64 in the order of terms.
 
 Source: Formal et al. 2022 (arXiv:2205.04733); Lassance et al. 2024, SPLADE-v3 (arXiv:2403.06789).
 """
@@ -32,9 +32,9 @@ from methods.retrieval.ranking import Scope, best_rows, built_once, comparable, 
 from methods.work import FLOAT, Lengths, Work, encode, index
 
 CHUNK = 2048
-"""Passages encoded between two writes; fixed, so that an index continued after a cut equals one built in one go."""
+"""Passages encoded between two writes; constant, so that a resumed index equals one built without interruption."""
 TERMS = 256
-"""Terms of a passage, about: what planning takes."""
+"""Approximate number of terms per passage, for estimates."""
 Weighted = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]
 """Rows, terms and weights above zero, ordered by term and then row; each of shape (entries,)."""
 
@@ -46,21 +46,21 @@ class SpladeConfig(ModelMethodConfig):
         "naver/splade-v3", description="a folder or hub id of a SparseEncoder, or of a masked language model trained as SPLADE"
     )
     revision: str | None = Field(None, description="revision of a hub id")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights; 16 bits flip terms near zero")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights; 16 bits flip terms near zero")
     max_length: int | None = Field(None, ge=8, description="longest text in tokens; null: the checkpoint's own. v3 was trained with 256")
     batch_size: int = Field(16, ge=1, description="passages encoded at once; queries go one by one")
     trust_remote_code: bool = Field(False, description="run code contained in the model's repository")
 
 
 class SpladeEncoder:
-    """Texts to weights of terms, by `sentence_transformers.SparseEncoder`.
+    """Encoder that gives weights to terms, by `sentence_transformers.SparseEncoder`.
 
     Args:
         config: Options.
         device: "cpu", "cuda" …; None chooses.
 
     Attributes:
-        terms: In the vocabulary.
+        terms: Number of terms in the vocabulary.
 
     Raises:
         UserError: The model cannot be loaded, brings code that is not trusted, or is not a masked language model.
@@ -87,7 +87,7 @@ class SpladeEncoder:
         self.terms = len(self._vector(""))
 
     def _check_head(self) -> None:
-        """Refuse a model without a head; the library would add a random one."""
+        """Refuse a model without a head, because the library would add a random one."""
         from transformers.utils import cached_file
 
         def file(name: str) -> str | None:
@@ -154,14 +154,14 @@ class Splade:
 
     Args:
         config: Options.
-        services: Provides the device.
+        services: Services, of which it uses the device.
     """
 
     def __init__(self, config: SpladeConfig, services: Services) -> None:
         self.encoder = SpladeEncoder(config, services.device)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Encode the corpus, or memory-map the lists in `folder`; a build that was cut off continues."""
+        """Encode the corpus, or memory-map the lists in `folder`; an interrupted build resumes."""
         chunks = range(0, len(corpus), CHUNK)
         if folder is None:
             encoded = [self._encode(corpus, start) for start in chunks]
@@ -179,7 +179,7 @@ class Splade:
         return (rows + start).astype(np.int32), terms, weights
 
     def _save(self, corpus: Corpus, folder: Path) -> None:
-        """Encode chunk by chunk, then put the chunks' entries into one list a term."""
+        """Encode chunk by chunk, then sort the chunks' entries into one list per term."""
         paths = {start: folder / f"{start}.chunk" for start in range(0, len(corpus), CHUNK)}
         for start, path in paths.items():
             if not path.exists():
@@ -205,15 +205,15 @@ def _read(path: Path) -> Weighted:
 
 
 def inverted(chunks: Callable[[], Iterable[Weighted]], terms: int, array: Callable[[str, Any, int], Any]) -> tuple[Any, Any, Any]:
-    """Return entries as one list a term, going through them twice: once to count, once to put them in their places.
+    """Sort entries into one list per term, in two passes: one to count, one to fill the lists.
 
     Args:
         chunks: Entries in the order of rows, chunk by chunk; called twice.
-        terms: In the vocabulary.
-        array: Makes an array, given name, type and length.
+        terms: Number of terms in the vocabulary.
+        array: Function that creates an array of a name, type and length.
 
     Returns:
-        Where each term's list begins and the last one ends, shape (terms + 1,); rows and weights of all lists.
+        The start of each term's list and the end of the last, shape (terms + 1,); rows and weights of all lists.
     """
     counts = sum((np.bincount(chunk[1], minlength=terms) for chunk in chunks()), np.zeros(terms, dtype=np.int64))
     starts = array("starts", np.int64, terms + 1)
@@ -230,14 +230,14 @@ def inverted(chunks: Callable[[], Iterable[Weighted]], terms: int, array: Callab
 
 
 class SpladeIndex:
-    """A corpus as one list of passages a term.
+    """A corpus as one list of passages per term.
 
     Args:
-        encoder: For the queries.
+        encoder: Encoder of the queries.
         corpus: The passages.
-        starts: Where each term's list begins and the last one ends: shape (terms + 1,).
-        rows: Of the passages in the lists, ascending in each.
-        weights: Of the term in each of them.
+        starts: Start of each term's list and the end of the last, shape (terms + 1,).
+        rows: Rows of the passages in the lists, ascending in each list.
+        weights: Weight of the term in each of these passages.
     """
 
     def __init__(self, encoder: SpladeEncoder, corpus: Corpus, starts: NDArray, rows: NDArray, weights: NDArray) -> None:

@@ -1,4 +1,4 @@
-"""Provide what retrievers of triples share: a corpus of triples, and the triples that a query may use."""
+"""Provide code for retrievers of triples: a corpus of triples, and the triples that a query may use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from methods.work import Lengths, Work, encode, index, vectors
 
 
 def require_checkpoint(model: str, method: str, *, where: str) -> None:
-    """Check that a model is a checkpoint that a training of ours made.
+    """Check that a model is a checkpoint made by `ragmeter train`.
 
     Args:
         model: A folder.
@@ -53,7 +53,7 @@ def linearize_of(model: str) -> LinearizeConfig:
     """Return the linearization of triples with which a checkpoint was trained.
 
     Raises:
-        UserError: Its card does not say.
+        UserError: Its card does not state it.
     """
     card = card_of(model)
     try:
@@ -64,24 +64,24 @@ def linearize_of(model: str) -> LinearizeConfig:
             "the card of this checkpoint lacks the format of triples",
             code="checkpoint-card-incomplete",
             where=str(Path(model)),
-            try_this="linearize: {rel: last, underscores: keep}, or as it was pretrained",
+            try_this="linearize: {rel: last, underscores: keep}, or the format used in pretraining",
         ) from None
 
 
 def triple_corpus(corpus: Corpus, who: str) -> TripleCorpus:
-    """Return the corpus, known to be one of triples.
+    """Return the corpus after checking that it contains triples.
 
     Args:
-        corpus: What a retriever is to search.
+        corpus: The corpus to search.
         who: The retriever's id, for the message.
 
     Raises:
-        UserError: It holds passages.
+        UserError: The corpus contains passages.
     """
     if isinstance(corpus, TripleCorpus):
         return corpus
     raise UserError(
-        f"{who} ranks the triples of a graph, and this corpus holds passages",
+        f"{who} ranks the triples of a graph, but this corpus contains passages",
         code="triples-over-passages",
         where=f"method {who}",
         try_this="a benchmark of graph question answering: webqsp, cwq or worlds/graph",
@@ -91,7 +91,7 @@ def triple_corpus(corpus: Corpus, who: str) -> TripleCorpus:
 class TripleScope:
     """Triples that each query may use, with conversion of positions into rankings.
 
-    A query's triples are in the order of its graph, which decides ties.
+    A query's triples are in the order of its graph, which breaks ties.
 
     Args:
         corpus: The triples.
@@ -102,7 +102,7 @@ class TripleScope:
         self._scope = Scope(corpus)
 
     def rows_for(self, query: Query) -> Rows:
-        """Return the rows of a query's graph in its order; all rows where it names none.
+        """Return the rows of a query's graph in its order; all rows if the query names none.
 
         Raises:
             UserError: A candidate is not in the corpus.
@@ -114,23 +114,23 @@ class TripleScope:
         """Return rows, best first, as a ranking of triple ids.
 
         Args:
-            query: Whose ranking.
-            rows: Of the corpus, shape (n,).
-            scores: One per row; None where there is nothing but an order: 0, −1, −2 …
-            notes: Handed on to the prediction.
+            query: The query.
+            rows: Rows of the corpus, shape (n,).
+            scores: One per row; None if there is only an order: 0, −1, −2 …
+            notes: Notes for the prediction.
         """
         values = -np.arange(len(rows)) if scores is None else scores
         return Ranking(query.id, tuple(self.corpus.triples.ids(rows)), tuple(map(float, values.tolist())), notes=notes or {})
 
 
-# A question graph asks for its own triples alone, so a few questions of a large corpus cost a few blocks. Blocks are the
+# A question only needs the triples of its own graph, so a few questions of a large corpus cost a few blocks. Blocks are the
 # same rows in whatever order questions come, and a vector depends on its block alone; that is why they are encoded whole.
 
 
 BLOCK = 1024
-"""Triples encoded together."""
+"""Number of triples per encoded block."""
 IN_MEMORY = 1 << 30
-"""Bytes of vectors that are held in memory; more of them lie in a temporary file, from which memory is given back."""
+"""Maximum bytes of vectors in memory; larger arrays are in a temporary file, whose memory can be released."""
 
 
 class TripleVectors:
@@ -138,10 +138,10 @@ class TripleVectors:
 
     Args:
         triples: The rows.
-        encoder: Its passages are triples; what its cache holds is not encoded again.
-        linearize: How they are written.
+        encoder: Encoder of triples; triples in its cache are not encoded again.
+        linearize: Format of triples.
         titled: Whether the encoder is given each triple's head as the title of its text.
-        folder: Where a temporary file goes, if one is needed; None: where the system puts them.
+        folder: Folder for a temporary file, if one is needed; None: the system's default.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class TripleVectors:
             texts = linearized(self._triples, rows, self._linearize)
             titles = [head for head, _, _ in self._triples.take(rows)] if self._titled else None
             inputs = list(zip(titles or [""] * len(texts), texts, strict=True))
-            # Relations of which only the last part is written may make two triples read alike.
+            # If only the last part of relations is written, two triples may have the same text.
             positions = {item: position for position, item in enumerate(dict.fromkeys(inputs))}
             vectors = self._encoder.passages([text for _, text in positions], [title for title, _ in positions] if self._titled else None)
             self._vectors[rows] = vectors[[positions[item] for item in inputs]]
@@ -186,7 +186,7 @@ def _room(rows: int, dimension: int, folder: Path | None) -> Vectors:
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as file:
-        # The file has no name any more and lives as long as its map; what was not written takes no disk.
+        # The file was unlinked and exists as long as its map; parts that were not written take no disk space.
         return np.asarray(np.memmap(file, np.float32, "w+", shape=(rows, dimension)))
 
 
@@ -198,14 +198,14 @@ Scored = tuple[Rows, NDArray[np.float64]]
 
 
 class TripleSearchConfig(ModelMethodConfig):
-    """Options of every pair of towers over triples."""
+    """Options that all pairs of towers over triples share."""
 
     similarity: Literal["cosine", "dot"] = Field("cosine", description="similarity of a question and a triple; paper: cosine")
     scope: SearchScope = Field(
         "question", description="triples to rank: those of the question's own graph (paper), or global: of all graphs"
     )
     batch_size: int = Field(64, ge=1, description="triples encoded at once")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights")
 
     @property
     @abstractmethod
@@ -231,7 +231,7 @@ class TripleSearchConfig(ModelMethodConfig):
 
 
 class PretrainedTowersConfig(TripleSearchConfig):
-    """Options of towers that a training of ours pretrained on a graph."""
+    """Options of towers that `ragmeter train` pretrained on a graph."""
 
     trained_by: ClassVar[str]
     """The id of the training."""
@@ -249,13 +249,13 @@ class PretrainedTowersConfig(TripleSearchConfig):
 
 
 def open_towers(config: Any, services: Services, kind: type[Encoder] = Encoder) -> tuple[Encoder, LinearizeConfig, SearchScope]:
-    """Load the towers of a `TripleSearchConfig`; with how triples are written, and which compete."""
+    """Load the towers of a `TripleSearchConfig`, and return them with the format of triples and the scope."""
     encoder = kind(config.encoder, services.device, services.folder("embeddings"))
     return encoder, config.linearize or linearize_of(config.model), config.scope
 
 
 def triples_work(config: Any, lengths: Lengths) -> Work:
-    """Return the work: every triple and every question, once; the vectors of triples are kept by their text."""
+    """Return the work: encode every triple and every question once; vectors of triples are cached by text."""
     return index(encode(config, lengths.corpus, lengths.passage) + vectors(config, lengths, lengths.corpus)) + encode(
         config, lengths.questions, lengths.question
     )
@@ -265,10 +265,10 @@ class TripleRetriever:
     """Ranks triples by the similarity of their vectors to a question's.
 
     Args:
-        encoder: Encodes questions as its queries and triples as its passages; it also says by what they are compared
-            (`normalize`: cosine, else dot product), and keeps on disk what it has encoded.
-        linearize: How triples are written.
-        scope: Which triples compete.
+        encoder: Encodes questions as its queries and triples as its passages. Its option `normalize` sets the similarity
+            (cosine, else dot product), and it caches vectors on disk.
+        linearize: Format of triples.
+        scope: Triples that compete.
         who: The method's id, for messages.
         titled: Whether the encoder is given each triple's head as the title of its text.
     """
@@ -288,10 +288,10 @@ class TripleRetriever:
         self.scope, self.who, self.titled = scope, who, titled
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Return the corpus, whose triples are encoded as questions ask for them; vectors are kept in the encoder's cache.
+        """Return the index, which encodes triples when questions need them; vectors are stored in the encoder's cache.
 
         Raises:
-            UserError: It is not one of triples.
+            UserError: The corpus does not contain triples.
         """
         triples = triple_corpus(corpus, self.who)
         return TripleTowersIndex(triples, self.encoder, self.linearize, self.scope, folder, titled=self.titled)
@@ -302,8 +302,8 @@ class TripleTowersIndex:
 
     Args:
         corpus: The triples.
-        encoder, linearize, scope, titled: As of `TripleRetriever`.
-        folder: Where a temporary file of vectors goes, if one is needed.
+        encoder, linearize, scope, titled: As in `TripleRetriever`.
+        folder: Folder for a temporary file of vectors, if one is needed.
     """
 
     def __init__(
@@ -327,7 +327,7 @@ class TripleTowersIndex:
         return [self._ranking(query, vector, k) for query, vector in zip(queries, requests, strict=True)]
 
     def _ranking(self, query: Query, queries: NDArray[np.float32], k: int) -> Ranking:
-        # The graph is looked up in any scope: a query of another corpus is refused.
+        # The graph is looked up in any scope, so that a query of another corpus is refused.
         rows = self._scope.rows_for(query)
         if self._global or query.candidates is None:
             (rows,) = self._search.near(queries[None], k)
@@ -342,16 +342,16 @@ class TripleTowersIndex:
 
 
 def nearest(vectors: Vectors, query: NDArray[np.float32], k: int, longest: float) -> Scored:
-    """Return the k rows with the largest inner product, decided in float64: nothing else in a batch changes them.
+    """Return the k rows with the largest inner product, decided in float64, so that they do not depend on the batch.
 
     Args:
         vectors: Shape (n, dimension).
         query: Shape (dimension,).
-        k: At most this many.
-        longest: No row is longer.
+        k: Maximum number of rows.
+        longest: Upper bound on the length of rows.
 
     Returns:
-        Rows, best first, equal ones in their order, and their products.
+        Rows, best first, with equal ones in their order, and their products.
     """
     kept: Rows = np.arange(len(vectors))
     if 0 < k < len(vectors):

@@ -136,9 +136,9 @@ def verifier_of(config: LabelsConfig, judge: Judge | None) -> Verifier:
     """
     if config.judge is not None and judge is None:
         raise UserError(
-            f"answers that match no gold exactly are to be judged by {config.judge}, and no judge is provided",
+            f"labels.judge is {config.judge}, but no judge is available",
             code="judge-for-mismatches-needed",
             where="labels.judge",
-            try_this="labels.judge: null, which calls them wrong",
+            try_this="set labels.judge: null, which counts answers without an exact match as wrong",
         )
     return Verifier(None if config.judge is None else judge, config.exact)

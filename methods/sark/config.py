@@ -36,11 +36,11 @@ class CandidatesConfig(TrainingOptions):
     """Source of a question's candidates."""
 
     source: Literal["record", "retriever"] = Field(
-        "record", description="the dataset's own list; retriever: the best of its corpus; paper: DPR's top 50"
+        "record", description="record: the dataset's own list; retriever: the best of its corpus; paper: DPR's top 50"
     )
-    retriever: str = Field("bm25", description="of source retriever: its name")
-    options: dict[str, Any] = Field(default_factory=dict, description="of that retriever")
-    depth: int = Field(DEPTH, ge=1, description="most candidates of a question, the first ones; paper 50")
+    retriever: str = Field("bm25", description="source retriever: id of the retriever")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of that retriever")
+    depth: int = Field(DEPTH, ge=1, description="maximum candidates of a question, from the start of the list; paper 50")
 
     @property
     def component(self) -> Component:
@@ -51,9 +51,9 @@ class CandidatesConfig(TrainingOptions):
 class ExtraConfig(TrainingOptions):
     """Further negatives: passages that turn a right answer wrong, from further down."""
 
-    retriever: str = Field("bm25", description="what finds them in the whole corpus; paper: BM25")
-    options: dict[str, Any] = Field(default_factory=dict, description="of that retriever")
-    n: int = Field(100, ge=1, description="passages looked at per question; paper 100")
+    retriever: str = Field("bm25", description="retriever that finds them in the whole corpus; paper: BM25")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of that retriever")
+    n: int = Field(100, ge=1, description="passages considered per question; paper 100")
 
     @property
     def component(self) -> Component:
@@ -66,41 +66,43 @@ class LabelsConfig(RetiredOptions, MayAskConfig):
 
     retired = MappingProxyType({"partial": "mismatch"})
 
-    by: Literal["llm", "reader"] = Field("reader", description="who answers: llm: a language model; reader: `reader`, for worlds")
-    llm: Annotated[LLM, defaults(max_tokens=64)] | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
+    by: Literal["llm", "reader"] = Field(
+        "reader", description="what answers the questions: llm, a language model; reader, the reader named in `reader`, for worlds"
+    )
+    llm: Annotated[LLM, defaults(max_tokens=64)] | None = Field(None, description="model for by: llm; paper: Qwen2.5-14B-Instruct")
     prompt: str | None = Field(None, description="your own template file; null: the shipped one")
-    reader: str = Field("pocket", description="of by: reader: its name")
-    reader_options: dict[str, Any] = Field(default_factory=dict, description="of that reader")
+    reader: str = Field("pocket", description="id of the reader for by: reader")
+    reader_options: dict[str, Any] = Field(default_factory=dict, description="options of that reader")
     known: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="of by: reader: share of the questions that one passage answers, drawn by the seed, that it is "
-        "taken to know by heart: its answer without context is then read from their evidence, which misleads nobody. A "
-        "reader that knows nothing gives no negative",
+        description="by: reader: share of the questions answerable from one passage, sampled with the seed, that the reader is "
+        "assumed to know. Its answer without context is then read from the evidence, so that a passage can mislead "
+        "it. A reader without knowledge yields no negatives",
     )
     exact: Literal["squad", "strict"] = Field(
         "squad",
-        description="exact match that is a Match without asking the judge, by whose rules; released: strict, with the first gold alone",
+        description="rules of an exact match that counts as Match without asking the judge; released: strict, with the first "
+        "gold answer only",
     )
     judge: str | None = Field(
         None,
-        description="judge that sees answers that match no gold exactly, e.g. match (paper), rule_match; the "
-        "harness provides it; null: they are a Mismatch",
+        description="judge of answers that match no gold answer exactly, e.g. match (paper), rule_match; null: such answers are a Mismatch",
     )
-    judge_options: dict[str, Any] = Field(default_factory=dict, description="of that judge")
+    judge_options: dict[str, Any] = Field(default_factory=dict, description="options of that judge")
     passages: Literal["all", "list", "none"] = Field(
-        "all", description="which candidates are labeled: all of them (paper), those of the list, or none, for lists alone"
+        "all", description="candidates to label: all (paper), those of the list, or none, to train on lists only"
     )
     most_negatives: int | None = Field(
-        None, ge=1, description="negatives of a question that are kept, further ones among them, drawn by the seed; null: all"
+        None, ge=1, description="negatives kept per question, including further ones, sampled with the seed; null: all"
     )
     extra: ExtraConfig | None = Field(None, description="further negatives; null: none. Paper: {n: 100}")
 
     @model_validator(mode="after")
     def _knows_nothing(self) -> Self:
         if self.by == "llm" and self.known:
-            raise ValueError("known is for readers that know nothing; a language model knows what it knows")
+            raise ValueError("known is for readers (by: reader); a language model has its own knowledge")
         return self
 
     @property
@@ -113,12 +115,15 @@ class ListsConfig(MayAskConfig):
     """List-level orders: six candidates, best first."""
 
     by: Literal["llm", "evidence"] = Field(
-        "evidence", description="who orders: llm: a language model, shown one passage a turn; evidence: the dataset's gold, for worlds"
+        "evidence",
+        description="what orders the list: llm, a language model that is shown one passage per turn; evidence, the dataset's "
+        "gold evidence, for worlds",
     )
-    llm: Annotated[LLM, defaults(max_tokens=128)] | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
+    llm: Annotated[LLM, defaults(max_tokens=128)] | None = Field(None, description="model for by: llm; paper: Qwen2.5-14B-Instruct")
     prompt: str | None = Field(None, description="your own template file; null: the shipped one")
     keep_evidence: bool = Field(
-        False, description="put the evidence that is not among the sampled ranks in the places of the last ones that are none; paper no"
+        False,
+        description="if evidence is not among the sampled ranks, put it in the places of the last passages that are not evidence; paper no",
     )
 
 
@@ -127,8 +132,8 @@ class StylesConfig(MayAskConfig):
 
     by: Literal["rules", "llm", "file", "own"] = Field(
         "rules",
-        description="rules: those for training, without a model; llm: `llm`; file: a file of style pairs; own: what "
-        "the data brings (worlds/style, parallel texts)",
+        description="rules: the training rules, without a model; llm: `llm`; file: a file of style pairs; own: the styles in the "
+        "data (worlds/style, parallel texts)",
     )
     style: str = Field("informal", description="paper: informal")
     llm: Annotated[LLM, REPLY] | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
@@ -147,12 +152,12 @@ class SarkDataConfig(TrainingOptions):
 
     retired = MappingProxyType({"questions": None, "rows_seed": 0})
 
-    seed: int = Field(0, ge=0, lt=2**32, description="of every draw")
+    seed: int = Field(0, ge=0, lt=2**32, description="random seed")
     rows: int | None = Field(
         None,
         ge=1,
-        description="rows of each dataset at most: questions are taken in a drawn order, and no more of "
-        "them than it takes; null: of all questions. Paper 16,094 (the repository's readme: 19,238)",
+        description="maximum rows per dataset: questions are drawn in random order until it is reached; null: rows of all "
+        "questions. Paper 16,094 (the repository's readme: 19,238)",
     )
     candidates: CandidatesConfig = CandidatesConfig.model_validate({})
     labels: LabelsConfig = LabelsConfig.model_validate({})
@@ -238,30 +243,33 @@ class ModelConfig(TrainingOptions):
 
     match: bool = Field(
         False,
-        description="add to the score how well each token of the query is met by its nearest of the passage, with a weight that "
-        "is learned and a head that begins at 0: a ranker that begins at an embedding model's own level; paper no",
+        description="add to the score how well each query token matches its nearest passage token, with a learned weight and a "
+        "head that starts at 0, so that training starts from an embedding model's own ranking; paper no",
     )
     level: bool = Field(
         False,
-        description="shift the head's bias before the first step so that the mean σ(z) of labeled passages is their share of "
-        "label 1: a base that lists alone taught has no level, and its passage loss begins near 3. Changes no order; paper no",
+        description="shift the head's bias before the first step so that the mean σ(z) of labeled passages equals their share of "
+        "label 1. A base that was trained only on lists is not calibrated, so its passage loss starts near 3. "
+        "Changes no order; paper no",
     )
     lora: LoraOptions | None = Field(
-        None, description="train low-rank updates of the encoder's linear layers in its place, merged in the end; null: all of it (paper)"
+        None,
+        description="train low-rank updates of the encoder's linear layers instead of the encoder, and merge them at the end; "
+        "null: train the whole encoder (paper)",
     )
 
     head: Head = Field(
         "paper",
-        description="paper: one score z; official (the released code): two logits, trained with a cross-entropy, of "
-        "which the second alone ranks; its checkpoint holds that one",
+        description="paper: one score z; official (the released code): two logits, trained with a cross-entropy; only the second "
+        "ranks, and only it is in the checkpoint",
     )
     head_of_base: bool = Field(
         False,
-        description="begin with the base's own head, where the base is a checkpoint of SARK; paper and released: a new head on the encoder",
+        description="start with the base's own head, if the base is a checkpoint of SARK; paper and released: a new head on the encoder",
     )
-    dropout: float = Field(0.3, ge=0, lt=1, description="in the head; released 0.3")
+    dropout: float = Field(0.3, ge=0, lt=1, description="dropout of the head; released 0.3")
     backbone_dropout: float | None = Field(
-        0.3, ge=0, lt=1, description="in the encoder, of states and attention; released 0.3; null: the encoder's own"
+        0.3, ge=0, lt=1, description="dropout of hidden states and attention in the encoder; released 0.3; null: the encoder's own"
     )
     max_length: int = Field(512, ge=32, description="longest pair in tokens; the passage is cut, not the query")
 
@@ -271,7 +279,7 @@ class LossConfig(TrainingOptions):
 
     retired = MappingProxyType({"lambda_mode": "mgda", "lambda_value": 0.5})
 
-    styles: bool = Field(True, description="both styles of every passage (eq. 8-9); false (w/o SAT): the formal one alone")
+    styles: bool = Field(True, description="both styles of every passage (eq. 8-9); false (w/o SAT): only the formal style")
     passage: bool = Field(True, description="learn from labels of passages; false: w/o passage")
     listwise: bool = Field(True, description="learn from orders of lists; false: w/o list")
     list_loss: Literal["ranknet", "softmax"] = Field(
@@ -279,14 +287,14 @@ class LossConfig(TrainingOptions):
     )
     list_styles: Literal["same", "mixed"] = Field(
         "same",
-        description="same: a list is read in one style, then in the other (paper); mixed: twice with each passage once "
-        "in either style, drawn by seed, epoch and question, so that style says nothing of the order",
+        description="same: a list is read in one style, then in the other (paper); mixed: the list is read twice, each passage "
+        "once in either style, drawn by seed, epoch and question, so that style and order are independent",
     )
     lambda_fixed: float | None = Field(
-        None, ge=0, le=1, description="weight λ of the passage loss in every batch; null: of each batch from both gradients (released)"
+        None, ge=0, le=1, description="weight λ of the passage loss in every batch; null: computed per batch from both gradients (released)"
     )
     lambda_most: float = Field(
-        1.0, ge=0, le=1, description="λ at most: at 1 (paper) a batch whose labels are solved leaves nothing of the list's gradient"
+        1.0, ge=0, le=1, description="maximum λ: with 1 (paper), the list loss has no gradient in a batch whose labels are solved"
     )
     lambda_params: Literal["backbone", "last_layer"] = Field(
         "backbone",
@@ -297,7 +305,7 @@ class LossConfig(TrainingOptions):
     @model_validator(mode="after")
     def _learns(self) -> Self:
         if not (self.passage or self.listwise):
-            raise ValueError("without passage and listwise there is nothing to learn")
+            raise ValueError("passage and listwise must not both be false")
         if self.list_styles == "mixed" and not self.styles:
             raise ValueError("list_styles: mixed needs styles")
         return self
@@ -309,44 +317,47 @@ class TrainConfig(TrainingOptions):
     retired = MappingProxyType({"schedule": "linear", "max_grad_norm": 1.0, "patience": None})
     schedule: ClassVar[Literal["linear"]] = "linear"
 
-    epochs: int = Field(30, ge=1, description="times that each row is used; paper 30, released 100")
-    learning_rate: float = Field(1e-6, gt=0, description="of AdamW, at its peak; paper 1e-6, released 1e-5")
+    epochs: int = Field(30, ge=1, description="number of times that each row is used; paper 30, released 100")
+    learning_rate: float = Field(1e-6, gt=0, description="peak learning rate of AdamW; paper 1e-6, released 1e-5")
     warm_up: float = Field(
         0.0, ge=0, description="steps in which the learning rate rises: a share of all steps if below 1, else their number"
     )
     schedule_over: Literal["steps", "batches"] = Field(
-        "steps", description="batches (released): the rate falls as if each batch of an accumulated step were a step, so that it ends high"
+        "steps",
+        description="batches (released): the learning rate falls as if each accumulated batch were a step, so its final value is high",
     )
-    weight_decay: float = Field(0.01, ge=0, description="of matrices; released 0.01")
-    batch_size: int = Field(8, ge=1, description="rows of a batch: of 8, 112 sequences are read; paper and released 8")
-    accumulation: int = Field(1, ge=1, description="batches per step of the optimizer, each with a λ of its own; released 4")
+    weight_decay: float = Field(0.01, ge=0, description="weight decay of matrices; released 0.01")
+    batch_size: int = Field(8, ge=1, description="rows per batch; 8 rows give 112 sequences; paper and released 8")
+    accumulation: int = Field(1, ge=1, description="batches per step of the optimizer, each with its own λ; released 4")
     token_budget: int = Field(
         8192,
         ge=32,
-        description="tokens read at once, padding included; bounds memory and changes nothing but dropout's draws. A "
-        "list is never parted. Where memory is too small, a training halves it by itself and goes on",
+        description="tokens encoded at once, including padding; changes only memory and the random numbers of dropout. A list is "
+        "never split. If memory is too small, training halves this and continues",
     )
-    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate")
+    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision, as Accelerate names it")
     keep: Keep | None = Field(
         None,
-        description="which epoch's weights are the result: of the best F1 of labels on the validation data over both "
-        "styles (released), of the best order of its lists, or the last; null: f1, order where labels are not learned, "
-        "last where there is no validation data",
+        description="epoch whose weights are the result: f1, the best F1 of labels on the validation data over both styles "
+        "(released); order, the best order of its lists; or last. null: f1, order if labels are not trained on, last "
+        "without validation data",
     )
-    save_every: int = Field(50, ge=1, description="steps between two points that an interrupted training goes on from")
+    save_every: int = Field(50, ge=1, description="steps between two saved states from which an interrupted training resumes")
 
 
 class SarkTrainingConfig(SarkDataConfig, TrainingConfig):
     """Options of SARK's training: those of its rows, its model, its losses and its steps."""
 
-    data: tuple[str, ...] = Field(min_length=1, description="references of the training data; paper: of NQ")
+    data: tuple[str, ...] = Field(min_length=1, description="references of the training data; paper: NQ")
     data_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of the loaders, by dataset id")
-    validation: tuple[str, ...] = Field((), description="references of held-out data, of which the best epoch is known")
-    validation_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="as data_options")
-    validation_rows: int | None = Field(
-        None, ge=1, description="as rows, of the held-out data; paper 1,788 (the repository's readme: 2,138)"
+    validation: tuple[str, ...] = Field((), description="references of held-out data that select the best epoch")
+    validation_options: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="options of the loaders of validation, by dataset id"
     )
-    base: str = Field("BAAI/bge-reranker-base", description="encoder that is trained: a folder or hub id; or minilm")
+    validation_rows: int | None = Field(
+        None, ge=1, description="maximum rows per held-out dataset; paper 1,788 (the repository's readme: 2,138)"
+    )
+    base: str = Field("BAAI/bge-reranker-base", description="encoder to train: a folder or hub id; or minilm")
     revision: str | None = Field(None, description="revision of a hub id")
     model: ModelConfig = ModelConfig.model_validate({})
     loss: LossConfig = LossConfig.model_validate({})

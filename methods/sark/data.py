@@ -302,10 +302,10 @@ def _kept(work: Path, made_of: str) -> SarkData | None:
         return None
     if there.get("rows") != file_sha256(rows):
         raise UserError(
-            "these rows are not those that were made here",
+            "these rows were changed after they were written",
             code="rows-changed",
             where=str(rows),
-            try_this="delete the file: it will be made again",
+            try_this="delete the file: it will be written again",
         )
     return SarkData(read_rows(rows), there["counts"], there["fingerprint"])
 

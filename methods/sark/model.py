@@ -231,7 +231,7 @@ def _dropouts(config: SarkTrainingConfig) -> dict[str, float]:
             f"{config.base!r} does not name its dropout fields",
             code="dropout-unknown",
             where="model.backbone_dropout",
-            try_this="--set model.backbone_dropout=null, which leaves it as it is",
+            try_this="--set model.backbone_dropout=null, which keeps it unchanged",
         )
     return changes
 

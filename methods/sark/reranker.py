@@ -35,7 +35,7 @@ class SarkConfig(CrossEncoderRerankerConfig):
 @register(
     "sark",
     kind="reranker",
-    summary="a reranker that SARK trained not to be misled by style",
+    summary="a reranker that SARK trained to ignore style",
     config=SarkConfig,
     paper="Zhang et al., Don't Be Misled by Style: A Style-Adaptive Reranker for Capturing Effective Knowledge in "
     "Retrieval-Augmented Generation",

@@ -174,7 +174,7 @@ def read_rows(path: Path) -> list[SarkRow]:
                 f"this is not a training row: {error}",
                 code="not-training-row",
                 where=f"{path}:{number}",
-                try_this="delete the file: it will be made again",
+                try_this="delete the file: it will be written again",
             ) from None
     return rows
 

@@ -143,7 +143,7 @@ def pairs_of_options(benchmark: Benchmark, config: StylesConfig, own: StylePairs
             f"no passage is in the style {config.style!r}, but in {styled}",
             code="no-passage-in-style",
             where="styles.style",
-            try_this="one of those, or other pairs",
+            try_this="use one of those, or other pairs",
         )
     return pairs
 

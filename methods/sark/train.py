@@ -267,7 +267,7 @@ class RowSource(Protocol):
 
 @register_training(
     "sark",
-    summary="a reranker trained on what helps a model to answer, every passage in two styles",
+    summary="a reranker trained on which passages help a model to answer, with every passage in two styles",
     stages=(STAGE,),
     paper="Zhang et al., Don't Be Misled by Style: A Style-Adaptive Reranker for Capturing Effective Knowledge in "
     "Retrieval-Augmented Generation",
@@ -346,7 +346,7 @@ def _nothing_to_train(config: SarkTrainingConfig) -> UserError:
         f"no training row has {needed}",
         code="no-training-row",
         where="data",
-        try_this="more questions, or another model to label and order; `labels.known` where a reader knows nothing",
+        try_this="use more questions, or another model to label and order; if a reader knows nothing, set `labels.known`",
     )
 
 

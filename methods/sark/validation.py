@@ -56,7 +56,7 @@ def validator(objective: Objective, rows: Sequence[SarkRow], config: SarkTrainin
 
 def _without(what: str, other: str) -> UserError:
     return UserError(
-        f"the validation data hold not one row with {what}, by which the best epoch is to be known",
+        f"the validation data have no row with {what}, which select the best epoch",
         code="validation-rows-missing",
         where="validation",
         try_this=f"more validation data; or --set train.keep={other} or last",

@@ -30,9 +30,9 @@ class LoraOptions(FrozenModel):
 
     r: int = Field(16, ge=1, description="rank; released 16")
     alpha: float = Field(32.0, gt=0, description="updates are scaled by alpha / r; released 32")
-    dropout: float = Field(0.1, ge=0, lt=1, description="of what enters an update, in training; released 0.1")
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout of an update's input in training; released 0.1")
     targets: Literal["all-linear"] | tuple[str, ...] = Field(
-        "all-linear", description="layers by the end of their names; all-linear: all but the output layer"
+        "all-linear", description="layers to adapt, by the end of their names; all-linear: all but the output layer"
     )
 
     def settings(self, **more: Any) -> Any:

@@ -25,8 +25,8 @@ class AskedOptions(LaterOptions, ModelMethodConfig):
 
     prompt: str | None = Field(
         None,
-        description="`ours`, `published`, or a template file, where $passages (CLaRa: $background) stands for memories; null: published "
-        "for converted checkpoints whose authors published a prompt, else ours",
+        description="`ours`, `published`, or a template file with $passages (CLaRa: $background) in the place of memories; null: "
+        "published for converted checkpoints whose authors published a prompt, else ours",
     )
 
     @abstractmethod

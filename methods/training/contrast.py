@@ -54,8 +54,10 @@ class DataConfig(TrainingConfig):
 class HeldOutConfig(DataConfig):
     """Options of such trainings that validate on others."""
 
-    validation: tuple[str, ...] = Field((), description="references of held-out questions; the weights of the best validation are kept")
-    validation_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="as data_options")
+    validation: tuple[str, ...] = Field((), description="references of held-out questions; the weights with the best validation are kept")
+    validation_options: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="options of the loaders of validation, by dataset id"
+    )
 
     def preflight(self) -> None:
         """Check references."""
@@ -67,18 +69,18 @@ class HeldOutConfig(DataConfig):
 class ContrastConfig(HeldOutConfig):
     """Options that trainings by contrast have in common."""
 
-    base: str = Field(description="folder or hub id of the model that is trained")
+    base: str = Field(description="folder or hub id of the model to train")
     revision: str | None = Field(None, description="revision of a hub id")
-    negatives: int = Field(15, ge=1, description="passages that each positive is contrasted with")
-    epochs: int = Field(1, ge=1, description="times that each positive is used")
-    batch_size: int = Field(32, ge=1, description="positives of a step")
-    part: int = Field(64, ge=1, description="pairs read at once; bounds memory, changes nothing")
-    learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
+    negatives: int = Field(15, ge=1, description="negatives per positive")
+    epochs: int = Field(1, ge=1, description="number of times that each positive is used")
+    batch_size: int = Field(32, ge=1, description="positives per step")
+    part: int = Field(64, ge=1, description="pairs read at once; limits memory and does not change results")
+    learning_rate: float = Field(1e-4, gt=0, description="peak learning rate of AdamW")
     warm_up: float = Field(
         0.1, ge=0, description="steps in which the learning rate rises: a share of all steps if below 1, else their number"
     )
     weight_decay: float = Field(0.0, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
+    max_grad_norm: float = Field(1.0, gt=0, description="maximum norm of gradients; larger ones are scaled down")
     save_every: int = Field(50, ge=1, description="steps between two saved states from which an interrupted training resumes")
 
     def preflight(self) -> None:

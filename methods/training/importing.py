@@ -30,12 +30,12 @@ class ReleasedConfig(TrainingConfig):
     whole: ClassVar[frozenset[str]] = frozenset()
     """Layouts whose checkpoint holds the language model or the encoder as a whole."""
 
-    seed: int = Field(0, ge=0, lt=2**32, exclude=True, description="unused: a conversion draws nothing")
+    seed: int = Field(0, ge=0, lt=2**32, exclude=True, description="has no effect: a conversion is deterministic")
     source: str = Field(min_length=1, description="published checkpoint: a hub id or folder")
     revision: str | None = Field(None, description="revision of a hub id")
-    subfolder: str | None = Field(None, description="folder in it that holds the checkpoint")
-    base: str | None = Field(None, description="model below it, where the checkpoint does not name it, or names it by a path")
-    options: dict[str, Any] = Field(default_factory=dict, description="options of the model, over what the checkpoint says")
+    subfolder: str | None = Field(None, description="folder in the repository that holds the checkpoint")
+    base: str | None = Field(None, description="base model, if the checkpoint does not name it, or names it by a path")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of the model that replace those of the checkpoint")
 
     @property
     def kind(self) -> str:

@@ -84,7 +84,7 @@ class Journal:
                 f"this line of earlier work cannot be read: {error}",
                 code="unreadable-earlier-line",
                 where=f"{self._lines.path}:{where}",
-                try_this="remove the line: what it held is made again",
+                try_this="remove the line: its content is computed again",
             ) from None
 
 
@@ -151,7 +151,7 @@ def each_once(
                     f"not one of {in_vain} calls was answered",
                     code="all-calls-failed",
                     where=where,
-                    try_this="try again when the endpoint answers; what came before is kept",
+                    try_this="try again when the endpoint answers; earlier results are kept",
                 )
             if journal is not None and made.lasting:
                 journal.add(*items[number][:2], asdict(made))  # type: ignore[call-overload]

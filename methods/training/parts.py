@@ -58,7 +58,7 @@ class MicroBatch:
         smaller = min(self.size, error.largest) // 2
         if error.single or smaller < 1:
             raise Broke(
-                f"not even the smallest part of a step fits into the memory of {device}",
+                f"even the smallest part of a step does not fit into the memory of {device}",
                 code="batch-out-of-memory",
                 where=self.option,
                 try_this="a device with more memory; or a new training with precision bf16, shorter texts or a smaller model",

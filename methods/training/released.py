@@ -172,10 +172,10 @@ def pickled(path: Path) -> dict[str, Any]:
         value = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise UserError(
-            "the file holds more than tensors, and reading that could run code",
+            "the file contains more than tensors, and reading it could run code",
             code="unsafe-weights",
             where=str(path),
-            try_this="a checkpoint whose weights are tensors alone (safetensors)",
+            try_this="use a checkpoint in safetensors format",
         ) from error
     except (OSError, RuntimeError, EOFError, ValueError) as error:
         raise UserError(

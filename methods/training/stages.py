@@ -76,7 +76,7 @@ def _damaged(path: Path, error: Exception) -> UserError:
         f"this file of earlier work cannot be read: {error}",
         code="unreadable-earlier-work",
         where=str(path),
-        try_this="delete it: it will be made again",
+        try_this="delete it: it will be written again",
     )
 
 
@@ -143,10 +143,10 @@ class Manifest:
         there = read_json(path)
         if there.get("identity") != identity:
             raise UserError(
-                "this folder holds the work of a training with other options or data",
+                "this folder contains the results of a training with other options or data",
                 code="folder-of-other-training",
                 where=str(folder),
-                try_this="another folder, or delete this one",
+                try_this="choose another folder, or delete this one",
             )
         stages = {name: StageRecord(**record) for name, record in there["stages"].items()}
         return cls(path, identity, config, there["counts"], stages)

@@ -59,35 +59,35 @@ model = AutoPeftModelForCausalLM.from_pretrained("{PATH}")""",
 class StepOptions(FrozenModel):
     """Optimization options of a stage."""
 
-    epochs: int = Field(1, ge=1, description="times that each row is used")
-    steps: int | None = Field(None, ge=1, description="of the optimizer at most, whatever the epochs; null: all")
-    learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
+    epochs: int = Field(1, ge=1, description="number of times that each row is used")
+    steps: int | None = Field(None, ge=1, description="maximum optimizer steps, regardless of epochs; null: no limit")
+    learning_rate: float = Field(1e-4, gt=0, description="peak learning rate of AdamW")
     warm_up: float = Field(
         0.05, ge=0, description="steps in which the learning rate rises: a share of all steps if below 1, else their number"
     )
-    batch_size: int = Field(128, ge=1, description="rows of a step")
-    micro_batch: int = Field(2, ge=1, description="rows read at once; bounds memory, the gradient is the same")
+    batch_size: int = Field(128, ge=1, description="rows per step")
+    micro_batch: int = Field(2, ge=1, description="rows read at once; limits memory, the gradient stays the same")
     save_every: int = Field(200, ge=1, description="steps between two saved states from which an interrupted training resumes")
 
 
 class TuningConfig(DataConfig):
     """Options that trainings by tuning have in common."""
 
-    base: str = Field(description="folder or hub id of the causal language model that is adapted, or `pocket`")
+    base: str = Field(description="folder or hub id of the causal language model to adapt, or `pocket`")
     revision: str | None = Field(None, description="revision of a hub id")
-    dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(None, description="type of the frozen base; null: as in use")
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(None, description="dtype of the frozen base; null: as in use")
     lora: LoraOptions = LoraOptions.model_validate({})
-    reader: Literal["causal", "pocket"] = Field("causal", description="the reader whose prompts are learned: what uses the result")
-    retriever: str = Field("bm25", description="what finds passages, among a question's own candidates if it brings some")
-    retriever_options: dict[str, Any] = Field(default_factory=dict, description="of the retriever")
-    retrieved: int = Field(20, ge=1, description="passages found for a question, from which the system selects")
-    k: int = Field(5, ge=1, description="passages that the reader is handed")
-    max_new_tokens: int = Field(32, ge=1, description="longest reply that is drawn")
-    batch_size: int = Field(16, ge=1, description="prompts that are answered at once in roll-outs", exclude=True)
-    judge: str | None = Field(None, description="judge of answers that match no gold exactly; null: they are wrong")
-    judge_options: dict[str, Any] = Field(default_factory=dict, description="of the judge")
+    reader: Literal["causal", "pocket"] = Field("causal", description="reader whose prompts are trained on, and which uses the result")
+    retriever: str = Field("bm25", description="retriever of passages, among a question's own candidates if it has some")
+    retriever_options: dict[str, Any] = Field(default_factory=dict, description="options of the retriever")
+    retrieved: int = Field(20, ge=1, description="passages retrieved per question, from which the system selects")
+    k: int = Field(5, ge=1, description="passages given to the reader")
+    max_new_tokens: int = Field(32, ge=1, description="longest sampled reply")
+    batch_size: int = Field(16, ge=1, description="prompts answered at once when sampling", exclude=True)
+    judge: str | None = Field(None, description="judge of answers that match no gold answer exactly; null: such answers are wrong")
+    judge_options: dict[str, Any] = Field(default_factory=dict, description="options of the judge")
     weight_decay: float = Field(0.0, ge=0, description="weight decay of AdamW on matrices")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
+    max_grad_norm: float = Field(1.0, gt=0, description="maximum norm of gradients; larger ones are scaled down")
 
     @property
     def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:
@@ -185,7 +185,7 @@ class Tuned:
         self.config = config
         self.loaded = Loaded(config.local, device, own=True)
         if self.loaded.decodes:
-            raise UserError("adapters are trained on causal models, and this one has an encoder", code="not-language-model", where="base")
+            raise UserError("adapters need a causal model, but this one has an encoder", code="not-language-model", where="base")
         self.causal: Any = self.loaded.model
         self.adapters = Adapters(self.causal.model, config.lora, names, config.seed, config.base)
         self.counter = OwnCounter(self.loaded)

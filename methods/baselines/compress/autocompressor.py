@@ -34,21 +34,27 @@ class AutoCompressorConfig(SoftConfig):
     """Options of AutoCompressor."""
 
     base: str = Field("meta-llama/Llama-2-7b-hf", description=SoftConfig.model_fields["base"].description)
-    max_length: int = Field(2048, ge=1, description="tokens of a segment; a longer passage is several, each behind the summaries before it")
+    max_length: int = Field(
+        2048,
+        ge=1,
+        description="tokens per segment; a longer passage becomes several segments, each after the summaries of the previous ones",
+    )
     max_prompt: int = Field(4096, ge=16, description=SoftConfig.model_fields["max_prompt"].description)
-    template: Literal["auto", "pocket", "plain"] = Field("plain", description="of replies: plain, as it was trained")
-    memory_tokens: int = Field(50, ge=1, description="summary vectors of a segment; published 50")
+    template: Literal["auto", "pocket", "plain"] = Field(
+        "plain", description="prompt format of replies; the published model was trained with plain"
+    )
+    memory_tokens: int = Field(50, ge=1, description="summary vectors per segment; published 50")
     learns: Literal["text", "replies"] = Field(
         "text",
-        description="text: passages one after another, then question and answer, token by token; replies: answers alone, from "
-        "passages that are read apart as in use (ours)",
+        description="text: passages one after another, then question and answer, token by token; replies: only answers, from "
+        "passages that are encoded separately as in use (ours)",
     )
 
 
 @register_system(
     "autocompressor",
-    compressor="each passage as summary vectors of a language model that reads by segments; read by memory_reader",
-    training="AutoCompressor: a whole language model on passages and answers segment by segment, gradients over two of them",
+    compressor="each passage as summary vectors of a language model that reads it in segments; for memory_reader",
+    training="AutoCompressor: trains a whole language model on passages and answers, segment by segment, with gradients over two segments",
     small={"memory_tokens": 24, "learns": "replies"},
     worlds={"tuned": {**PRESETS["naming"], "steps": 400}},
 )

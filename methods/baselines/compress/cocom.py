@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 class CocomConfig(PiscoConfig):
     """Options of COCOM."""
 
-    encoder: str | None = Field(None, description="of the light variant: a BERT, such as bert-base-uncased; null: the base encodes")
+    encoder: str | None = Field(None, description="encoder of the light variant: a BERT, such as bert-base-uncased; null: the base encodes")
 
 
 @register_system(
     "cocom",
-    compressor="each passage as memory tokens' states, by the adapter that also answers, or by a BERT; read by memory_reader",
-    training="COCOM: an adapter and memory tokens that write passages out and continue them, then answer",
+    compressor="each passage as the states of memory tokens, encoded by the adapter that also answers, or by a BERT; for memory_reader",
+    training="COCOM: an adapter and memory tokens, trained to reconstruct and continue passages, then to answer",
     small=SMALL,
     presets={
         "light": {"model": {"encoder": "google-bert/bert-base-uncased"}},

@@ -79,7 +79,7 @@ def _memory_options(source: Released) -> dict[str, Any]:
     rank = int(source.config.get("lora_r", 16))
     own = source.config.get("compr_model_name")
     if own and source.layout == "pisco":
-        raise source.refused("it encodes with a model of its own, which is not read", "naver/pisco-mistral")
+        raise source.refused("it encodes with a separate model, which cannot be converted", "naver/pisco-mistral")
     return {
         "base": source.option("decoder_model_name"),
         "max_length": int(source.config.get("doc_max_length", ENCODER_LENGTH if own else 128)),

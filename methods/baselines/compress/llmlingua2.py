@@ -47,18 +47,18 @@ KEEP = 1
 class LLMLingua2Config(ModelOptions):
     """Options of LLMLingua-2."""
 
-    model: str = Field("microsoft/llmlingua-2-xlm-roberta-large-meetingbank", description="a classifier of tokens with two classes")
+    model: str = Field("microsoft/llmlingua-2-xlm-roberta-large-meetingbank", description="token classifier with two classes")
     tokenizer: str | None = Field(
         None,
-        description=f"what counts tokens: folder of a model, {_COUNTED_IN} or another of tiktoken's; null: {_COUNTED_IN} for models that "
-        "are called llmlingua-2-…, as released, else characters / 4",
+        description=f"tokenizer that counts tokens: folder of a model, {_COUNTED_IN} or another of tiktoken's; null: "
+        f"{_COUNTED_IN} for models called llmlingua-2-…, as released, else characters / 4",
     )
-    rate: float = Field(0.25, gt=0, le=1, description="share of a passage's tokens that stays; CLaRa's tables 0.25")
-    keep: tuple[str, ...] = Field((), max_length=100, description="tokens that always stay (force_tokens)")
-    digits: bool = Field(False, description="whether all words with digits stay (force_reserve_digit)")
-    drop_consecutive: bool = Field(False, description="whether one of `keep` stays once where nothing stays between two of it")
-    chunk: int = Field(510, ge=8, description="tokens read at once; a longer passage is cut behind a period")
-    batch_size: int = Field(16, ge=1, description="parts of a question's passages read at once")
+    rate: float = Field(0.25, gt=0, le=1, description="share of a passage's tokens to keep; CLaRa's tables 0.25")
+    keep: tuple[str, ...] = Field((), max_length=100, description="tokens to always keep (force_tokens)")
+    digits: bool = Field(False, description="keep all words with digits (force_reserve_digit)")
+    drop_consecutive: bool = Field(False, description="keep a repeated token of `keep` only once if nothing between is kept")
+    chunk: int = Field(510, ge=8, description="tokens classified at once; a longer passage is split after a period")
+    batch_size: int = Field(16, ge=1, description="parts of a question's passages classified at once")
 
     @property
     def counted_in(self) -> str | None:
@@ -118,7 +118,7 @@ class LLMLingua2:
         words = self._tokenizer
         if self._model.config.num_labels != 2 or not words.is_fast:
             raise UserError(
-                f"{config.model!r} does not tell two classes of tokens",
+                f"{config.model!r} does not distinguish two classes of tokens",
                 code="not-two-classes",
                 where="option model",
                 try_this="a model of LLMLingua-2",
@@ -127,7 +127,7 @@ class LLMLingua2:
         self._continuing = "##" if type(model).__name__ == "WordPiece" else ""
         if not self._continuing and "▁" not in "".join(words.tokenize("a b")):
             raise UserError(
-                f"the tokenizer of {config.model!r} marks neither where words begin (▁) nor where they go on (##)",
+                f"the tokenizer of {config.model!r} marks neither word starts (▁) nor continuations (##)",
                 code="tokenizer-without-words",
                 where="option model",
                 try_this="a model of LLMLingua-2, over BERT or XLM-R",

@@ -36,7 +36,7 @@ class SoftOptions(ModelMethodConfig):
     """Checkpoint and precision."""
 
     model: str = Field(description="folder of a checkpoint that `ragmeter train` or `train checkpoints convert` made")
-    dtype: DType | None = Field(None, description="of the models' weights; null: as the checkpoint says")
+    dtype: DType | None = Field(None, description="dtype of the models' weights; null: as in the checkpoint")
 
     def preflight(self) -> None:
         """Check that the model is such a checkpoint, and the models below it those that it was trained on."""
@@ -47,10 +47,14 @@ class SoftCompressorConfig(SoftOptions):
     """Options of a compressor into vectors."""
 
     offline: bool = Field(
-        False, description="encode the whole corpus before the first question, and keep it; false: a question's passages, each time"
+        False,
+        description="encode the whole corpus before the first question and keep the result; false: encode a question's passages each time",
     )
     keep: int | None = Field(
-        None, ge=1, description="passages of a question that stay, the most relevant by the checkpoint itself (oscar with ranks); null: all"
+        None,
+        ge=1,
+        description="number of passages to keep per question, the most relevant by the checkpoint's own scores (oscar with "
+        "ranks); null: all",
     )
 
 
@@ -95,7 +99,9 @@ class SoftCompressor:
         self._open: tuple[str, Any, Any] | None = None
         if config.offline and self._model.system.queried:
             raise UserError(
-                f"{self.memory} encodes passages with their question: nothing can be kept", code="nothing-to-keep", where="option offline"
+                f"{self.memory} encodes passages together with the question, so their memory cannot be stored",
+                code="nothing-to-keep",
+                where="option offline",
             )
         if config.keep is not None and not self._model.system.ranks:
             raise UserError(

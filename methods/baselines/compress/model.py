@@ -57,7 +57,7 @@ class SoftModel(nn.Module):
         hash: Of what decides a passage's vectors; of a loaded checkpoint alone.
 
     Raises:
-        UserError: A model cannot be loaded, or needs code of its own, or the base has no token that ends a text.
+        UserError: A model cannot be loaded, or needs code of its own, or the base has no end-of-sequence token.
     """
 
     hash = ""
@@ -82,7 +82,7 @@ class SoftModel(nn.Module):
         self.tokenizer.add_tokens([AddedToken(PLACE, special=True, normalized=False)], special_tokens=True)
         if self.tokenizer.eos_token_id is None:
             raise UserError(
-                "the base has no token that ends a text", code="missing-end-token", where="base", try_this="a base with an eos token"
+                "the base has no end-of-sequence token", code="missing-end-token", where="base", try_this="a base with an eos token"
             )
         # A tuple keeps it from being counted twice: the adapters' model holds it.
         self._base = (base,)
@@ -168,7 +168,7 @@ class SoftModel(nn.Module):
         """
         if self._own:
             raise UserError(
-                "the base knows one format of prompts", code="prompt-of-one-format", where="option prompt", try_this="prompt: ours"
+                "the base supports only one prompt format", code="prompt-of-one-format", where="option prompt", try_this="prompt: ours"
             )
         options = prompt.options
         values = {"passages": options.memories.join([PLACE] * len(blocks)), "question": _harmless(question)}
@@ -191,10 +191,10 @@ class SoftModel(nn.Module):
         positions = [at for at, identifier in enumerate(ids) if identifier == place]
         if len(positions) != len(blocks):
             raise UserError(
-                f"a prompt has {len(positions)} places for memory where {len(blocks)} are wanted",
+                f"a prompt has {len(positions)} places for memory, but {len(blocks)} are expected",
                 code="memory-place-mismatch",
                 where="template",
-                try_this="template: plain, as this base's chat template changes what it is given",
+                try_this="template: plain, because this base's chat template changes its input",
             )
         pieces: list[Piece] = []
         for start, end, block in zip([0, *(at + 1 for at in positions)], [*positions, len(ids)], [*blocks, []], strict=True):
@@ -312,7 +312,7 @@ class SoftModel(nn.Module):
         if present != wanted:
             name = min(name for name in present.keys() | wanted.keys() if present.get(name) != wanted.get(name))
             raise UserError(
-                f"{name} is {present.get(name) or 'missing'}, and the model wants {wanted.get(name) or 'none'}",
+                f"{name} is {present.get(name) or 'missing'}, but the model expects {wanted.get(name) or 'none'}",
                 code="model-option-mismatch",
                 where=where,
                 try_this="its own base",

@@ -37,16 +37,16 @@ DOCUMENT = "Document:\n"
 class OscarConfig(PiscoConfig):
     """Options of OSCAR."""
 
-    layers: int = Field(8, ge=1, description="of the base that encode; published 5, 8 or 10")
-    norm: bool = Field(False, description="whether the base's last norm stands behind them; released false")
-    connector: int | None = Field(None, ge=1, description="width inside a ReLU network between encoder and base; null: none")
-    ranks: bool = Field(False, description="whether a further token gives each passage a relevance (`keep` of the compressor)")
+    layers: int = Field(8, ge=1, description="number of the base's layers that encode; published 5, 8 or 10")
+    norm: bool = Field(False, description="apply the base's final norm after these layers; released false")
+    connector: int | None = Field(None, ge=1, description="hidden width of a ReLU network between encoder and base; null: no network")
+    ranks: bool = Field(False, description="add a token that predicts each passage's relevance (used by `keep` of the compressor)")
 
 
 @register_system(
     "oscar",
-    compressor="each passage with the question as states of the base's first layers; read by memory_reader",
-    training="OSCAR: the base's first layers as encoder, and an adapter, by cross-entropy on answers",
+    compressor="each passage, encoded with the question by the base's first layers; for memory_reader",
+    training="OSCAR: the base's first layers as encoder, and an adapter, trained by cross-entropy on answers",
     versions=(2, 2),
     small={**SMALL, "layers": 2},
     worlds={"together": 1, "questions": None, "tuned": {**PRESETS["naming"], "steps": 400, "batch_size": 16, "micro_batch": 16}},

@@ -44,8 +44,8 @@ class PccConfig(SoftConfig):
 
 @register_system(
     "pcc",
-    compressor="each segment as a small model's states, converted for a frozen language model; read by memory_reader",
-    training="PCC: an encoder and a converter that have a frozen model write passages out or continue them, then answer",
+    compressor="each segment as a small model's states, converted for a frozen language model; for memory_reader",
+    training="PCC: an encoder and a converter, trained so that a frozen model reconstructs or continues passages, then answers",
     versions=(1, 2),
     defaults={"pretrained": {"warm_up": 300, "batch_size": 256}, "tuned": {"learning_rate": 5e-5}, "max_grad_norm": 0.5},
     small={"encoder": PRESETS["worlds"]["base"], "rate": 4},

@@ -36,8 +36,8 @@ class PiscoConfig(SoftConfig):
 
     rate: int = Field(16, ge=1, description="tokens of a full passage per vector; released 16")
     lora: LoraOptions = LoraOptions.model_validate({})
-    shared: bool = Field(False, description="one memory token in all places, as newer releases have it; false: each its own")
-    separator: bool = Field(True, description="a mark behind each memory in a prompt")
+    shared: bool = Field(False, description="use one memory token in all positions, as newer releases do; false: one token per position")
+    separator: bool = Field(True, description="put a separator token after each memory in a prompt")
 
     @property
     def memory_tokens(self) -> int:
@@ -47,14 +47,14 @@ class PiscoConfig(SoftConfig):
     @model_validator(mode="after")
     def _compresses(self) -> Self:
         if self.rate > self.max_length:
-            raise ValueError(f"rate {self.rate} leaves no vector of {self.max_length} tokens: lower rate")
+            raise ValueError(f"rate {self.rate} leaves no vectors for {self.max_length} tokens: lower rate")
         return self
 
 
 @register_system(
     "pisco",
-    compressor="each passage as memory tokens' states, by an adapter distilled from answers; read by memory_reader",
-    training="PISCO: two adapters and memory tokens, by cross-entropy on what the base answers from text",
+    compressor="each passage as the states of memory tokens, by an adapter distilled from answers; for memory_reader",
+    training="PISCO: two adapters and memory tokens, trained by cross-entropy on the base's answers from text",
     defaults={"answers": "base"},
     small=SMALL,
     worlds={"tuned": {**PRESETS["naming"], "steps": 400, "learning_rate": 2e-3}},

@@ -27,8 +27,8 @@ from methods.work import Lengths, Work, encode
 
 
 class _PruningConfig(ModelOptions):
-    max_length: int = Field(512, ge=32, description="tokens read at once")
-    threshold: float = Field(0.1, ge=0, lt=1, description="what a sentence must be above; published 0.1 (cautious) to 0.5")
+    max_length: int = Field(512, ge=32, description="tokens scored at once")
+    threshold: float = Field(0.1, ge=0, lt=1, description="keep a sentence if its score is above this; published 0.1 (cautious) to 0.5")
 
 
 def _work(config: Any, lengths: Lengths) -> Work:
@@ -60,7 +60,7 @@ class DslrConfig(_PruningConfig):
 @register(
     "dslr",
     kind="compressor",
-    summary="sentences that a cross-encoder scores above a threshold, each in one string with question and title",
+    summary="sentences that a cross-encoder scores above a threshold, each scored together with question and title",
     paper="Hwang et al. 2024, DSLR (arXiv:2407.03627)",
     work=_work,
 )
@@ -97,14 +97,15 @@ class ProvenceConfig(_PruningConfig):
     model: str = Field("naver/provence-reranker-debertav3-v1", description="a DeBERTa with a `token_classifier`: folder or hub id")
     rule: Literal["majority", "mean"] = Field(
         "majority",
-        description="majority: more than half of a sentence's tokens are above the threshold (paper); mean: their mean is (OpenProvence)",
+        description="majority: keep a sentence if more than half of its tokens are above the threshold (paper); mean: if the "
+        "tokens' mean is (OpenProvence)",
     )
 
 
 @register(
     "provence",
     kind="compressor",
-    summary="sentences whose tokens an encoder of question and passage would keep",
+    summary="sentences whose tokens an encoder of question and passage predicts to keep",
     paper="Chirkova et al. 2025, Provence (arXiv:2501.16214)",
     training_data=("msmarco",),
     work=_work,

@@ -45,9 +45,7 @@ class MemoryReaderConfig(AskedOptions, SoftOptions):
     """Options of the reader."""
 
     max_new_tokens: int = Field(
-        64,
-        ge=1,
-        description="longest answer, if the prompt does not state it (xRAG's published: 100); in CLaRa's tables of compression 128",
+        64, ge=1, description="longest answer, if the prompt does not set it (xRAG's published: 100); in CLaRa's compression tables 128"
     )
     batch_size: int = Field(16, ge=1, description="prompts at once")
 
@@ -72,7 +70,7 @@ def _work(config: MemoryReaderConfig, lengths: Lengths) -> Work:
 @register(
     "memory_reader",
     kind="reader",
-    summary="answers from the vectors of pisco, cocom, xrag, pcc, autocompressor; passages that come as text it encodes itself",
+    summary="answers from the vectors of pisco, cocom, xrag, pcc, autocompressor; encodes passages that arrive as text",
     work=_work,
     needs=soft_needs,
 )
@@ -136,15 +134,15 @@ class MemoryReader:
         if isinstance(context.memory, SoftMemory):
             if context.memory.checkpoint != self._model.hash:
                 raise UserError(
-                    "the memory was made by another checkpoint than that of the reader",
+                    "the memory was made by a checkpoint other than the reader's",
                     code="memory-checkpoint-mismatch",
                     where="memory_reader",
-                    try_this="the same model for compressor and reader, with the same dtype",
+                    try_this="use the same model and dtype for compressor and reader",
                 )
             return [item.to(self._model.device) for item in context.memory.vectors]
         if context.memory is not None:
             raise UserError(
-                "this memory is not of a compressor that memory_reader reads", code="memory-kind-mismatch", where="memory_reader"
+                "this memory is not from a compressor that memory_reader supports", code="memory-kind-mismatch", where="memory_reader"
             )
         import torch
 

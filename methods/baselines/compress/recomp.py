@@ -44,7 +44,7 @@ class ModelOptions(CountingOptions, ModelMethodConfig):
 
     model: str = Field(description="a folder or hub id")
     revision: str | None = Field(None, description="revision of a hub id")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights")
 
 
 class SentenceCompressor(ABC):
@@ -99,9 +99,9 @@ class RecompExtractiveConfig(EncoderConfig, CountingOptions, ModelMethodConfig):
 
     model: str = Field("fangyuan/nq_extractive_compressor", description="a folder or hub id of an encoder")
     pooling: Literal["cls", "mean", "lasttoken"] | None = Field("mean", description=EncoderConfig.model_fields["pooling"].description)
-    normalize: bool = Field(False, description="published: inner products of plain means")
+    normalize: bool = Field(False, description="published: inner products of mean-pooled vectors")
     max_length: int | None = Field(512, ge=8, description="longest sentence in tokens")
-    sentences: int = Field(1, ge=1, description="how many stay; published 1, for HotpotQA 2")
+    sentences: int = Field(1, ge=1, description="number of sentences to keep; published 1, for HotpotQA 2")
 
 
 def _sentences_work(config: Any, lengths: Lengths) -> Work:
@@ -111,7 +111,7 @@ def _sentences_work(config: Any, lengths: Lengths) -> Work:
 @register(
     "recomp_extractive",
     kind="compressor",
-    summary="the sentence of all passages that is nearest to the question, by a dual encoder; two for HotpotQA",
+    summary="the sentence nearest to the question among all passages, by a dual encoder; two sentences for HotpotQA",
     paper=PAPER,
     presets={
         "triviaqa": {"model": "fangyuan/tqa_extractive_compressor"},
@@ -141,10 +141,10 @@ class RecompAbstractiveConfig(Seq2SeqConfig, ModelMethodConfig):
     """Options of RECOMP's summarizer."""
 
     model: str = Field("fangyuan/nq_abstractive_compressor", description="a folder or hub id of an encoder-decoder model")
-    max_prompt_tokens: int | None = Field(1024, ge=16, description="longest input; of longer passages the end is cut")
+    max_prompt_tokens: int | None = Field(1024, ge=16, description="longest input; the end of longer passages is cut")
     max_new_tokens: int = Field(512, ge=1, description="longest summary")
     prompt: str | None = Field(
-        None, description="a template file of your own; null: the published input", exclude_if=lambda value: value is None
+        None, description="your own template file; null: the published input", exclude_if=lambda value: value is None
     )
 
     def checkpoint_hash(self) -> str:
@@ -165,7 +165,7 @@ def _summary_work(config: RecompAbstractiveConfig, lengths: Lengths) -> Work:
 @register(
     "recomp_abstractive",
     kind="compressor",
-    summary="a summary of the passages for the question by a T5, which is empty where they do not help",
+    summary="a T5's summary of the passages for the question; empty if the passages do not help",
     paper=PAPER,
     presets={"triviaqa": {"model": "fangyuan/tqa_abstractive_compressor"}, "hotpotqa": {"model": "fangyuan/hotpotqa_abstractive"}},
     training_data=("nq",),

@@ -25,7 +25,7 @@ class CompressorReleasedConfig(ReleasedConfig):
 
     whole: ClassVar[frozenset[str]] = frozenset({"autocompressor", "oscar", "pcc"})
 
-    layout: Literal["autocompressor", "xrag", "cocom", "pcc", "pisco", "oscar"] = Field(description="the system that it is of")
+    layout: Literal["autocompressor", "xrag", "cocom", "pcc", "pisco", "oscar"] = Field(description="system that the checkpoint belongs to")
 
     @property
     def kind(self) -> str:

@@ -47,27 +47,30 @@ class SoftConfig(LaterOptions):
 
     base: str = Field(MISTRAL, description="causal language model that answers: a folder, hub id or `pocket`, the model that ships")
     revision: str | None = Field(None, description="revision of a hub id")
-    dtype: DType | None = Field(None, description="of the base's weights; null: float32 on CPU, the checkpoint's own elsewhere")
-    max_length: int = Field(128, ge=1, description="tokens encoded at once; a longer passage is split, none of it is lost")
-    max_prompt: int = Field(2048, ge=16, description="longest prompt with its answer in tokens; a longer one fails")
+    dtype: DType | None = Field(None, description="dtype of the base's weights; null: float32 on CPU, the checkpoint's own elsewhere")
+    max_length: int = Field(128, ge=1, description="tokens encoded at once; a longer passage is split, nothing is dropped")
+    max_prompt: int = Field(2048, ge=16, description="longest prompt with its answer in tokens; a longer prompt fails")
     template: Literal["auto", "pocket", "plain"] = Field(
-        "auto", description="auto: the base's chat template where it has one, the pocket model's format for that; plain: without"
+        "auto", description="auto: the base's chat template if it has one, or the pocket model's format; plain: no template"
     )
     memory_init: Literal["mean", "spread"] = Field(
-        "mean", description="where learned rows begin: all at the mean of the base's embeddings (released), or drawn about it (ours)"
+        "mean",
+        description="initial value of learned embeddings: mean, the mean of the base's embeddings (released), or spread, sampled "
+        "around it (ours)",
     )
     positions: Literal["after", "spread"] = Field(
-        "after", description="where memory tokens stand for attention: behind the text, or each at the end of its share of it (ours)"
+        "after",
+        description="positions of memory tokens in attention: after the text, or spread, each at the end of its share of the text (ours)",
     )
     memory_length: Literal["state", "embedding"] = Field(
         "state", description="length of vectors in a prompt: as they were made, or the mean length of the base's embeddings (ours)"
     )
     encoding: Literal["segments", "published"] = Field(
         "segments",
-        description="segments: a long passage in several parts; published: passages as the authors' code reads them (pisco, cocom: one "
-        "part, cut at max_length, its first token as behind the token that begins a text; light: padded with [PAD]; autocompressor: no "
-        "token that begins a text; xrag: vectors are never scaled), and asked about as published (`prompt` of memory_reader). Converted "
-        "checkpoints have it",
+        description="segments: split a long passage; published: read passages as the authors' code does (pisco, cocom: one part, "
+        "cut at max_length, its first token tokenized as if after the beginning-of-text token; light: padded with "
+        "[PAD]; autocompressor: no beginning-of-text token; xrag: vectors are never scaled), with the published "
+        "question format (`prompt` of memory_reader). Converted checkpoints use published",
     )
 
     @property
@@ -255,7 +258,7 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
                 f"this checkpoint has layout {card['layout']}; {LAYOUT} is read",
                 code="checkpoint-layout-mismatch",
                 where=str(path),
-                try_this="make it again",
+                try_this="create the checkpoint again",
             )
         made, hashes = system_of(card["system"], card["config"]), dict(card["models"])
     except (KeyError, TypeError, ValidationError) as error:
@@ -264,7 +267,7 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
         ) from error
     if system not in (None, made.name):
         raise UserError(
-            f"this checkpoint is of {made.name}, not of {system}",
+            f"this checkpoint belongs to {made.name}, not of {system}",
             code="checkpoint-of-other-system",
             where=where,
             try_this=f"compressor: {made.name}",
@@ -275,6 +278,6 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
                 f"the {name.replace('_', ' ')} {source!r} is not the one that this checkpoint was trained on",
                 code="part-base-mismatch",
                 where=str(path),
-                try_this="the model as it was, or train again",
+                try_this="restore the original model, or train again",
             )
     return folder, made

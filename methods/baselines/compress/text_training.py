@@ -48,16 +48,16 @@ STAGE = "compressor"
 class TextTrainingConfig(DataConfig):
     """Options of the trainings of compressors into text."""
 
-    base: str = Field(description="what is tuned")
-    reader: str = Field(MISTRAL, description="whose likelihood of answers labels sentences; or `pocket`")
+    base: str = Field(description="model to tune")
+    reader: str = Field(MISTRAL, description="model whose likelihood of the answers labels sentences; or `pocket`")
     endpoint: ChatConfig | None = Field(
         None,
-        description="an endpoint that serves the reader and returns log-probabilities (vLLM); only its tokenizer is loaded. "
-        "null: weights of this machine",
+        description="an endpoint that serves the reader and returns log-probabilities (vLLM); then only its tokenizer is loaded. "
+        "null: load the reader locally",
         exclude_if=lambda value: value is None,
     )
-    documents: int = Field(5, ge=1, description="passages of a question: its evidence, then others of its candidates, in random order")
-    max_length: int = Field(512, ge=16, description="tokens of a text at most")
+    documents: int = Field(5, ge=1, description="passages per question: its evidence, then other candidates, in random order")
+    max_length: int = Field(512, ge=16, description="maximum tokens per text")
     train: StepOptions = StepOptions.model_validate({"learning_rate": 2e-5, "batch_size": 64})
     weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
 
@@ -250,7 +250,7 @@ _SHARED: dict[str, Any] = {
 
 @register_training(
     "recomp_extractive",
-    summary="RECOMP: an encoder by softmax of the sentence that makes the answer likeliest against all others of a step",
+    summary="RECOMP: an encoder trained with a softmax over sentences, with the sentence that makes the answer most likely as the positive",
     config=_tuning("facebook/contriever", "an encoder, or `minilm`"),
     # A step reads every sentence of its questions' passages: seven hundred where passages are long.
     presets={**_MINILM, "worlds-long": laid_over(_MINILM["worlds-long"], {"data_options": {"worlds": {"questions": 640}}})},
@@ -294,7 +294,7 @@ class ExtractiveTraining(TextTraining):
 
 @register_training(
     "recomp_abstractive",
-    summary="RECOMP: a T5 that writes the sentence that makes the answer likeliest, or nothing",
+    summary="RECOMP: a T5 that writes the sentence that makes the answer most likely, or nothing",
     config=_tuning("google-t5/t5-large", "an encoder-decoder model"),
     paper="Xu et al. 2024, RECOMP (arXiv:2310.04408)",
     **_SHARED,
@@ -319,7 +319,7 @@ class AbstractiveTraining(TextTraining):
 
 @register_training(
     "llmlingua2",
-    summary="LLMLingua-2: a classifier of tokens by what helps a reader with some question",
+    summary="LLMLingua-2: a token classifier trained on which tokens help a reader with at least one question",
     config=_tuning("FacebookAI/xlm-roberta-large", "an encoder that gets a class for each token"),
     presets=_MINILM,
     paper="Pan et al. 2024, LLMLingua-2 (arXiv:2403.12968)",

@@ -52,9 +52,11 @@ LOSS = "validation_loss"
 class SoftStepOptions(StepOptions):
     """Optimization options of one stage of a compressor into vectors."""
 
-    naming: float = Field(0.0, ge=0, description="ours: weight of a loss that has each vector name the tokens of its share of a passage")
-    naming_only: int = Field(0, ge=0, description="ours: steps at the beginning in which nothing else is learned from")
-    naming_fades: float = Field(1.0, gt=0, le=1, description="ours: share of the steps in which that weight falls to 0")
+    naming: float = Field(
+        0.0, ge=0, description="ours: weight of a loss that makes each vector predict the tokens of its share of a passage"
+    )
+    naming_only: int = Field(0, ge=0, description="ours: number of first steps that train with this loss only")
+    naming_fades: float = Field(1.0, gt=0, le=1, description="ours: share of the steps over which that weight falls to 0")
 
 
 class SoftTrainingConfig(HeldOutConfig):
@@ -62,16 +64,18 @@ class SoftTrainingConfig(HeldOutConfig):
 
     system_class: ClassVar[type[System]]
 
-    base: str | None = Field(None, description="model.base, as --base gives it")
+    base: str | None = Field(None, description="model.base, as set by --base")
     model: SoftConfig = SoftConfig.model_validate({})
-    start: str | None = Field(None, description="a checkpoint to tune in place of what `pretrained` would make")
-    documents: int = Field(5, ge=1, description="passages beside a question: its evidence, then others of its candidates, in random order")
+    start: str | None = Field(None, description="a checkpoint to tune, instead of the result of `pretrained`")
+    documents: int = Field(5, ge=1, description="passages per question: its evidence, then other candidates, in random order")
     answers: Literal["data", "base"] = Field(
-        "data", description="what is taught: the data's answers, or what the base itself answers from the passages as text"
+        "data", description="target answers: the data's, or those that the base itself gives from the passages as text"
     )
-    passages: int | None = Field(None, ge=1, description="passages of pretraining, drawn by the seed; null: all of the data's corpus")
+    passages: int | None = Field(
+        None, ge=1, description="number of passages for pretraining, sampled with the seed; null: the data's whole corpus"
+    )
     restored: float = Field(
-        0.5, ge=0, le=1, description="share of the passages that are reconstructed in full; of the others only the second half is"
+        0.5, ge=0, le=1, description="share of the passages that are reconstructed in full; of the others, only the second half is"
     )
     questions: int | None = Field(
         None, ge=1, description="ours: maximum questions per passage in pretraining, which replace reconstruction"
@@ -80,23 +84,28 @@ class SoftTrainingConfig(HeldOutConfig):
         1, ge=1, description="ours: maximum questions per encoded set of passages in tuning: its own, and others that these passages answer"
     )
     out_of_vocabulary: float = Field(
-        0.0, ge=0, le=1, description="ours: share of the names of training worlds that are replaced by others, redrawn in each epoch"
+        0.0,
+        ge=0,
+        le=1,
+        description="ours: share of the names of training worlds that are replaced by other names, sampled again in each epoch",
     )
     divergence: float = Field(0.0, ge=0, description="weight of the divergence from the base that reads text; published for xRAG 2")
-    teacher: str | None = Field(None, description="reranker whose scores a system that ranks learns: oscar with model.ranks; null: none")
-    teacher_options: dict[str, Any] = Field(default_factory=dict, description="of that reranker")
-    ranking: float = Field(0.05, gt=0, description="weight of the squared distance from them; published 0.05")
+    teacher: str | None = Field(None, description="reranker whose scores a ranking system learns (oscar with model.ranks); null: none")
+    teacher_options: dict[str, Any] = Field(default_factory=dict, description="options of that reranker")
+    ranking: float = Field(0.05, gt=0, description="weight of the squared error to the reranker's scores; published 0.05")
     pretrained: SoftStepOptions = SoftStepOptions.model_validate({})
     tuned: SoftStepOptions = SoftStepOptions.model_validate({})
     weight_decay: float = Field(0.1, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
+    max_grad_norm: float = Field(1.0, gt=0, description="maximum norm of gradients; larger ones are scaled down")
 
     @model_validator(mode="after")
     def _read_once(self) -> Self:
         if self.system_class.queried and max(self.together, self.questions or 1) > 1:
-            raise ValueError("together: the memory of this system is of one question, so 1 is asked of a reading")
+            raise ValueError("together must be 1: the memory of this system depends on the question")
         if (self.teacher is not None) != self.system.ranks:
-            raise ValueError("teacher: a system that ranks (oscar with model.ranks) needs a reranker to learn from, and no other has one")
+            raise ValueError(
+                "teacher: systems that rank (oscar with model.ranks) need a reranker as teacher, and other systems must not set one"
+            )
         return self
 
     @property
@@ -278,7 +287,7 @@ class SoftTraining:
         rows, held_out = ([row for row in some if fits(model, row, text=bool(objective.divergence))] for some in (rows, held_out))
         if not rows:
             raise UserError(
-                "no row is left to learn from",
+                "no training rows are left",
                 code="no-row-left",
                 where="data",
                 try_this="questions with evidence, or a higher model.max_prompt",

@@ -24,7 +24,7 @@ class WholePassagesConfig(ModelMethodConfig):
 @register(
     "whole_passages",
     kind="compressor",
-    summary="the first passages that fit whole into `budget` tokens, as text: what a compressor must beat at an equal budget",
+    summary="the first passages that fit completely into `budget` tokens, as text: the control for compressors at an equal token budget",
     work=free,
 )
 class WholePassages:

@@ -37,13 +37,13 @@ class XragConfig(SoftConfig):
     """Options of xRAG."""
 
     retriever: str = Field("sfr-embedding-mistral", min_length=1, description="encoder: preset (minilm …), folder or hub id; published SFR")
-    max_length: int = Field(180, ge=8, description="tokens of a passage that the retriever reads at most; published 180")
+    max_length: int = Field(180, ge=8, description="maximum tokens of a passage that the retriever reads; published 180")
 
 
 @register_system(
     "xrag",
-    compressor="each passage as its retriever's vector, projected into the place of one token; read by memory_reader",
-    training="xRAG: a projector that has passages written out from one vector, then answers as the base does from text",
+    compressor="each passage as its retriever's vector, projected to one token; for memory_reader",
+    training="xRAG: a projector trained to reconstruct passages from one vector, then to answer as the base does from text",
     defaults={
         "restored": 1.0,
         "divergence": 2.0,

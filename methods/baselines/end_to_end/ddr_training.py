@@ -38,10 +38,10 @@ class DdrTrainingConfig(TuningConfig):
     """Options of the training."""
 
     temperatures: tuple[float, ...] = Field(
-        (0.5, 0.6, 0.7, 0.8, 0.9), min_length=1, description="of the replies that are drawn; paper: .5 to .9"
+        (0.5, 0.6, 0.7, 0.8, 0.9), min_length=1, description="temperatures at which replies are sampled; paper: .5 to .9"
     )
-    top_p: float = Field(0.8, gt=0, le=1, description="share of probability that is drawn from; released 0.8")
-    beta: float = Field(0.1, gt=0, description="how strongly DPO holds to the base; paper: 0.1")
+    top_p: float = Field(0.8, gt=0, le=1, description="top-p for sampling; released 0.8")
+    beta: float = Field(0.1, gt=0, description="beta of DPO: how strongly it keeps the model near the base; paper: 0.1")
     sft: float = Field(
         0.0, ge=0, description="ours: weight of the likelihood of the better reply, for bases that do not follow instructions"
     )
@@ -92,7 +92,7 @@ def _costs(config: DdrTrainingConfig) -> list[StageCost]:
 
 @register_training(
     "rag_ddr",
-    summary="RAG-DDR: DPO of the reader by its own draws, then of the refiner by what the new reader makes of each passage",
+    summary="RAG-DDR: DPO of the reader on its own samples, then of the refiner on the effect of each passage on the new reader",
     stages=(READER, REFINER),
     config=DdrTrainingConfig,
     paper="Li et al. 2025, RAG-DDR (arXiv:2410.13509)",

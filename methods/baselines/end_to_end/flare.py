@@ -31,12 +31,12 @@ ANSWER_IS = "answer is"
 class FlareConfig(ServedConfig, SearchingConfig, CausalConfig):
     """Options of FLARE."""
 
-    k: int = Field(2, ge=1, le=100, description="passages per search, which take the place of those before")
+    k: int = Field(2, ge=1, le=100, description="passages per search; they replace those of the previous search")
     max_new_tokens: int = Field(64, ge=1, description="longest draft")
     sentences: int = Field(4, ge=1, description="maximum sentences per answer (256 tokens)")
     unsure: float = Field(0.8, ge=0, le=1, description="search if a token of the draft has at most this probability")
     left_out: float = Field(
-        0.4, ge=0, le=1, description="leave tokens of a draft out of the search query if the model gave them at most this probability"
+        0.4, ge=0, le=1, description="remove tokens of a draft from the search query if their probability is at most this"
     )
 
 

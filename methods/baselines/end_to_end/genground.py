@@ -31,7 +31,7 @@ class GenGroundConfig(ProgramConfig):
     batch: int = Field(3, ge=1, description="passages per prompt")
     hops: int = Field(5, ge=1, description="sub-questions at most (released: 7)")
     grounding: Literal["first_evidence", "all_batches"] = Field(
-        "first_evidence", description="which batches revise an answer: the first with evidence (paper), or all (released)"
+        "first_evidence", description="batches that revise an answer: the first with evidence (paper), or all (released)"
     )
 
     @model_validator(mode="after")

@@ -21,13 +21,15 @@ class IterRetGenConfig(ProgramConfig):
     """Options of Iter-RetGen."""
 
     llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="the model; paper: text-davinci-003")
-    rounds: int = Field(2, ge=1, description="searches and answers; paper: up to 7, of which the second gives most")
-    reasons: bool = Field(True, description="write reasoning, which is searched with; false: answers alone, for models that write no more")
+    rounds: int = Field(2, ge=1, description="number of searches and answers; paper: up to 7, the second helps most")
+    reasons: bool = Field(
+        True, description="write reasoning and search with it; false: write only answers, for models that write nothing else"
+    )
 
 
 @register_program(
     "iter_retgen",
-    summary="search again with what was written and the question; the last round answers",
+    summary="searches again with the question and the previous output; the last round answers",
     version=2,
     config=IterRetGenConfig,
     prompts=("iter_retgen",),
@@ -52,8 +54,8 @@ class IrcotConfig(ProgramConfig):
 
     llm: Annotated[LLM, defaults(max_tokens=200)] = Field(description="the model; paper: code-davinci-002, Flan-T5")
     k: int = Field(4, ge=1, le=100, description="passages per search (tuned among 2, 4, 6, 8)")
-    sentences: int = Field(10, ge=1, description="of a chain at most")
-    pool: int = Field(15, ge=1, description="passages that are shown at most")
+    sentences: int = Field(10, ge=1, description="maximum sentences in a chain")
+    pool: int = Field(15, ge=1, description="maximum passages shown")
 
 
 _NUMBER = r"\d[\d,]*(?:\.\d+)?"
@@ -63,7 +65,7 @@ _NO_QUERY = re.compile(rf"^(?:thus|so|therefore|hence|that is)\b|{_NUMBER} [-+] 
 
 @register_program(
     "ircot",
-    summary="a chain of reasoning whose every sentence is searched with; then plain reading of all that was found",
+    summary="searches with each sentence of a chain of thought, then reads all retrieved passages",
     version=3,
     config=IrcotConfig,
     prompts=("ircot",),

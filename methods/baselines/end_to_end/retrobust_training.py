@@ -32,7 +32,7 @@ KINDS = ("first", "low", "random")
 class RetRobustTrainingConfig(TuningConfig):
     """Options of the training."""
 
-    k: int = Field(1, ge=1, description="contexts of a question; paper: 1")
+    k: int = Field(1, ge=1, description="contexts per question; paper: 1")
     train: StepOptions = StepOptions.model_validate({"epochs": 5, "batch_size": 4, "learning_rate": 2e-4, "warm_up": 0.03})
 
 
@@ -58,7 +58,7 @@ def contexts(example: Example, others: Sequence[Passage], k: int, seed: int) -> 
 
 @register_training(
     "retrobust",
-    summary="RetRobust: an adapter that answers from contexts that help and from contexts that do not",
+    summary="RetRobust: an adapter trained to answer from contexts that help and from contexts that do not",
     stages=(READER,),
     config=RetRobustTrainingConfig,
     paper="Yoran et al. 2023, RetRobust (arXiv:2310.01558)",

@@ -47,17 +47,19 @@ class SearchR1Config(ProgramConfig):
     thinks: ClassVar[bool] = True
     opening: ClassVar[str] = OPENING
     llm: Annotated[LLM, defaults(max_tokens=500, stop=[tags.information[0] for tags in TAGS.values()])] = Field(
-        description="the trained model: weights of this machine, or an endpoint that goes on with an assistant's last message"
+        description="the trained model: a local model, or an endpoint that continues an assistant's last message"
     )
-    tags: str = Field("search_r1", pattern="^(search_r1|r1_searcher)$", description="the tags that the model was trained with")
+    tags: str = Field("search_r1", pattern="^(search_r1|r1_searcher)$", description="tags that the model was trained with")
     prompt: str | None = Field(
         None,
-        description="`published` (of Search-R1), `ours`, or a template file; null: published for weights of this machine and for endpoints "
-        "with the name of a checkpoint; of R1-Searcher ours",
+        description="`published` (Search-R1's), `ours`, or a template file; null: published for a local model and for endpoints "
+        "with the name of a checkpoint; for R1-Searcher, ours",
     )
     k: int = Field(3, ge=1, le=100, description="passages per search (R1-Searcher: 5)")
-    turns: int = Field(4, ge=1, description="searches at most, before the last turn (R1-Searcher: 16)")
-    words: int | None = Field(None, ge=1, description="words of information at most; null: as many as the model has room for")
+    turns: int = Field(4, ge=1, description="maximum searches before the last turn (R1-Searcher: 16)")
+    words: int | None = Field(
+        None, ge=1, description="maximum words of retrieved information; null: as many as fit into the model's context"
+    )
 
     def preflight(self) -> None:
         """Check the model, the retriever and the templates; fetch a published one."""
@@ -73,7 +75,7 @@ def _released(model: str, **more: object) -> dict[str, object]:
 
 @register_program(
     "search_r1",
-    summary="a model trained to search while it thinks",
+    summary="a model that was trained to search while it reasons",
     version=3,
     config=SearchR1Config,
     prompts=(OPENING, "r1_searcher", "search_r1_again", TURN),

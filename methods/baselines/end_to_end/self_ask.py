@@ -42,18 +42,21 @@ class SelfAskConfig(ProgramConfig):
     """Options of Self-Ask."""
 
     llm: Annotated[LLM, defaults(max_tokens=128, stop=("Context",))] = Field(description="the model")
-    hops: int = Field(5, ge=1, description="follow-up questions at most")
+    hops: int = Field(5, ge=1, description="maximum follow-up questions")
 
 
 class RetRobustConfig(SelfAskConfig):
     """Options of RetRobust."""
 
-    nli: NliConfig | None = Field(None, description="the model of the back-off; null: contexts are trusted")
-    threshold: float = Field(0.5, ge=0, le=1, description="an answer that is entailed no more than this is not trusted")
+    nli: NliConfig | None = Field(
+        None,
+        description="NLI model; if it does not entail the answer from the contexts, the answer without retrieval is used. null: no check",
+    )
+    threshold: float = Field(0.5, ge=0, le=1, description="an answer is not trusted if its probability of entailment is at most this")
     layout: Literal["chat", "released"] = Field(
         "chat",
-        description="chat: a request in words of ours; released: the text that the released checkpoints continue, for models without a "
-        "chat template",
+        description="chat: a request in our words; released: the text that the released checkpoints continue, for models without "
+        "a chat template",
         exclude_if=lambda value: value == "chat",
     )
     follow_ups: bool = Field(
@@ -179,7 +182,7 @@ async def self_asked(q: Session, first: Sequence[Passage], *, searches: bool = T
 
 @register_program(
     "self_ask",
-    summary="follow-up questions, each answered from what is found for it; the newest passages are shown",
+    summary="asks follow-up questions and answers each from the passages found for it; only the newest passages are shown",
     version=2,
     config=SelfAskConfig,
     prompts=("self_ask",),
@@ -219,7 +222,7 @@ class Entailment:
 
 @register_program(
     "retrobust",
-    summary="follow-up questions with a context each; an NLI model decides whether the contexts are to be trusted",
+    summary="asks follow-up questions with one context each; if an NLI model rejects the answer, uses the one without retrieval",
     version=4,
     config=RetRobustConfig,
     prompts=("self_ask", "retrobust"),

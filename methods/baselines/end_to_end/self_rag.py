@@ -47,7 +47,7 @@ WORTH = (-1.0, -0.5, 0.0, 0.5, 1.0)
 class WeightsConfig(SearchingConfig):
     """Options that both variants share."""
 
-    k: int = Field(10, ge=1, le=100, description="passages, each read by itself")
+    k: int = Field(10, ge=1, le=100, description="number of passages, each read separately")
     mode: Literal["adaptive", "always"] = Field("adaptive", description="retrieve if the model requests it, or always")
     relevance: float = Field(1.0, ge=0, description="weight of relevance")
     support: float = Field(1.0, ge=0, description="weight of support")
@@ -60,17 +60,17 @@ class SelfRagConfig(ServedConfig, WeightsConfig, CausalConfig):
     probes = ("write", "score")
     model: str = Field("selfrag/selfrag_llama2_7b", description="a causal language model with Self-RAG's tags")
     max_new_tokens: int = Field(100, ge=1, description="longest answer, tags included")
-    threshold: float = Field(0.2, ge=0, le=1, description="look up where the share of [Retrieval] is above this")
+    threshold: float = Field(0.2, ge=0, le=1, description="retrieve if the share of [Retrieval] is above this")
     share: Literal["probabilities", "log_probabilities"] = Field(
-        "probabilities", description="of what that share is taken; the released code divides log-probabilities"
+        "probabilities", description="how that share is computed; the released code divides log-probabilities"
     )
-    likelihood: bool = Field(True, description="whether the likelihood of an answer counts, too")
+    likelihood: bool = Field(True, description="include the likelihood of an answer in its score")
 
 
 class PromptedConfig(ProgramConfig, WeightsConfig):
     """Options of Self-RAG by prompts."""
 
-    llm: Annotated[LLM, defaults(max_tokens=128)] = Field(description="the model that reads and judges")
+    llm: Annotated[LLM, defaults(max_tokens=128)] = Field(description="model that reads and judges")
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def _calls(config: SelfRagConfig) -> int:
 
 @register_program(
     "self_rag",
-    summary="its own model's tags: whether to look up, and the best of the answers from single passages",
+    summary="a model with control tokens decides whether to retrieve, and picks the best of the answers from single passages",
     version=3,
     config=SelfRagConfig,
     calls=_calls,
@@ -281,7 +281,7 @@ def judged(reply: str) -> Segment | None:
 
 @register_program(
     "self_rag_prompted",
-    summary="any model answers from each passage by itself and judges the answers; the best one counts",
+    summary="any model answers from each passage separately and judges the answers; the best one is used",
     version=2,
     config=PromptedConfig,
     prompts=("self_rag_need", "self_rag_segment"),

@@ -73,11 +73,9 @@ def verbalized(triples: Triples, rows: NDArray[np.integer] | None = None) -> lis
 class TripleBM25Config(BM25Config):
     """Options of BM25 over triples."""
 
-    stemmer: str | None = Field(
-        None, description="Snowball stemmer, e.g. english, porter (as Lucene's English analyzer has); null for none"
-    )
+    stemmer: str | None = Field(None, description="Snowball stemmer, e.g. english, porter (like Lucene's English analyzer); null for none")
     stopwords: Literal["en"] | None = Field(
-        None, description="words left out: bm25s' English list (as Lucene's English analyzer has), or null for none"
+        None, description="stopwords: bm25s' English list (like Lucene's English analyzer), or null for none"
     )
 
     @property
@@ -147,7 +145,7 @@ class NameWords:
 @register(
     "bm25_triples",
     kind="retriever",
-    summary="BM25 over the triples of a graph, in natural words",
+    summary="BM25 over the triples of a graph, written in natural words",
     version=3,
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}, "lucene_english": {"stemmer": "porter", "stopwords": "en"}},

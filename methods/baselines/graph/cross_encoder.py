@@ -107,15 +107,17 @@ WHERE = "graph_hybrid, option model"
 class GraphHybridConfig(CrossEncoderConfig, ModelMethodConfig):
     """Options of the cross-encoder, and of what it is given to read."""
 
-    published: bool = Field(False, description="the folder holds a copy of a published cross-encoder, so it has no card of ours")
+    published: bool = Field(False, description="the folder is a copy of a published cross-encoder, so it needs no card of `ragmeter train`")
     sparse: RetrieverPart = Field(
-        RetrieverChoice(id="bm25_triples"), description="decides between equal scores, too; a bare name stands for {id: …}"
+        RetrieverChoice(id="bm25_triples"), description="lexical retriever, whose order also breaks ties; a bare name stands for {id: …}"
     )
     sparse_depth: int = Field(100, ge=1, description="triples taken from BM25")
-    dense: RetrieverPart = Field(RetrieverChoice(id="two_tower"), description="dpr_nq, gpr or skp instead; a bare name stands for {id: …}")
+    dense: RetrieverPart = Field(
+        RetrieverChoice(id="two_tower"), description="dense retriever: also dpr_nq, gpr or skp; a bare name stands for {id: …}"
+    )
     dense_depth: int = Field(100, ge=1, description="triples taken from the dense retriever")
     merge: Literal["union", "rrf"] = Field(
-        "union", description="what is read: all that either found; rrf: the best of both by reciprocal rank"
+        "union", description="triples to read: union, all that either found; rrf, the best of both by reciprocal rank fusion"
     )
     rrf_depth: int = Field(100, ge=1, description="triples that the cross-encoder reads (merge: rrf)")
 
@@ -150,7 +152,7 @@ def _needs(config: GraphHybridConfig) -> Needs | None:
 @register(
     "graph_hybrid",
     kind="retriever",
-    summary="triples found by BM25 and two towers, ranked by a cross-encoder; the one baseline with supervision",
+    summary="triples found by BM25 and two towers, ranked by a cross-encoder; the only supervised graph baseline",
     version=2,
     paper="Li et al. 2023, Graph Reasoning for Question Answering with Triplet Retrieval (arXiv:2305.18742)",
     checkpoint_hash=_weights,

@@ -92,7 +92,7 @@ def questions_of(benchmarks: Sequence[Benchmark], pool: int) -> tuple[list[GoldT
                 result.append(item)
     if not result:
         raise UserError(
-            "no question comes with triples that prove its answer and others beside them",
+            "no question has triples that prove its answer and also other triples",
             code="no-question-with-triples",
             where="data",
             try_this="data with reasoning triples: worlds/graph:train",
@@ -156,15 +156,15 @@ class GraphCrossEncoderTrainingConfig(ContrastConfig):
         ("worlds/graph:train",), min_length=1, description="references of questions with graphs and reasoning triples"
     )
     validation: tuple[str, ...] = Field((), description="references of held-out questions, for curves")
-    base: str = Field("minilm", description="folder or hub id of the encoder that is trained")
+    base: str = Field("minilm", description="folder or hub id of the encoder to train")
     max_length: int = Field(128, ge=16, description="longest pair in tokens")
-    negatives: int = Field(7, ge=1, description="other triples that each right one is contrasted with")
-    hard: float = Field(0.5, ge=0, le=1, description="share of them that BM25 finds for the question; others: any")
-    pool: int = Field(50, ge=1, description="triples that BM25 finds, from which the hard ones are drawn")
-    epochs: int = Field(3, ge=1, description="times that each right triple is used")
+    negatives: int = Field(7, ge=1, description="negative triples per right triple")
+    hard: float = Field(0.5, ge=0, le=1, description="share of negatives that BM25 finds for the question; the others are random")
+    pool: int = Field(50, ge=1, description="triples that BM25 finds, from which the hard negatives are sampled")
+    epochs: int = Field(3, ge=1, description="number of times that each right triple is used")
     batch_size: int = Field(8, ge=1, description="right triples per step")
     learning_rate: float = Field(
-        3e-4, gt=0, description="of AdamW, at its peak; fits MiniLM, which does not learn at 5e-5; larger ones want less"
+        3e-4, gt=0, description="peak learning rate of AdamW; suits MiniLM, which does not learn at 5e-5; larger models need less"
     )
     weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
 
@@ -184,7 +184,7 @@ def _work(config: GraphCrossEncoderTrainingConfig, of: LengthsOf) -> list[StageW
 
 @register_training(
     "graph_cross_encoder",
-    summary="a cross-encoder of questions and triples, for the hybrid baseline where no published one is at hand",
+    summary="a cross-encoder of questions and triples, for the hybrid baseline if no published one is available",
     stages=(STAGE,),
     config=GraphCrossEncoderTrainingConfig,
     paper="Nogueira and Cho 2019, Passage Re-ranking with BERT (arXiv:1901.04085)",
@@ -275,7 +275,7 @@ def cross_encoder(config: GraphCrossEncoderTrainingConfig, device: str) -> Any:
         )
     if model.num_labels != 1:
         raise UserError(
-            f"{config.base!r} gives {model.num_labels} scores per pair where a reranker gives one",
+            f"{config.base!r} gives {model.num_labels} scores per pair, but a reranker must give one",
             code="wrong-score-count",
             where="base",
             try_this="an encoder, or a cross-encoder that was trained for ranking",

@@ -25,11 +25,11 @@ NOTE = "g_retriever"
 class GRetrieverConfig(GraphEncoderConfig):
     """Options of G-Retriever's retrieval; the numbers are those that it uses on WebQSP."""
 
-    nodes: int = Field(3, ge=0, description="entities that get a prize")
-    edges: int = Field(5, ge=0, description="distinct similarities of relations that get a prize")
-    cost: float = Field(0.5, ge=0, description="of an edge, before it is lowered so that one pays for itself")
+    nodes: int = Field(3, ge=0, description="number of entities that get a prize")
+    edges: int = Field(5, ge=0, description="number of distinct relation similarities that get a prize")
+    cost: float = Field(0.5, ge=0, description="cost of an edge, before it is lowered so that at least one edge pays off")
     order: Literal["graph", "cosine"] = Field(
-        "graph", description="triples as the graph has them (released), or by their relation's cosine, for a cut at k"
+        "graph", description="order of triples: as in the graph (released), or by their relation's cosine, for a cutoff at k"
     )
 
 

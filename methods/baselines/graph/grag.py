@@ -145,10 +145,10 @@ class GragConfig(GraphEncoderConfig):
     nodes: int = Field(10, ge=0, description="entities kept in each")
     edges: int = Field(10, ge=1, description="triples kept in each")
     hop_direction: Literal["any", "against_edges"] = Field(
-        "any", description="any: a hop follows a triple both ways; against_edges: only from tail to head (released)"
+        "any", description="any: a hop follows a triple in both directions; against_edges: only from tail to head (released)"
     )
     repeated_pairs: Literal["keep", "drop"] = Field(
-        "keep", description="triples that share head and tail with another: kept, or all of them dropped (released)"
+        "keep", description="triples that share head and tail with another triple: keep them, or drop all of them (released)"
     )
 
 

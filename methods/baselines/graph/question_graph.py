@@ -111,7 +111,8 @@ class GraphEncoderConfig(EncoderConfig, ModelMethodConfig):
 
     model: str = Field(
         DISTILBERT,
-        description=f"a folder or hub id; minilm: all-MiniLM-L6-v2; GPR's comparison {DISTILBERT}, released by both methods: {ROBERTA}",
+        description=f"a folder or hub id; minilm: all-MiniLM-L6-v2; in GPR's comparison {DISTILBERT}, in the releases of both "
+        f"methods {ROBERTA}",
     )
     pooling: Literal["cls", "mean", "lasttoken"] | None = Field(
         "mean", description="pooling of token vectors: the first, their mean, the last; null: the model's own"

@@ -41,7 +41,7 @@ class SkpConfig(PretrainedTowersConfig):
     trained_by = "skp"
     model: str = Field(description="folder of a checkpoint that `ragmeter train skp` made")
     pooling: Pooling | None = Field(
-        None, description="the vector of a text: its first token's, or the tokens' mean; null: as saved, the first"
+        None, description="vector of a text: its first token's, or the tokens' mean; null: as saved, else the first"
     )
 
     @property
@@ -52,7 +52,7 @@ class SkpConfig(PretrainedTowersConfig):
 @register(
     "skp",
     kind="retriever",
-    summary="triples by one encoder pretrained on a graph's text: hidden words and copies with them",
+    summary="triples ranked by one encoder that was pretrained on a graph's text with masked words and contrastive copies",
     paper="Dong et al. 2023, Bridging the KB-Text Gap: Leveraging Structured Knowledge-aware Pre-training for KBQA",
     work=triples_work,
 )
@@ -433,28 +433,30 @@ class SkpTrainingConfig(TrainingConfig):
         description="references whose triples are the graph; their questions are not read",
     )
     graph_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of the loaders, by dataset id")
-    allow_test: bool = Field(False, description="take test graphs, too; the result is then not zero-shot")
+    allow_test: bool = Field(False, description="include test graphs; the result is then not zero-shot")
     base: str = Field(
         "distilbert-base-uncased",
-        description="folder or hub id of a masked language model; minilm (offline): its head begins at the word "
+        description="folder or hub id of a masked language model; minilm (offline): its output layer starts as the word "
         "embeddings. SKP's own run: bert-base-uncased",
     )
     revision: str | None = Field(None, description="revision of a hub id")
     linearize: LinearizeConfig = LinearizeConfig.model_validate({})
-    unit: Unit = Field("triple", description="what a text is: a triple, or all triples of a head (SKP's own run: subgraphs of 2 hops)")
+    unit: Unit = Field("triple", description="unit of text: a triple, or all triples of a head (SKP's own run: subgraphs of 2 hops)")
     max_length: int | None = Field(
         None, ge=8, description="longest text in tokens; null: 64 for triples, 200 (SKP's own run) for subgraphs"
     )
-    vector: Vector = Field("first", description="what texts are compared by: the first token; flatten: all tokens (SKP's own run)")
-    contrastive_weight: float = Field(0.2, ge=0, description="weight of the contrastive loss; the loss of hidden words has weight 1")
-    temperature: float = Field(0.5, gt=0, description="of the contrastive loss")
-    redraw: bool = Field(False, description="hide another word of a text in each epoch; SKP draws once, before training")
+    vector: Vector = Field(
+        "first", description="vector that texts are compared by: the first token's; flatten: those of all tokens (SKP's own run)"
+    )
+    contrastive_weight: float = Field(0.2, ge=0, description="weight of the contrastive loss; the loss of masked words has weight 1")
+    temperature: float = Field(0.5, gt=0, description="temperature of the contrastive loss")
+    redraw: bool = Field(False, description="mask other words of a text in each epoch; SKP chooses once, before training")
     epochs: int = Field(5, ge=1, description="SKP's own run: 10")
     batch_size: int = Field(512, ge=1, description="texts that are contrasted with each other; SKP's own run: 8")
-    part: int = Field(64, ge=1, description="texts encoded at once; bounds memory, changes nothing")
-    learning_rate: float = Field(2e-5, gt=0, description="of AdamW, constant; SKP's own run: SGD at 5e-5")
+    part: int = Field(64, ge=1, description="texts encoded at once; limits memory and does not change results")
+    learning_rate: float = Field(2e-5, gt=0, description="learning rate of AdamW, constant; SKP's own run: SGD at 5e-5")
     weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
+    max_grad_norm: float = Field(1.0, gt=0, description="maximum norm of gradients; larger ones are scaled down")
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision")
     save_every: int = Field(50, ge=1, description="steps between two saved states from which an interrupted training resumes")
 
@@ -487,7 +489,7 @@ def _work(config: SkpTrainingConfig, of: LengthsOf) -> list[StageWork]:
 
 @register_training(
     "skp",
-    summary="an encoder pretrained on a graph's text: a hidden word is predicted, a text distinguished from others",
+    summary="an encoder pretrained on a graph's text: it predicts masked words and tells a text from others",
     stages=(STAGE,),
     config=SkpTrainingConfig,
     paper="Dong et al. 2023, Bridging the KB-Text Gap: Leveraging Structured Knowledge-aware Pre-training for KBQA",
@@ -520,7 +522,7 @@ class SkpRun:
         self.rows = np.flatnonzero(self.texts.counts)
         if not len(self.rows):
             raise UserError(
-                "no triple of the graph has a word that could be hidden", code="no-word-to-hide", where="graph", try_this="other data"
+                "no triple of the graph has a word that could be masked", code="no-word-to-hide", where="graph", try_this="other data"
             )
         self.objective = SkpObjective(self.model, config.vector, config.contrastive_weight, config.temperature, config.part, process)
         self._hidden = lru_cache(1)(self._hidden_in)

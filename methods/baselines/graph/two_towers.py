@@ -31,9 +31,7 @@ class DprTriplesConfig(TripleSearchConfig):
         "dot", description="similarity of a question and a triple; DPR was trained with the dot product"
     )
     max_length: int = Field(256, ge=8, description="longest text in tokens")
-    title: Literal["none", "head"] = Field(
-        "none", description="what the passage encoder is given as a triple's title: nothing, or the triple's head"
-    )
+    title: Literal["none", "head"] = Field("none", description="title of a triple for the passage encoder: none, or the triple's head")
     linearize: LinearizeConfig = LinearizeConfig.model_validate({})
 
     @property
@@ -71,7 +69,7 @@ def _prepared(text: str) -> str:
 @register(
     "dpr_nq",
     kind="retriever",
-    summary="triples by the two encoders of DPR, trained on Natural Questions; dot product",
+    summary="triples ranked by the two encoders of DPR, which were trained on Natural Questions; dot product",
     paper="Karpukhin et al. 2020, Dense Passage Retrieval (arXiv:2004.04906)",
     training_data=("nq:train",),
     work=triples_work,
@@ -100,7 +98,7 @@ POOLINGS: dict[Pooling, Any] = {"first": "cls", "mean": "mean"}
 class TwoTowerConfig(TripleSearchConfig):
     """Options of untrained towers."""
 
-    model: str = Field("distilbert-base-uncased", description="folder or hub id of an encoder; minilm is there without the hub")
+    model: str = Field("distilbert-base-uncased", description="folder or hub id of an encoder; minilm is available offline")
     revision: str | None = Field(None, description="revision of a hub id")
     pooling: Pooling = Field("first", description="the vector of a text: its first token's (paper), or the tokens' mean")
     max_length: int = Field(64, ge=8, description="longest text in tokens")
@@ -115,7 +113,7 @@ class TwoTowerConfig(TripleSearchConfig):
 @register(
     "two_tower",
     kind="retriever",
-    summary="triples by an encoder that was not trained on any graph; weak with first-token vectors, by construction",
+    summary="triples ranked by an encoder that was not trained on any graph; weak with first-token vectors",
     paper="Wang et al. 2025, GPR: Empowering Generation with Graph-Pretrained Retriever (baseline Two Tower)",
     presets={"mean": {"pooling": "mean"}, "minilm": {"model": "minilm", "pooling": "mean"}},
     work=triples_work,

@@ -48,7 +48,7 @@ class BeaconConfig(FrozenModel):
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
         None, description="null: float32 on CPU, the checkpoint's own elsewhere"
     )
-    ratio: int = Field(4, ge=1, description="tokens of the text for each beacon; published 4")
+    ratio: int = Field(4, ge=1, description="tokens of the text per beacon; published 4")
     max_new_tokens: int = Field(128, ge=1, description="longest clue or draft; published 128")
 
 
@@ -81,7 +81,7 @@ def checked_layout(settings: Mapping[str, Any], where: str) -> None:
         fault = next((f"{name}={settings[name]!r}" for name, value in LAYOUT.items() if settings.get(name, value) != value), None)
     if fault is not None:
         raise UserError(
-            f"the memory model has a layout that is not read here: {fault}",
+            f"the memory model has an unsupported layout: {fault}",
             code="bad-beacon-layout",
             where=where,
             try_this=f"a checkpoint laid out as TommyChien/memorag-mistral-7b-inst: {', '.join(KINDS)}; {read}",

@@ -1,9 +1,9 @@
-"""Provide what graph RAG systems share: options, a corpus read once, an index restricted to a question's passages, two
-contexts.
+"""Provide code for graph RAG systems: options, a corpus that is read once, an index restricted to a question's passages,
+and two contexts.
 
-A graph is made of the passages that a question may use (scope `document`): its candidates, else its document, else the
-corpus; so what other questions brought changes nothing. With scope `corpus` it is made of all passages, and rankings keep
-to the question's.
+With scope `document`, a graph is built from the passages that a question may use: its candidates, else its document, else
+the corpus. It therefore does not depend on passages of other questions. With scope `corpus`, it is built from all passages,
+and rankings are restricted to the question's.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from methods.training.journal import Journal
 from methods.work import CHARACTERS, FLOAT, Lengths, Work, ask, encode, index, needs_of, tokens
 
 EXTRACTION, SHORT, LONG = 4096, 256, 1024
-"""Tokens of the longest reply: of records, of keywords and names, of reports and points."""
+"""Maximum tokens of a reply with records, with keywords and names, and with reports and points."""
 PROMPT = 700
 """Tokens of an extraction's instructions."""
 RECORDS = 3
-"""Tokens of records for each token of a passage, for plans: a second call reads the reply of the first."""
+"""Tokens of records per token of a passage, for estimates; a second call reads the reply of the first."""
 OPEN = 32
-"""Graphs kept in memory; one that is dropped is made again of what is on disk."""
+"""Maximum number of graphs in memory; others are rebuilt from disk."""
 COST, WRITTEN = "cost.json", "written.jsonl"
 DESCRIBED = 500
-"""Tokens of what is said of an entity or relation; GraphRAG's limit of a summarized description."""
+"""Maximum tokens of a description of an entity or relation; GraphRAG's limit of a summarized description."""
 PROMPTS = shipped(
     "methods.baselines.graph_rag",
     "facts",
@@ -73,33 +73,35 @@ PROMPTS = shipped(
 )
 
 TEMPLATES = {**PROMPTS, **EXTRACTING}
-"""All templates that a system may ask with."""
+"""All templates that a system may use."""
 READING = ("extraction", "extraction_keywords", "triples")
-"""Templates in whose place the option `prompt` may stand."""
+"""Templates that the option `prompt` may replace."""
 
 LARGE = Annotated[LLM, defaults(max_tokens=EXTRACTION)]
 
 
 class SystemConfig(MethodConfig):
-    """Options of a system that may ask a model while it builds, and of each question."""
+    """Options of a system that may call a model for its index and for each question."""
 
     needs_llm: ClassVar[bool] = False
     published: ClassVar[Mapping[str, str]] = {}
     """Published prompt per template name; `loop` has no template of ours."""
 
-    llm: LARGE | None = Field(None, description="the model that reads the corpus and is asked about questions")
-    encoder: EncoderConfig = Field(EncoderConfig.model_validate({}), description="of entities, relations and passages (encoder presets)")
+    llm: LARGE | None = Field(None, description="model that reads the corpus and answers the system's prompts")
+    encoder: EncoderConfig = Field(
+        EncoderConfig.model_validate({}), description="encoder of entities, relations and passages (encoder presets)"
+    )
     scope: Literal["document", "corpus"] = Field(
-        "document", description="what is indexed as one: the passages that a question may use, or the corpus (HippoRAG's home)"
+        "document", description="texts in one index: document, the passages that a question may use, or corpus (as HippoRAG does)"
     )
     context: Literal["passages", "native"] = Field(
-        "passages", description="what a reader is given: the ranked passages, or the system's own"
+        "passages", description="context for the reader: passages, the ranked passages, or native, the system's own context"
     )
 
     prompts: str | None = Field(
         None,
-        description="`ours`; `published`: those that the authors published; or a folder with templates of your own, by the names of "
-        "those that ship. What is missing is taken from these. null: ours",
+        description="`ours`; `published`: the authors' templates; or a folder with your own templates, named like the shipped "
+        "ones. Missing templates are taken from ours. null: ours",
         exclude_if=lambda value: value is None,
     )
 
@@ -120,7 +122,7 @@ class SystemConfig(MethodConfig):
         if self.llm is None and self.asks_llm:
             raise ValueError("this system asks a model: llm: {model: …}")
         if self.prompts == PUBLISHED and not self.published:
-            raise ValueError("prompts: published has no effect: no published prompts of this system are known here")
+            raise ValueError("prompts: published has no effect: ragmeter has no published prompts of this system")
         if self.prompts == PUBLISHED and self.llm is None:
             raise ValueError("prompts: published has no effect without llm: {model: …}")
         if self.prompts == PUBLISHED and isinstance(self.llm, ScriptedConfig):
@@ -160,14 +162,14 @@ class SystemConfig(MethodConfig):
         return 0
 
     def templates(self) -> list[Prompt]:
-        """Return all that the model may be asked by."""
+        """Return all templates that the model may be called with."""
         return []
 
     def template(self, name: str) -> Prompt:
-        """Return a template of this folder, or the user's own.
+        """Return a shipped template, or the user's own.
 
         Raises:
-            UserError: The user's own cannot be used.
+            UserError: The user's own template cannot be used.
         """
         file = self.own_file(name)
         if file is None and self.prompts == PUBLISHED and name in self.published:
@@ -175,11 +177,11 @@ class SystemConfig(MethodConfig):
         return TEMPLATES[name].load_from(None if self.prompts == PUBLISHED else self.prompts, file)
 
     def own_file(self, name: str) -> str | None:
-        """Return the file that the options name for a template; None: none."""
+        """Return the file that the options name for a template, or None."""
         return None
 
     def made_of(self) -> str:
-        """Return a hash of the weights and prompts that these options name; no prompt is fetched for it."""
+        """Return a hash of the weights and prompts that these options name; no prompt is downloaded for it."""
         weights = self.encoder.checkpoint_hash(), llm_hash(self.llm) if self.llm is not None else ""
         if self.prompts != PUBLISHED:
             return fingerprint(*weights, [prompt.hash for prompt in self.templates()])
@@ -192,10 +194,12 @@ class GraphConfig(SystemConfig):
     """Options of a system with a graph of entities."""
 
     extractor: Literal["llm", "noun_phrases", "worlds"] = Field(
-        "llm", description="llm: ask the model; without one noun_phrases (names by rule, related where near) or worlds (their sentences)"
+        "llm",
+        description="llm: ask the model; without a model: noun_phrases (names by rules, related if they are close) or worlds "
+        "(the sentences of worlds)",
     )
-    prompt: str | None = Field(None, description="a template file of one's own for the extraction; `ours` and `published` as in `prompts`")
-    window: int = Field(20, ge=1, description="noun_phrases: words between two names that are related")
+    prompt: str | None = Field(None, description="your own template file for the extraction; `ours` and `published` as in `prompts`")
+    window: int = Field(20, ge=1, description="noun_phrases: maximum words between two names that are related")
     pipeline: str | None = Field(None, description="noun_phrases: a spaCy pipeline that finds the names; null: rules")
 
     @property
@@ -210,12 +214,12 @@ class GraphConfig(SystemConfig):
         return LLMExtractor(model, self.prompt)
 
     def record_prompts(self, extraction: str = "extraction") -> dict[str, Prompt]:
-        """Return what an `LLMExtractor` asks with."""
+        """Return the prompts of an `LLMExtractor`."""
         loop = {"loop": published(self.published["loop"])} if self.prompts == PUBLISHED else {}
         return {"extraction": self.template(extraction), "gleaning": self.template("gleaning"), **loop}
 
     def made_of(self) -> str:
-        # A pipeline of another version finds other names.
+        # Another version of a pipeline may find other names.
         return fingerprint(super().made_of(), local_extractor(self).fingerprint) if self.pipeline else super().made_of()
 
 
@@ -228,8 +232,8 @@ class AskedOnce:
     """Replies of a model during an index build, stored with the index; an interrupted build does not ask again.
 
     Args:
-        model: Who is asked.
-        path: The file; None keeps nothing.
+        model: The model.
+        path: The file; None stores nothing.
     """
 
     def __init__(self, model: ChatModel, path: Path | None) -> None:
@@ -239,7 +243,7 @@ class AskedOnce:
     async def __call__(
         self, prompt: Prompt, step: str, text: str, shape: type[BaseModel] | None = None, usable: Callable[[str], bool] = bool
     ) -> tuple[str, Usage, str]:
-        """Return the reply to a prompt of one placeholder, what it cost when it was asked for, and why there is none that can be used."""
+        """Return the reply to a prompt with one placeholder, its original cost, and the reason if it is unusable."""
         (name,) = prompt.placeholders
         key = content_hash((prompt.hash, text, self._model.config.model_dump_json()))
         if self._journal is not None and (kept := self._journal.get(key, key)) is not None:
@@ -255,10 +259,10 @@ class AskedOnce:
 
 @dataclass(frozen=True)
 class Group:
-    """The rows that are indexed as one.
+    """Rows with a common index.
 
     Attributes:
-        rows: Of the corpus, in order.
+        rows: Rows of the corpus, in order.
         index: Their graph and vectors.
     """
 
@@ -271,22 +275,22 @@ Models = Callable[[str, int], ChatModel | None]
 
 
 class SystemIndex(ABC):
-    """A corpus as a system sees it: `retrieve_one`, and `contexts_one` for both contexts.
+    """A system's index of a corpus: `retrieve_one`, and `contexts_one` for both contexts.
 
     Args:
         config: Options.
         corpus: The passages.
-        encoder: Of all vectors.
-        reads: By row what the model read out of each passage; None where it reads none.
-        usage: What building took.
-        models: Who is asked.
-        folder: Where is kept what the model says while something is built; None: nowhere.
+        encoder: Encoder of all vectors.
+        reads: The model's extraction from each passage by row; None if it reads no passages.
+        usage: Cost of building.
+        models: The models.
+        folder: Folder that stores the model's replies during a build; None: not stored.
     """
 
     note: ClassVar[str]
-    """The system's id, under which rows hold its notes."""
+    """The system's id, which is the key of its notes in rows."""
     longest: ClassVar[int] = SHORT
-    """Tokens of the longest reply to a question."""
+    """Maximum tokens of a reply to a question."""
 
     def __init__(
         self,
@@ -318,12 +322,12 @@ class SystemIndex(ABC):
         """Return the passages that a question may use, best first."""
 
     def native(self, group: Group, query: Query, ranking: Ranking) -> list[Passage]:
-        """Return what the system's own context has before its sources."""
+        """Return the part of the system's own context before its sources."""
         return []
 
     @property
     def prepares(self) -> bool:
-        """Return whether a model has something to say or read of a group before the first question."""
+        """Return whether a model processes a group before the first question."""
         return self.writer is not None
 
     async def prepare(self, group: Group) -> tuple[Any, Usage]:
@@ -331,10 +335,10 @@ class SystemIndex(ABC):
         return None, Usage()
 
     async def prepared(self, group: Group) -> Any:
-        """Return what a model has said of a group, which is asked for once; what that cost is the index's, no question's."""
+        """Return a model's statements about a group, which are requested once; their cost counts for the index."""
         key = group.rows.tobytes()
         if key not in self._prepared:
-            # In a context of its own: calls belong to no question, whichever asked first.
+            # In a separate context, so that the calls do not count for the question that needed them first.
             self._prepared[key] = asyncio.get_running_loop().create_task(self._prepare(group), context=contextvars.Context())
         task = self._prepared[key]
         try:
@@ -349,7 +353,7 @@ class SystemIndex(ABC):
         return value
 
     def build_for(self, queries: Iterable[Query]) -> None:
-        """Build what a model has to say of the passages that these questions may use, before the first is asked."""
+        """Request a model's statements about the passages that these questions may use, before the first question."""
         rows = {rows.tobytes(): rows for query in queries if len(rows := self.rows_indexed(query))}
 
         async def program(some: Rows) -> None:
@@ -361,13 +365,13 @@ class SystemIndex(ABC):
             self.keep_cost()
 
     def keep_cost(self) -> None:
-        """Write down next to the index what building it took."""
+        """Write the cost of building next to the index."""
         if self._folder is not None:
             size = sum(path.stat().st_size for path in self._folder.iterdir() if path.is_file() and path.name != COST)
             (self._folder / COST).write_text(json.dumps({**self.usage.to_json(), "bytes": size}))
 
     async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
-        """Return the passages; in the native context behind what the graph says."""
+        """Return the passages; in the native context, they follow the graph's part."""
         passages = self.corpus.get(ranking.ids)
         if self.config.context == "native" and ranking.ids:
             passages = [*await self.compute(lambda: self.native(self.group(query), query, ranking)), *passages]
@@ -391,7 +395,7 @@ class SystemIndex(ABC):
         return self.group_of(self.rows_indexed(query))
 
     def group_of(self, rows: Rows) -> Group:
-        """Return the index of some rows, made once."""
+        """Return the index of some rows, which is built once."""
         key = rows.tobytes()
         if key not in self._groups:
             self._groups[key] = self.made(rows)
@@ -412,7 +416,7 @@ class SystemIndex(ABC):
         return Group(rows, GraphIndex(texts, reads, self.encoder, sentences=self._reads is None))
 
     def ranking(self, query: Query, group: Group, order: Sequence[int], k: int, note: Any, usage: Usage | None = None) -> Ranking:
-        """Return chunks of a group in an order as a ranking of those that the question may use, scored by their rank."""
+        """Convert an order of a group's chunks to a ranking of those that the question may use, scored by rank."""
         rows = group.rows[np.fromiter(dict.fromkeys(order), np.int64)] if len(order) else group.rows[:0]
         if self.config.scope == "corpus" and query.candidates is not None:
             rows = rows[np.isin(rows, self.rows_for(query))]
@@ -420,12 +424,12 @@ class SystemIndex(ABC):
         return replace(ranking, usage=usage or Usage(), notes={self.note: note, **self.label})
 
     def by_score(self, query: Query, group: Group, scores: NDArray[np.float64], k: int, note: Any, usage: Usage | None = None) -> Ranking:
-        """Return all chunks by their scores, as `ranking` does."""
+        """Return a ranking of all chunks by their scores; see `ranking`."""
         return self.ranking(query, group, best_rows(scores, len(scores)).tolist(), k, note, usage)
 
     @property
     def label(self) -> dict[str, str]:
-        """Return what rows say where a script plays the model, which may have been asked while the index was built alone."""
+        """Return the label of rows for which a script stood in for the model, even if it was only called for the index."""
         llm = self.config.llm
         return {SCRIPTED: llm_name(llm)} if isinstance(llm, ScriptedConfig) else {}
 
@@ -434,7 +438,7 @@ class SystemIndex(ABC):
         return np.asarray(self.encoder.queries([text])[0])
 
     def dense(self, group: Group, vector: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return inner products of the chunks with a vector, as dense retrieval has them: shape (chunks,)."""
+        """Return the inner products of the chunks with a vector, as in dense retrieval: shape (chunks,)."""
         return exact_scores(group.index.chunks, vector, np.arange(len(group.rows)))
 
 
@@ -443,7 +447,7 @@ class System:
 
     Args:
         config: Options.
-        services: Of them the cache of replies, the folder of embeddings, device and seed.
+        services: Services, of which it uses the cache of replies, the folder of embeddings, device and seed.
         kind: The index.
     """
 
@@ -454,7 +458,7 @@ class System:
         self._kind = kind
 
     def models(self, role: str, longest: int) -> ChatModel | None:
-        """Return the model, for replies of this many tokens at most; None where there is none."""
+        """Return the model, with a maximum of tokens per reply; None if there is no model."""
         if self.config.llm is None:
             return None
         own = self.config.llm.max_tokens
@@ -462,14 +466,14 @@ class System:
         return open_llm(llm, self._services, role=role)
 
     def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> Any:
-        """Return the index over what was read."""
+        """Return the index over the extracted records."""
         return self._kind(self.config, corpus, self.encoder, reads, usage, self.models, folder)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Any:
-        """Read the corpus, or reopen what was read; a build that was cut off continues.
+        """Read the corpus, or reopen an existing index; an interrupted build resumes.
 
         Raises:
-            Broke: Not one passage could be read.
+            Broke: No passage could be read.
         """
         made: list[Any] = []
         if folder is not None:
@@ -524,7 +528,7 @@ def reading_work(config: Any, lengths: Lengths, calls: int = 1) -> Work:
     """Return the work: reading the corpus passage by passage, and encoding it, its entities and relations."""
     work = encode(config, lengths.corpus, lengths.passage) + encode(config, lengths.questions, lengths.question)
     if isinstance(config, GraphConfig):
-        # About one entity and one relation in twenty tokens.
+        # Assumes about one entity and one relation per twenty tokens.
         work += encode(config, lengths.corpus * lengths.passage / 10, 20)
     if config.reads_with_llm:
         before = lengths.passage * (1 + RECORDS * (calls - 1) / 2)
@@ -534,23 +538,23 @@ def reading_work(config: Any, lengths: Lengths, calls: int = 1) -> Work:
 
 
 def indexed_passages(config: SystemConfig, lengths: Lengths) -> float:
-    """Return passages that are indexed, each once for every group that it is in."""
+    """Return the number of indexed passages, each counted once per group that it is in."""
     return lengths.corpus if config.scope == "corpus" else lengths.own
 
 
 def minmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return scores scaled to [0, 1]; ones where all are alike."""
+    """Return scores scaled to [0, 1]; all 1 if they are equal."""
     low, high = (float(scores.min()), float(scores.max())) if len(scores) else (0.0, 0.0)
     return (scores - low) / (high - low) if high > low else np.ones_like(scores)
 
 
 def nearest(vectors: NDArray[np.float32], vector: NDArray[np.float32], k: int, above: float | None = None) -> NDArray[np.int64]:
-    """Return rows with the largest inner products, best first: shape (≤ k,)."""
+    """Return the rows with the largest inner products, best first: shape (≤ k,)."""
     return best_rows((vectors @ vector).astype(np.float64), k, above=above)
 
 
 def alternating(*orders: Sequence[Item]) -> list[Item]:
-    """Return one of each in turn, each once."""
+    """Interleave lists, and drop repetitions."""
     longest = max(map(len, orders), default=0)
     return list(dict.fromkeys(order[place] for place in range(longest) for order in orders if place < len(order)))
 
@@ -572,13 +576,13 @@ def said(descriptions: Sequence[str]) -> str:
 
 
 def entity_passages(group: Group, positions: Sequence[int]) -> list[Passage]:
-    """Return entities as passages: the name as title, what is said of it as text."""
+    """Return entities as passages, with the name as title and the description as text."""
     nodes = [group.index.graph.nodes[position] for position in positions]
     return [Passage(f"entity {node.name}", node.name, said(node.descriptions)) for node in nodes if any(node.descriptions)]
 
 
 def relation_passages(group: Group, positions: Sequence[int]) -> list[Passage]:
-    """Return relations as passages: both names as title."""
+    """Return relations as passages, with both names as title."""
     edges = [group.index.graph.edges[position] for position in positions]
     titled = [(f"{edge.source} – {edge.target}", edge) for edge in edges]
     return [Passage(f"relation {title}", title, said(edge.descriptions)) for title, edge in titled]

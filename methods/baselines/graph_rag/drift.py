@@ -54,12 +54,12 @@ class DriftConfig(ReportsConfig):
         **{name: name for name in ("drift_primer", "drift_local", "drift_reduce")},
     }
 
-    reports: int = Field(20, ge=1, description="reports most like the hypothetical one; released: drift_k_followups")
-    folds: int = Field(5, ge=1, description="calls that these reports are divided among")
-    questions: int = Field(20, ge=1, description="questions that are answered in a step, and that an answer may raise")
+    reports: int = Field(20, ge=1, description="reports most similar to the hypothetical report; released: drift_k_followups")
+    folds: int = Field(5, ge=1, description="number of calls that these reports are divided among")
+    questions: int = Field(20, ge=1, description="maximum questions answered per step, and new questions per answer")
     depth: int = Field(3, ge=0, description="steps of local searches")
-    entities: int = Field(20, ge=1, description="entities most like a question; released: top_k_mapped_entities 10, doubled")
-    tokens: int = Field(12_000, ge=1, description="of the reports and passages of a local search")
+    entities: int = Field(20, ge=1, description="entities most similar to a question; released: top_k_mapped_entities 10, doubled")
+    tokens: int = Field(12_000, ge=1, description="tokens of the reports and passages of a local search")
 
     def templates(self) -> list[Prompt]:
         drift = [self.template(f"drift_{name}") for name in ("hypothesis", "primer", "local", "reduce")]
@@ -137,7 +137,8 @@ def _work(config: DriftConfig, lengths: Lengths) -> Work:
 
 @register(
     "graphrag_drift",
-    summary="GraphRAG's DRIFT search: reports raise follow-up questions, local searches answer them, all answers give the answer",
+    summary="GraphRAG's DRIFT search: reports raise follow-up questions, local searches answer them, and the final "
+    "answer combines all answers",
     config=DriftConfig,
     paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130); DRIFT search of microsoft/graphrag",
     work=_work,

@@ -119,10 +119,10 @@ class GraphRagConfig(GraphConfig):
 class LocalConfig(GraphRagConfig):
     """Options of local search."""
 
-    entities: int = Field(20, ge=1, description="entities most like the question; released: top_k_mapped_entities 10, doubled")
-    relations: int = Field(10, ge=0, description="relations to other entities in the native context, times the entities")
-    level: int | None = Field(2, ge=0, description="reports about communities up to this level; null: all levels")
-    tokens: int = Field(12_000, ge=1, description="of the native context, whose shares follow")
+    entities: int = Field(20, ge=1, description="entities most similar to the question; released: top_k_mapped_entities 10, doubled")
+    relations: int = Field(10, ge=0, description="relations to other entities in the native context, per entity")
+    level: int | None = Field(2, ge=0, description="use reports about communities up to this level; null: all levels")
+    tokens: int = Field(12_000, ge=1, description="tokens of the native context; the shares below divide them")
 
     @property
     def context_tokens(self) -> int:
@@ -134,8 +134,8 @@ class ReportsConfig(GraphRagConfig):
 
     needs_llm = True
 
-    level: int | None = Field(2, ge=0, description="reports about communities up to this level; null: all levels")
-    answer: Literal["short", "paragraphs"] = Field("short", description="paragraphs: the released default, which ruins token F1")
+    level: int | None = Field(2, ge=0, description="use reports about communities up to this level; null: all levels")
+    answer: Literal["short", "paragraphs"] = Field("short", description="paragraphs: the released default, with which token F1 is very low")
     context: Literal["native"] = Field("native", description="always: answers come from reports")
 
 
@@ -211,7 +211,7 @@ def building(config: GraphRagConfig, lengths: Lengths) -> Work:
 @register(
     "graphrag",
     version=4,
-    summary="GraphRAG's local search: entities near the question, their passages, relations and reports of communities",
+    summary="GraphRAG's local search: entities near the question, with their passages, relations and community reports",
     config=LocalConfig,
     paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",
     work=building,
@@ -421,7 +421,7 @@ def _global_work(config: GlobalConfig, lengths: Lengths) -> Work:
 @register(
     "graphrag_global",
     version=4,
-    summary="GraphRAG's global search: points out of every community's report, and an answer from the best of them",
+    summary="GraphRAG's global search: points from every community's report, and an answer from the best of them",
     config=GlobalConfig,
     paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",
     work=_global_work,

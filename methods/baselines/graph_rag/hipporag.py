@@ -1,14 +1,14 @@
-"""HippoRAG, both versions: personalized PageRank over phrases that triples join and likeness links.
+"""Retrieve with both versions of HippoRAG: personalized PageRank over phrases that triples and similarity connect.
 
-Version 1 restarts at the phrases that the question's names are most like, each by its node specificity 1 / (passages with
-it); a passage scores what its facts' phrases do. Version 2 has passages as nodes, too: it restarts at the phrases of the
-facts that are most like the question and that a model has kept, and a little at every passage by its dense score.
+Version 1 restarts at the phrases most similar to the question's names, weighted by node specificity 1 / (passages with
+it); a passage's score is the sum of its facts' phrases. Version 2 also has passages as nodes: it restarts at the phrases of
+the facts that are most similar to the question and that a model kept, and a little at every passage by its dense score.
 
 Sources: Gutiérrez et al. 2024 (arXiv:2405.14831) and 2025 (arXiv:2502.14802); the released code, branch `legacy` and
-`main` (c617143f). In version 2 a name keeps only ASCII letters, digits and spaces in lower case, a link of likeness replaces
-the weight of a fact in its direction, and facts and likenesses of both directions add up, so an edge of facts weighs twice an
-edge of a passage. Ours: a name without an ASCII letter or digit stays as it is; in version 1 phrases that are equal in
-capitals are one; without a model the names of a question are found by rule, and no fact is filtered.
+`main` (c617143f). In version 2 a name keeps only ASCII letters, digits and spaces in lower case, a similarity link replaces
+the weight of a fact in its direction, and both directions of facts and similarities add up, so that an edge of facts weighs
+twice an edge of a passage. Ours: a name without an ASCII letter or digit stays unchanged; in version 1, phrases that differ
+only in case are merged; without a model, the names of a question are found by rules, and no fact is filtered.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ PASSAGE_WEIGHT = 0.05
 TELEPORT = 0.5
 EPS = 1e-8
 LINKS = 100
-"""Phrases that likeness joins one with, at most; version 2 stops after one more, as the released loop does."""
+"""Maximum number of similarity links per phrase; version 2 allows one more, like the released loop."""
 _SECTION = re.compile(r"^[ \t]*\[\[ ## (\w+) ## \]\][ \t]*$", re.MULTILINE)
 """Heads of the sections of a reply to HippoRAG 2's published filter."""
 _OTHER = re.compile(r"[^a-z0-9 ]")
 FACT_TOKENS = 1500
-"""Tokens of facts in the native context, for plans: 75 facts about the names of a question."""
+"""Tokens of facts in the native context, for estimates: 75 facts about the names of a question."""
 INSTRUCTIONS = 250
 """Tokens of a prompt about a question."""
 
 
 class HippoConfig(GraphConfig):
-    """Options of version 1, and of both."""
+    """Options of version 1, which version 2 extends."""
 
     published: ClassVar[Mapping[str, str]] = {"names": "hipporag_names", "triples": "hipporag_triples", "question": "hipporag_question"}
 
-    threshold: float = Field(0.8, ge=-1, le=1, description="cosine from which two phrases are joined")
-    teleport: float = Field(TELEPORT, gt=0, lt=1, description="share of the mass that restarts; released: damping 0.5")
+    threshold: float = Field(0.8, ge=-1, le=1, description="minimum cosine at which two phrases are joined")
+    teleport: float = Field(TELEPORT, gt=0, lt=1, description="PageRank's share of mass that restarts; released: damping 0.5")
 
     @property
     def context_tokens(self) -> int:
@@ -72,7 +72,7 @@ class HippoConfig(GraphConfig):
         return OpenIE(model, prompts={name: self.template(name) for name in ("names", "triples")})
 
     def question_prompt(self) -> Prompt:
-        """Return what asks for the names in a question: of ours the prompt for those in a passage."""
+        """Return the prompt for the names in a question; ours is the prompt for those in a passage."""
         return published(self.published["question"]) if self.prompts == PUBLISHED else self.template("names")
 
     def templates(self) -> list[Prompt]:
@@ -85,17 +85,17 @@ class Hippo2Config(HippoConfig):
 
     published: ClassVar[Mapping[str, str]] = {"names": "hipporag2_names", "triples": "hipporag2_triples", "facts": "hipporag2_facts"}
 
-    facts: int = Field(5, ge=1, description="facts most like the question that are looked at")
-    entities: int = Field(5, ge=1, description="phrases of these facts at which the walk restarts, at most")
+    facts: int = Field(5, ge=1, description="facts most similar to the question that are considered")
+    entities: int = Field(5, ge=1, description="maximum phrases of these facts at which PageRank restarts")
     fact_instruction: str = Field(
         "Given a question, retrieve relevant triplet facts that matches this question.",
-        description="takes the place of {instruction} in the encoder's query_prompt when facts are searched",
+        description="replaces {instruction} in the encoder's query_prompt when facts are searched",
     )
     passage_instruction: str = Field(
         "Given a question, retrieve relevant documents that best answer the question.",
-        description="takes the place of {instruction} in the encoder's query_prompt when passages are searched",
+        description="replaces {instruction} in the encoder's query_prompt when passages are searched",
     )
-    filter: bool = Field(True, description="have the model drop facts that do not help; without a model none is dropped")
+    filter: bool = Field(True, description="let the model drop facts that do not help; without a model all are kept")
 
 
 @dataclass(frozen=True)
@@ -103,12 +103,12 @@ class Facts:
     """The triples of a group as arrays.
 
     Attributes:
-        phrases: Names, distinct.
-        texts: Of the facts, as a model and a reader see them.
-        printed: Of the facts, as they are encoded.
+        phrases: Distinct names.
+        texts: Texts of the facts for models and readers.
+        printed: Texts of the facts for the encoder.
         ends: Phrases of each fact, shape (facts, 2).
-        stated: How often each fact is stated, shape (facts,).
-        fact_chunks, phrase_chunks: Which chunks state or hold each, sparse 0 and 1.
+        stated: Number of statements of each fact, shape (facts,).
+        fact_chunks, phrase_chunks: Chunks that contain each fact and phrase, as sparse 0 and 1.
     """
 
     phrases: list[str]
@@ -182,12 +182,12 @@ def phrases_and_passages(facts: Facts, links: Mapping[tuple[int, int], float]) -
 
 
 def links(phrases: Sequence[str], vectors: NDArray[np.float32], threshold: float) -> dict[tuple[int, int], float]:
-    """Find the links of likeness of version 2: of each phrase with over two letters or digits, its nearest phrases.
+    """Find the similarity links of version 2: the nearest phrases of each phrase with more than two letters or digits.
 
     Args:
         phrases: Names.
         vectors: Shape (phrases, dimension).
-        threshold: Smallest cosine of a link.
+        threshold: Minimum cosine of a link.
 
     Returns:
         Cosine by (from, to); at most `LINKS` + 1 from each phrase.
@@ -203,7 +203,7 @@ def links(phrases: Sequence[str], vectors: NDArray[np.float32], threshold: float
 def adjacency(facts: Facts, alike: Sequence[tuple[int, int, float]]) -> Any:
     """Build the weighted graph of version 1: CSR, symmetric, shape (phrases, phrases).
 
-    An edge of facts weighs as often as they are stated, one of likeness its cosine.
+    The weight of an edge of facts is the number of their statements, that of a similarity its cosine.
     """
     from scipy.sparse import coo_array
 
@@ -222,13 +222,13 @@ def _work(config: Any, lengths: Lengths) -> Work:
 
 @register(
     "hipporag",
-    summary="HippoRAG: PageRank over a graph of phrases from the names of the question; passages by their phrases",
+    summary="HippoRAG: PageRank over a graph of phrases, started at the names in the question; passages score by their phrases",
     config=HippoConfig,
     paper="Gutiérrez et al. 2024, HippoRAG (arXiv:2405.14831)",
     work=_work,
 )
 class HippoIndex(SystemIndex):
-    """A corpus as phrases, facts and passages, with a walk that is made once per group."""
+    """A corpus as phrases, facts and passages, with a random walk that is prepared once per group."""
 
     version = 1
 
@@ -245,7 +245,7 @@ class HippoIndex(SystemIndex):
         return index.once("phrases", lambda: index.vectors([name.lower() for name in facts.phrases]))
 
     def walk(self, group: Group) -> Walk:
-        """Return the walk over a group's graph, made once."""
+        """Return the random walk over a group's graph, which is prepared once."""
 
         def make() -> Walk:
             facts = self.facts(group)
@@ -267,7 +267,7 @@ class HippoIndex(SystemIndex):
         return list(dict.fromkeys(name for name in names if name)), reply.usage
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Return passages by what the walk from the question's names gives their phrases; where it names nothing, by dense score."""
+        """Return passages by the scores of their phrases in the walk from the question's names; without names, by dense score."""
         names, usage = await self.names_in(query)
         return await self.compute(lambda: self._ranked(query, names, k, usage))
 
@@ -282,7 +282,7 @@ class HippoIndex(SystemIndex):
         return self.by_score(query, group, scores, k, {"names": list(names), "phrases": linked}, usage)
 
     def restart(self, group: Group, names: Sequence[str]) -> tuple[NDArray[np.float64], list[str]]:
-        """Restart mass, shape (phrases,): each name's nearest phrase, by its node specificity; and which phrases these are."""
+        """Return the restart mass, shape (phrases,), which is on each name's nearest phrase by node specificity, and these phrases."""
         facts = self.facts(group)
         chi = np.zeros(len(facts.phrases))
         if not names or not facts.phrases:
@@ -307,7 +307,7 @@ class HippoIndex(SystemIndex):
 
 
 def likenesses(phrases: Sequence[str], vectors: NDArray[np.float32], threshold: float) -> list[tuple[int, int, float]]:
-    """Return pairs of phrases whose cosine reaches a threshold, of each phrase the `LINKS` most alike."""
+    """Return pairs of phrases whose cosine reaches a threshold, at most the `LINKS` most similar per phrase."""
     able = [place for place, name in enumerate(phrases) if sum(map(str.isalnum, name)) > 2]
     nearby = list(similar_pairs(vectors[able], threshold, inclusive=True)) if able else []
     taken: Counter[int] = Counter()
@@ -342,7 +342,7 @@ def as_triple(printed: str) -> tuple[str, ...]:
 
 
 def kept_triples(reply: str) -> list[str] | None:
-    """Return the facts, printed, of the last section `fact_after_filter` of a reply, else of the whole; None if it holds no JSON.
+    """Return the facts, printed, of the last section `fact_after_filter` of a reply, else of the whole; None if it has no JSON.
 
     As in the released code, Python's notation of lists is read as well.
     """
@@ -371,7 +371,7 @@ class _Found:
 
 @register(
     "hipporag2",
-    summary="HippoRAG 2: PageRank over phrases and passages from the facts most like the question, which a model filters",
+    summary="HippoRAG 2: PageRank over phrases and passages, started at the facts most similar to the question, which a model filters",
     config=Hippo2Config,
     paper="Gutiérrez et al. 2025, From RAG to Memory (arXiv:2502.14802)",
     work=_work,
@@ -386,7 +386,7 @@ class Hippo2Index(HippoIndex):
         return phrases_and_passages(facts, links(facts.phrases, vectors, self.config.threshold))
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Return passages by their own rank; where no fact is left, by dense score."""
+        """Return passages by their own rank; if no fact is left, by dense score."""
         nearby: _Found = await self.compute(lambda: self._found(query))
         kept, usage = nearby.facts, Usage()
         if self.model is not None and self.config.filter and nearby.facts:
@@ -405,7 +405,7 @@ class Hippo2Index(HippoIndex):
         return _Found(group, best_rows(scores, self.config.facts).tolist(), scores, self.dense(group, to_passages))
 
     async def _filtered(self, query: Query, nearby: _Found) -> tuple[list[int], Usage]:
-        """Find the facts that the model keeps, each as the fact most like it; none if its reply cannot be read, as released."""
+        """Return the most similar fact for each one that the model keeps; none if its reply cannot be parsed, as released."""
         facts, theirs = self.facts(nearby.group), self.config.prompts == PUBLISHED
         shown: list[Any] = [as_triple(facts.printed[fact]) if theirs else facts.texts[fact] for fact in nearby.facts]
         texts = list(map(str, shown))
@@ -436,7 +436,7 @@ class Hippo2Index(HippoIndex):
         return self.by_score(query, nearby.group, scores, k, note, usage)
 
     def restarts(self, facts: Facts, kept: Sequence[int], nearby: _Found) -> tuple[NDArray[np.float64], list[str]]:
-        """Restart mass, shape (phrases + passages,), and the phrases that have some."""
+        """Return the restart mass, shape (phrases + passages,), and the phrases that have some."""
         held = np.maximum(np.diff(facts.phrase_chunks.indptr), 1)
         shares: dict[int, list[float]] = {}
         for fact in kept:

@@ -66,13 +66,13 @@ class LightConfig(GraphConfig):
         "keywords": "lightrag_keywords",
     }
 
-    mode: Literal["local", "global", "hybrid", "mix", "naive"] = Field("hybrid", description="what is searched; released script: hybrid")
-    gleanings: int = Field(1, ge=0, description="times that the model is asked again for entities and relations that it left out")
-    top_k: int = Field(60, ge=1, description="entities and relations found")
-    threshold: float = Field(0.2, ge=-1, le=1, description="cosine above which they are found")
+    mode: Literal["local", "global", "hybrid", "mix", "naive"] = Field("hybrid", description="search mode; released script: hybrid")
+    gleanings: int = Field(1, ge=0, description="number of times that the model is asked again for missed entities and relations")
+    top_k: int = Field(60, ge=1, description="entities and relations to retrieve")
+    threshold: float = Field(0.2, ge=-1, le=1, description="entities and relations are retrieved if their cosine is above this")
     tables: Literal["passages", "csv"] = Field(
         "passages",
-        description="native context. passages: one per entity, relation and source; csv: three tables in one text, as version 1.1.7",
+        description="native context. passages: one per entity, relation and source; csv: three tables in one text, like version 1.1.7",
         exclude_if=lambda value: value == "passages",
     )
 
@@ -103,7 +103,7 @@ def _work(config: LightConfig, lengths: Lengths) -> Work:
 @register(
     "lightrag",
     version=3,
-    summary="LightRAG: keywords of the question find entities and relations of a graph, and these its passages",
+    summary="LightRAG: keywords of the question find entities and relations of a graph, which lead to passages",
     config=LightConfig,
     paper="Guo et al. 2024, LightRAG (arXiv:2410.05779)",
     work=_work,

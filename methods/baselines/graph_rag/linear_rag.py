@@ -37,10 +37,12 @@ EPS = 1e-6
 class LinearConfig(GraphConfig):
     """Options of LinearRAG; the defaults are those of its config, run.py has .4, 3 and 2."""
 
-    extractor: Literal["noun_phrases", "worlds"] = Field("noun_phrases", description="names by rule or by spaCy; worlds: their sentences")
-    threshold: float = Field(0.5, ge=0, description="score from which an entity is active")
-    sentences: int = Field(1, ge=1, description="sentences that an active entity takes in a round")
-    rounds: int = Field(3, ge=1, description="of activation, the first included")
+    extractor: Literal["noun_phrases", "worlds"] = Field(
+        "noun_phrases", description="names by rules or by spaCy; worlds: the sentences of worlds"
+    )
+    threshold: float = Field(0.5, ge=0, description="minimum score at which an entity is active")
+    sentences: int = Field(1, ge=1, description="sentences per active entity and round")
+    rounds: int = Field(3, ge=1, description="rounds of activation, including the first")
     ratio: float = Field(1.5, ge=0, description="weight of a passage's dense score, scaled to [0, 1]")
 
 
@@ -88,7 +90,7 @@ class Bridges:
 
 @register(
     "linear_rag",
-    summary="LinearRAG: PageRank over names and passages with sentences as bridges; asks no model",
+    summary="LinearRAG: PageRank over names and passages with sentences as bridges; needs no language model",
     config=LinearConfig,
     paper="LinearRAG (arXiv:2510.10114)",
     work=reading_work,

@@ -52,14 +52,18 @@ class MemoConfig(SystemConfig):
     needs_llm = True
 
     memory: Literal["beacons", "long_llm", "lite"] = Field(
-        "long_llm", description="a model that was trained for it (memory_model); or, by llm, the text itself, or the gists of its pieces"
+        "long_llm",
+        description="memory of the text: beacons, in a model trained for it (memory_model); or, for llm, the text itself "
+        "(long_llm) or summaries of its pieces (lite)",
     )
     memory_model: BeaconConfig | None = Field(None, description="memory: beacons", exclude_if=lambda value: value is None)
     prompt: Literal["published", "ours"] | None = Field(
-        None, description="what memory_model is asked with; null: published", exclude_if=lambda value: value is None
+        None, description="prompts for memory_model; null: published", exclude_if=lambda value: value is None
     )
-    memory_tokens: int = Field(120_000, ge=100, description="of the memory that are read; what is more loses its middle")
-    draft: bool = Field(False, description="also search with a drafted answer, and tell it in the native context; LongBench's script: yes")
+    memory_tokens: int = Field(
+        120_000, ge=100, description="maximum tokens of the memory that are read; the middle of a longer memory is dropped"
+    )
+    draft: bool = Field(False, description="also search with a drafted answer, and add it to the native context; LongBench's script: yes")
 
     @model_validator(mode="before")
     @classmethod
@@ -72,9 +76,9 @@ class MemoConfig(SystemConfig):
         if (self.memory == "beacons") != (self.memory_model is not None):
             raise ValueError("memory: beacons needs memory_model: {model: …}; other memories have none")
         if self.memory == "beacons" and self.llm is not None:
-            raise ValueError("memory: beacons asks memory_model alone: leave llm out")
+            raise ValueError("memory: beacons only uses memory_model: remove llm")
         if self.prompt is not None and self.memory != "beacons":
-            raise ValueError("prompt belongs to memory: beacons; others take prompts: a folder")
+            raise ValueError("prompt needs memory: beacons; for other memories set prompts to a folder")
         return self
 
     @property
@@ -135,7 +139,7 @@ def _work(config: MemoConfig, lengths: Lengths) -> Work:
 
 @register(
     "memorag",
-    summary="MemoRAG: a memory of the whole text (beacons, the text itself, or gists of it) gives clues to search with",
+    summary="MemoRAG: a memory of the whole text (beacons, the text itself, or summaries of it) gives clues to search with",
     config=MemoConfig,
     paper="Qian et al. 2024, MemoRAG (arXiv:2409.05591); its trained memory with memory: beacons",
     work=_work,

@@ -57,11 +57,11 @@ class RaptorConfig(SystemConfig):
     needs_llm = True
 
     reduction: Literal["umap", "svd"] = Field(
-        "umap", description="of the vectors before they are clustered: as published (extra umap), or truncated SVD in its place"
+        "umap", description="reduction of the vectors before clustering: umap, as published (extra umap), or svd (truncated SVD)"
     )
-    leaf_tokens: int = Field(100, ge=1, description="tokens of a leaf: whole sentences of a passage")
-    layers: int = Field(5, ge=1, description="of summaries, at most")
-    tokens: int = Field(2000, ge=1, description="native context: of all nodes; paper: 2000")
+    leaf_tokens: int = Field(100, ge=1, description="maximum tokens of a leaf, which holds whole sentences of a passage")
+    layers: int = Field(5, ge=1, description="maximum layers of summaries")
+    tokens: int = Field(2000, ge=1, description="tokens of all nodes in the native context; paper: 2000")
 
     def preflight(self) -> None:
         super().preflight()
@@ -187,7 +187,7 @@ def _work(config: RaptorConfig, lengths: Lengths) -> Work:
 @register(
     "raptor",
     version=2,
-    summary="RAPTOR: a tree of summaries of clustered passages, all nodes searched as one list",
+    summary="RAPTOR: a tree of summaries of clustered passages; all nodes are searched as one list",
     config=RaptorConfig,
     paper="Sarthi et al. 2024, RAPTOR (arXiv:2401.18059)",
     work=_work,

@@ -1,5 +1,5 @@
-"""Rerankers that are language models, one file a system.
+"""Rerankers with language models, one file per system.
 
-`strategies.py`: in which order what is compared; `replies.py`: what a reply says; `prompts.py`: what a model is shown;
-`asking.py`: a system made of the three. `pairs.py`: systems that score each passage by itself.
+`strategies.py`: the sequence of comparisons; `replies.py`: parsing of replies; `prompts.py`: conversations for the model;
+`asking.py`: systems composed of these three. `pairs.py`: systems that score each passage separately.
 """

@@ -1,7 +1,7 @@
-"""A reranker that asks a language model about some passages at a time: windows that it orders, or the best of a few.
+"""Rerank by asking a language model about some passages at a time: to order a window, or to choose the best of a few.
 
-Every system here is a strategy, a prompt and a way to read replies. A reply that cannot be used leaves what it was about
-as it stood, and is counted in the notes of the prediction under the reranker's name: `calls`, and `fallbacks` by reason.
+Every system here combines a strategy, a prompt and a parser of replies. An unusable reply leaves its passages in their
+order, and is counted in the prediction's notes under the reranker's name: `calls`, and `fallbacks` by reason.
 """
 
 from __future__ import annotations
@@ -31,40 +31,41 @@ from methods.registry import AskingMethodConfig
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask
 
 FAILED, NO_ROOM = "failed", "no_room"
-"""Why a comparison was not made: no reply came back, or not even the numbers of the passages fit into the prompt."""
+"""Reasons why a comparison was not made: there was no reply, or even empty passages do not fit into the prompt."""
 VOTE_SEED = 929
 """Seed of the displayed order and of ties between votes, as in the published code."""
 OVERHEAD = 120
-"""Tokens of a prompt next to query and passages, about."""
+"""Approximate tokens of a prompt, without query and passages."""
 
 
 class AskingRerankerConfig(AskingMethodConfig):
-    """Options that all have."""
+    """Options that all systems share."""
 
     depth: int | None = Field(None, ge=1, description="number of candidates to rerank; the rest follow in their order; null: all. SARK: 50")
     prompt: str | None = Field(
         None,
-        description="`ours`; `published`, as the authors of the system published it; or a template file. null: published for "
-        "weights of this machine, and endpoints with the name of a checkpoint, if the system's checkpoints were trained with it, else ours",
+        description="`ours`; `published`, as the authors of the system published it; or a template file. null: published if the "
+        "system's checkpoints were trained with it and the model is local or an endpoint with the name of a "
+        "checkpoint, else ours",
     )
     context: int | None = Field(
-        None, ge=64, description="tokens that prompt and reply may take together, where the model has room for more or does not say"
+        None, ge=64, description="maximum tokens of prompt and reply together, if the model's own limit is larger or unknown"
     )
     system: ClassVar[str]
 
     @property
     def template(self) -> str:
-        """Return name of the prompt."""
+        """Return the name of the prompt."""
         return self.system
 
     @property
     def chosen_prompt(self) -> str | None:
-        """Return the option `prompt`, or the default for the model that is asked."""
+        """Return the option `prompt`, or the default for the model."""
         published = PROMPTS[self.template].published
         return self.prompt or (None if published and asks_released(self.llm, published) else OURS)
 
     def preflight(self) -> None:
-        """Check that the model can be asked, and the template; fetch a published one."""
+        """Check the model and the template; download a published template."""
         super().preflight()
         PROMPTS[self.template].load(self.chosen_prompt)
 
@@ -79,13 +80,13 @@ class State:
     """Queries and replies of one question so far.
 
     Attributes:
-        query: Its text.
-        passages: All that are ranked, in their order.
+        query: The question's text.
+        passages: All passages to rank, in their order.
         ids: Their ids.
-        selected: Positions of the passages that the reader may be handed; None: all.
-        calls: Of the model.
-        fallbacks: Replies that could not be used as they were, by reason.
-        usage: What the calls cost.
+        selected: Positions of the passages that the reader may receive; None: all.
+        calls: Number of model calls.
+        fallbacks: Number of replies that were unusable or needed repair, by reason.
+        usage: Cost of the calls.
     """
 
     query: str
@@ -106,11 +107,11 @@ class AskingReranker(ABC):
 
     Args:
         config: Options.
-        services: Of them the cache of replies, device and seed.
-        name: Under which it is counted.
-        template: The prompt that ships.
-        limits: What is cut off queries and passages first: options of `Writer`.
-        model: In place of the one that the options name.
+        services: Services, of which it uses the cache of replies, device and seed.
+        name: Name under which it is counted.
+        template: The shipped prompt.
+        limits: Maximum lengths of queries and passages: options of `Writer`.
+        model: Model to use instead of the one in the options.
         thinks: Whether the protocol contains the thought.
     """
 
@@ -136,7 +137,7 @@ class AskingReranker(ABC):
         """Reorder candidates; scores are the negative ranks.
 
         Raises:
-            Broke: No further call could succeed (key, model, endpoint).
+            Broke: All further calls would fail (key, model, endpoint).
         """
         ids = ranking.ids[: self.config.depth]
         state = State(query.text, [self.writer.shown(passage) for passage in corpus.get(ids)], ids)
@@ -169,19 +170,19 @@ class AskingReranker(ABC):
 class WindowConfig(AskingRerankerConfig):
     """Options of systems that order windows."""
 
-    window: int = Field(20, ge=2, description="passages of a window")
-    step: int = Field(10, ge=1, description="passages between the beginnings of two windows")
-    passage_words: int | None = Field(300, ge=1, description="words of a passage that are shown; null: all")
+    window: int = Field(20, ge=2, description="passages per window")
+    step: int = Field(10, ge=1, description="number of passages from the start of one window to the start of the next")
+    passage_words: int | None = Field(300, ge=1, description="words shown per passage; null: all")
 
     @model_validator(mode="after")
     def _overlap(self) -> WindowConfig:
         if self.step >= self.window:
-            raise ValueError(f"step must be below window ({self.window}): what is best must reach the next window")
+            raise ValueError(f"step must be below window ({self.window}): the best passages must reach the next window")
         return self
 
 
 def windows_work(config: Any, lengths: Lengths) -> Work:
-    """Return the work: a call a window."""
+    """Return the work: one call per window."""
     n = lengths.ranked(config.depth)
     words = config.passage_words
     passage = lengths.passage if words is None else min(lengths.passage, words / WORDS_PER_TOKEN)
@@ -190,15 +191,15 @@ def windows_work(config: Any, lengths: Lengths) -> Work:
 
 
 class WindowReranker(AskingReranker):
-    """Orders windows from the tail to the head.
+    """Orders windows from the end of the list to its start.
 
     Args:
         config: Options.
-        services: As of `AskingReranker`.
-        name: Also of the template that ships.
+        services: As in `AskingReranker`.
+        name: Its name, which is also that of the shipped template.
         tagged: Whether the order is in an answer tag.
         named: Passages that a reply has to name; None: all.
-        limits: As of `AskingReranker`.
+        limits: As in `AskingReranker`.
     """
 
     def __init__(
@@ -220,16 +221,20 @@ class WindowReranker(AskingReranker):
 
 
 class ChoiceConfig(AskingRerankerConfig):
-    """Options of systems that choose."""
+    """Options of systems that choose the best passage."""
 
-    sort: Literal["heapsort", "bubblesort"] = Field("heapsort", description="heapsort asks least; bubblesort always compares neighbors")
-    children: int = Field(3, ge=1, le=22, description="passages of a comparison, less one")
-    k: int = Field(10, ge=1, description="how many are put into order; the others follow as they stood")
-    votes: int = Field(1, ge=1, description="how often a comparison is asked, each in another order of its passages; most votes win")
+    sort: Literal["heapsort", "bubblesort"] = Field(
+        "heapsort", description="heapsort needs the fewest calls; bubblesort always compares neighbors"
+    )
+    children: int = Field(3, ge=1, le=22, description="passages per comparison, minus one")
+    k: int = Field(10, ge=1, description="number of passages to put into order; the others follow in their original order")
+    votes: int = Field(
+        1, ge=1, description="number of times that each comparison is repeated, each with another order of its passages; the majority wins"
+    )
 
 
 def choices_work(config: Any, lengths: Lengths, llm: Any = None, calls_each: int = 1) -> Work:
-    """Return the cost of the comparisons, of this many calls each, by the model of the options or another one."""
+    """Return the work of the comparisons, with a number of calls each, by the model of the options or another one."""
     n = round(lengths.ranked(config.depth))
     calls = (heapsort_calls if config.sort == "heapsort" else bubblesort_calls)(n, config.children, config.k)
     query, passage = min(lengths.question, config.query_tokens), min(lengths.passage, config.passage_tokens)
@@ -238,19 +243,19 @@ def choices_work(config: Any, lengths: Lengths, llm: Any = None, calls_each: int
 
 
 class ChoiceReranker(AskingReranker):
-    """Sorts by asking which of a few passages is best; where no vote can be used the first of them is.
+    """Sorts by asking which of a few passages is best; without a usable vote, it is the first of them.
 
     Args:
         config: Options.
-        services: As of `AskingReranker`.
+        services: As in `AskingReranker`.
         name: Under which it is counted.
         template: The prompt that ships.
-        labels: What its passages are called.
-        named: From a reply and the number of passages to which of them it names; None: none.
-        shuffles: Whether passages are shown in another order even where there is one vote.
+        labels: Labels of the passages.
+        named: Function from a reply and the number of passages to the one that it names, or None.
+        shuffles: Whether passages are shown in another order even with a single vote.
         raw: Whether `named` reads replies with their thought.
         model: As of `AskingReranker`.
-        limits: Likewise.
+        limits: As in `AskingReranker`.
     """
 
     def __init__(
@@ -287,7 +292,7 @@ class ChoiceReranker(AskingReranker):
         return draws.pick(sorted(place for place, number in votes.items() if number == most)) if votes else 0
 
     async def chosen(self, state: State, texts: Sequence[str]) -> int | None:
-        """Return which passage is best; None (counted) if the reply names none."""
+        """Return the best passage; if the reply names none, count it and return None."""
         reply = await self.reply(state, self.writer(state.query, texts, self.labels), "", raw=self._raw)
         place = self._named(reply.text, len(texts)) if reply else None
         if reply and place is None:

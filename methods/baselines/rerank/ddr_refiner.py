@@ -1,8 +1,8 @@
-"""RAG-DDR's knowledge refinement: a model says YES or NO to each passage, from the first on, until enough are kept.
+"""Rerank with RAG-DDR's knowledge refinement: a model answers YES or NO to each passage in order, until enough are kept.
 
-What it keeps comes first, in its order, and alone is handed to the reader; if it keeps nothing, all passages are. The others
-follow as they stood. The published prompt is asked as the released code does: about `keep` passages at once, of which all with
-a YES, Yes or yes anywhere in the reply are kept.
+Kept passages come first in their order, and only they are given to the reader; if none is kept, all are. The others follow
+in their order. The published prompt is used like in the released code: for `keep` passages at once, of which all with a
+YES, Yes or yes anywhere in the reply are kept.
 
 Source: Li et al. 2025, RAG-DDR (arXiv:2410.13509); five passages of at most 1,024 tokens.
 """
@@ -46,7 +46,7 @@ class DdrRefinerConfig(AskingRerankerConfig):
 
 
 def _work(config: DdrRefinerConfig, lengths: Lengths) -> Work:
-    """Return the work: a call a passage at most."""
+    """Return the work: at most one call per passage."""
     prompt = OVERHEAD + lengths.question + min(lengths.passage, config.passage_tokens)
     return ask(config.llm, lengths.questions * lengths.ranked(config.depth), prompt)
 
@@ -54,7 +54,7 @@ def _work(config: DdrRefinerConfig, lengths: Lengths) -> Work:
 @register(
     "ddr_refiner",
     kind="reranker",
-    summary="keeps the passages that a language model says YES to; DDR's adapters, or any model by prompt",
+    summary="keeps the passages that a language model answers YES to; DDR's adapters, or any model by prompt",
     version=4,
     paper="Li et al. 2025, RAG-DDR (arXiv:2410.13509)",
     presets={"paper": {"keep": 5, "passage_tokens": 1024}, "released": {"llm": RELEASED}},
@@ -66,7 +66,7 @@ class DdrRefiner(AskingReranker):
 
     Args:
         config: Options.
-        services: Of them the cache of replies, device and seed.
+        services: Services, of which it uses the cache of replies, device and seed.
     """
 
     def __init__(self, config: DdrRefinerConfig, services: Services) -> None:

@@ -1,8 +1,8 @@
-"""DPA-RAG's reranker: a classifier of question and passage that was taught which passages help the reader.
+"""Rerank with DPA-RAG: a classifier of question and passage, trained on which passages help the reader.
 
-Two labels, of which the second says that a passage is aligned with what the reader prefers; the score is how much likelier it
-is, in nats. No checkpoint is published: `model` is a classifier of your own, an ordinary cross-encoder of one label, untrained, or
-the encoder below `weights`, the file that the authors' training writes (a linear layer on the first token's state).
+It has two labels, the second for passages that are aligned with the reader; the score is its log-odds in nats. No
+checkpoint is published: `model` is your own classifier, an ordinary cross-encoder with one label, or the encoder for
+`weights`, the file that the authors' training writes (a linear layer on the first token's state).
 
 Source: Dong et al. 2025, DPA-RAG (arXiv:2406.18676).
 """
@@ -36,12 +36,13 @@ class DpaRagConfig(CrossEncoderRerankerConfig):
     """Options of the reranker."""
 
     model: str = Field(
-        "BAAI/bge-reranker-large", description="a folder or hub id of a classifier of two labels, or of one; or the encoder below `weights`"
+        "BAAI/bge-reranker-large",
+        description="a folder or hub id of a classifier with one or two labels; or the encoder that `weights` are loaded into",
     )
     weights: str | None = Field(
         None,
-        description="file of the authors' training (epoch_…_model_weights.bin), or a folder of `ragmeter train dpa_rag`, on the encoder "
-        "`model`; null: `model` is the classifier",
+        description="file of the authors' training (epoch_…_model_weights.bin), or a folder of `ragmeter train dpa_rag`, loaded "
+        "into the encoder `model`; null: `model` is the classifier",
     )
 
     def preflight(self) -> None:
@@ -65,7 +66,7 @@ def _made_of(config: DpaRagConfig) -> str:
 @register(
     "dpa_rag",
     kind="reranker",
-    summary="DPA-RAG's reranker: how much likelier it is that a passage helps the reader than that it does not",
+    summary="DPA-RAG's reranker: the log-odds that a passage helps the reader",
     config=DpaRagConfig,
     paper="Dong et al. 2025, DPA-RAG (arXiv:2406.18676)",
     checkpoint_hash=_made_of,
@@ -76,7 +77,7 @@ class DpaRag(CrossEncoderReranker):
 
     Args:
         config: Options.
-        services: Provides the device.
+        services: Services, of which it uses the device.
     """
 
     labels = (1, 2)
@@ -144,7 +145,7 @@ def _file(weights: str) -> Path:
 
 def _unfit(path: Path, why: str) -> UserError:
     return UserError(
-        f"the file does not hold DPA-RAG's reranker on this encoder: {why}",
+        f"the file does not contain DPA-RAG's reranker for this encoder: {why}",
         code="unfit-weights",
         where=str(path),
         try_this="name the encoder that it was trained on as `model`",

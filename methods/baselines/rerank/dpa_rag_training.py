@@ -53,18 +53,18 @@ TEMPERATURE = 0.07
 class RerankerOptions(StepOptions):
     """Optimization options of the reranker."""
 
-    learning_rate: float = Field(1e-5, gt=0, description="of AdamW; released 1e-5")
-    batch_size: int = Field(4, ge=1, description="questions of a step; released 4")
-    epochs: int = Field(10, ge=1, description="times that each question is used; released 10")
+    learning_rate: float = Field(1e-5, gt=0, description="learning rate of AdamW; released 1e-5")
+    batch_size: int = Field(4, ge=1, description="questions per step; released 4")
+    epochs: int = Field(10, ge=1, description="number of times that each question is used; released 10")
 
 
 class DpaRagTrainingConfig(TuningConfig):
     """Options of the training."""
 
-    encoder: str = Field("BAAI/bge-reranker-large", description="folder or hub id of the encoder below the reranker")
+    encoder: str = Field("BAAI/bge-reranker-large", description="folder or hub id of the reranker's encoder")
     encoder_revision: str | None = Field(None, description="revision of a hub id")
-    k: int = Field(3, ge=1, description="passages that the reader is handed; paper: 3")
-    max_length: int = Field(512, ge=32, description="tokens of a question with a passage")
+    k: int = Field(3, ge=1, description="passages given to the reader; paper: 3")
+    max_length: int = Field(512, ge=32, description="maximum tokens of a question with a passage")
     reranking: RerankerOptions = RerankerOptions.model_validate({})
     prealigning: StepOptions = StepOptions.model_validate({"epochs": 3, "batch_size": 16, "learning_rate": 7e-6})
     answering: StepOptions = StepOptions.model_validate({"epochs": 3, "batch_size": 16, "learning_rate": 7e-6})
@@ -231,7 +231,7 @@ def _costs(config: DpaRagTrainingConfig) -> list[StageCost]:
 
 @register_training(
     "dpa_rag",
-    summary="DPA-RAG: a reranker by which passages make the reader right, and the reader tuned twice",
+    summary="DPA-RAG: a reranker trained on which passages make the reader right, and the reader tuned twice",
     stages=(RERANKER, PREALIGNED, READER),
     config=DpaRagTrainingConfig,
     paper="Dong et al. 2025, DPA-RAG (arXiv:2406.18676)",
@@ -282,7 +282,7 @@ class DpaRagTraining(TunedTraining):
         rows = [row for row in made if row is not None]
         if not rows:
             raise UserError(
-                "no passage makes the reader right where it was wrong without it",
+                "no passage corrects an answer that the reader gets wrong without it",
                 code="no-preference",
                 where="data",
                 try_this="a base that reads passages, or more data",

@@ -1,6 +1,6 @@
-"""DRO's selector: a language model names the passages that together let a question be answered, the best first.
+"""Rerank with DRO's selector: a language model names the passages that together answer the question, the best first.
 
-Its windows are RankGPT's. No checkpoint is published: `llm` is a model that is prompted, or one trained so.
+It uses RankGPT's windows. No checkpoint is published: `llm` is a prompted model, or one trained with `ragmeter train dro`.
 
 Source: Shi et al. 2025, Direct Retrieval-augmented Optimization (arXiv:2505.03075): five of twenty passages.
 """
@@ -22,7 +22,7 @@ class DroConfig(WindowConfig):
 
     system = "dro"
     llm: Annotated[LLM, defaults(max_tokens=64)] = Field(description="the model that selects; paper: Llama-3-8B or Mistral-7B, trained")
-    named: int = Field(5, ge=1, description="passages that a reply has to name; the others follow as they stood")
+    named: int = Field(5, ge=1, description="passages that a reply has to name; the others follow in their original order")
 
 
 @register(

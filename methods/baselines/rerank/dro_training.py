@@ -3,10 +3,10 @@
     E step   draw m orders z ~ p_S(z | x);  w(z) = p_R(y | x, d_z) / Σ over the draws
     M step   −Σ w(z) log p_S(z | x)  for the selector,  −Σ w(z) log p_R(y | x, d_z)  for the reader
 
-x is a question with what was found, y its answer, d_z the first passages of the order. With one draw every weight is 1 and the
-selector learns nothing of the answer; so two are the least. A draw that names no passage is left out. Before the first round the
-selector learns to write orders from the order that the retriever gives to passages which are shown in random order; the authors
-begin from the rankings of RankZephyr.
+x is a question with its retrieved passages, y its answer, d_z the first passages of the order. With one sample every weight
+is 1 and the selector learns nothing about the answer, so the minimum is two. A sample that names no passage is left out.
+Before the first round, the selector learns to write the retriever's order of passages that are shown in random order; the
+authors use the rankings of RankZephyr instead.
 
 Source: Shi et al. 2025, Direct Retrieval-augmented Optimization (arXiv:2505.03075), and its code.
 """
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 
 WARM_UP, SELECTOR, READER = "warm_up", "selector", "reader"
 Bundle = tuple[Row, ...]
-"""Training rows that one question gives both models in a round."""
+"""Training rows per question for both models in a round."""
 
 
 class DroTrainingConfig(TuningConfig):
     """Options of the training."""
 
-    samples: int = Field(8, ge=2, description="orders drawn for a question; paper: 8, code: 16")
-    rounds: int = Field(5, ge=1, description="of drawing and learning; paper: 5")
-    round_questions: int | None = Field(None, ge=1, description="questions of a round, drawn by the seed; null: all")
+    samples: int = Field(8, ge=2, description="orders sampled per question; paper: 8, code: 16")
+    rounds: int = Field(5, ge=1, description="rounds of sampling and training; paper: 5")
+    round_questions: int | None = Field(None, ge=1, description="questions per round, sampled with the seed; null: all")
     temperature: float = Field(1.0, gt=0, description="random seed")
     named: int = Field(5, ge=1, description="passages that an order names")
     passage_words: int | None = Field(300, ge=1, description="words of a passage that the selector is shown; null: all")
@@ -69,16 +69,16 @@ def weights(log_likelihoods: Sequence[float]) -> tuple[float, ...]:
 
 
 def order_text(order: Sequence[int]) -> str:
-    """Return an order of positions as the selector writes it."""
+    """Return the text of an order, in the selector's format."""
     return " > ".join(f"[{position + 1}]" for position in order)
 
 
 class Selecting:
-    """The selector's prompts, and how its replies are read.
+    """The selector's prompts, and the parser of its replies.
 
     Args:
         tuned: The model.
-        config: How passages are shown and orders named.
+        config: Options of how passages are shown and orders are written.
     """
 
     def __init__(self, tuned: SystemTuned, config: DroTrainingConfig) -> None:
@@ -99,12 +99,12 @@ class Selecting:
 
 
 def both(tuned: Tuned, part: Sequence[Bundle], step: Sequence[Bundle]) -> Tensor:
-    """Compute what some questions add to the losses of selector and reader."""
+    """Compute the losses of selector and reader for some questions."""
     return by_weight(tuned, [row for bundle in part for row in bundle], [row for bundle in step for row in bundle])
 
 
 def _costs(config: DroTrainingConfig) -> list[StageCost]:
-    """Return every draw is read by the selector and by the reader, in each round."""
+    """Return the costs: selector and reader read every sample, in each round."""
     both_read = config.retrieved + config.k
     draws = config.samples * config.rounds
     return [
@@ -115,7 +115,7 @@ def _costs(config: DroTrainingConfig) -> list[StageCost]:
 
 @register_training(
     "dro",
-    summary="DRO: orders drawn by a selector are weighed by the reader's likelihood of the answer, and teach both",
+    summary="DRO: samples orders from a selector, weights them by the reader's likelihood of the answer, and trains both",
     stages=(WARM_UP, SELECTOR, READER),
     config=DroTrainingConfig,
     paper="Shi et al. 2025, Direct Retrieval-augmented Optimization (arXiv:2505.03075)",
@@ -170,7 +170,7 @@ class DroTraining(TunedTraining):
     def _round(
         self, tuned: SystemTuned, selecting: Selecting, data: Sequence[Example], count: int, where: tuple[Any, Any, str], number: int
     ) -> list[Bundle]:
-        """Return what a round teaches: drawn and weighed by both models as they are when it begins."""
+        """Return the rows of a round: sampled and weighted by both models in their state at its start."""
         config, (context, _, identity) = self.config, where
         chosen = Draws("dro round", config.seed, number).sample(data, count)
 
@@ -200,7 +200,7 @@ class DroTraining(TunedTraining):
                 f"no order that the selector wrote in round {number + 1} names a passage",
                 code="no-usable-order",
                 where="warming",
-                try_this="more steps of warming, or a base that follows instructions",
+                try_this="use more warm-up training steps, or a base that follows instructions",
             )
         return (bundles * math.ceil(count / len(bundles)))[:count]
 
@@ -220,14 +220,14 @@ class DroTraining(TunedTraining):
 
 
 class Finished:
-    """Steps of a stage that was trained together with the stage before it."""
+    """Steps of a stage that was trained together with the previous stage."""
 
     def run(self) -> dict[str, float]:
-        """Return nothing."""
+        """Do nothing."""
         return {}
 
     def forget(self) -> None:
-        """Keep everything."""
+        """Do nothing, because everything is kept."""
 
 
 def _copied(source: Path, folder: Path) -> None:

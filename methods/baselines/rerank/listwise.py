@@ -1,4 +1,4 @@
-"""Systems that order windows of passages: RankGPT, RankZephyr, ReasonRank."""
+"""Rerank by ordering windows of passages: RankGPT, RankZephyr, ReasonRank."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ class RankGptConfig(WindowConfig):
     """Options of RankGPT."""
 
     system = "rankgpt"
-    llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="the model that orders; in SARK's tables Qwen2.5-7B-Instruct")
+    llm: Annotated[LLM, defaults(max_tokens=256)] = Field(
+        description="model that orders the passages; in SARK's tables Qwen2.5-7B-Instruct"
+    )
 
 
 @register(
     "rankgpt",
     kind="reranker",
-    summary="a chat model orders windows of 20 passages, from the tail to the head",
+    summary="a chat model orders windows of 20 passages, from the end of the list to its start",
     paper="Sun et al. 2023, Is ChatGPT Good at Search? (arXiv:2304.09542)",
     checkpoint_hash=made_of,
     work=windows_work,
@@ -39,9 +41,9 @@ class RankZephyrConfig(WindowConfig):
     llm: Annotated[LLM, defaults(max_tokens=160)] = Field(
         default={"local": "castorini/rank_zephyr_7b_v1_full", "dtype": "bfloat16"},
         validate_default=True,
-        description="the checkpoint here or at an endpoint",
+        description="the checkpoint, loaded locally or at an endpoint",
     )
-    context: int | None = Field(4096, ge=64, description="tokens that prompt and reply may take together; it was trained with 4,096")
+    context: int | None = Field(4096, ge=64, description="maximum tokens of prompt and reply together; it was trained with 4,096")
 
 
 @register(
@@ -81,7 +83,7 @@ class ReasonRankConfig(WindowConfig):
     work=windows_work,
 )
 def reasonrank(config: ReasonRankConfig, services: Services) -> WindowReranker:
-    """Return the reranker; a reply without an answer tag is read behind its reasoning, as the released code does."""
+    """Return the reranker; a reply without an answer tag is read after its reasoning, as in the released code."""
     return WindowReranker(
         config, services, "reasonrank", tagged=True, passage_words=config.passage_words, passage_tokens=config.passage_tokens
     )

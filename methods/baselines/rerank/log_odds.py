@@ -1,7 +1,7 @@
-"""Qwen3-Reranker and mxbai-rerank-v2: a causal model judges one passage, and how much likelier yes is than no is the score.
+"""Rerank with Qwen3-Reranker and mxbai-rerank-v2: a causal model judges each passage by the log-odds of yes over no.
 
-Both read the published prompt, whose parts are tokenized apart; a passage that is too long loses its own end, so that
-the question of relevance always is after it. Scores are log-odds in nats; a sigmoid would not change an order.
+Both use the published prompt, whose parts are tokenized separately; the end of a passage that is too long is cut, so that
+the question of relevance always follows. Scores are log-odds in nats; a sigmoid would not change an order.
 
 Source: Zhang et al. 2025, Qwen3 Embedding (arXiv:2506.05176); mixedbread.ai 2025, mxbai-rerank-v2.
 """
@@ -30,11 +30,11 @@ PROMPTS = shipped(__package__, *NAMES, released=NAMES, optional=("instruction",)
 OUR_INSTRUCTION = "Find the passages that answer the question"
 """Instruction in our own templates."""
 QUERY_SHARE = 0.75
-"""Largest part of the longest prompt that a query may take."""
+"""Maximum share of the longest prompt for the query."""
 
 
 class LogOddsConfig(PairConfig):
-    """Options of both."""
+    """Options that both share."""
 
     template: ClassVar[str]
     yes: ClassVar[str]
@@ -44,10 +44,11 @@ class LogOddsConfig(PairConfig):
 
     model: str = Field(description="a folder or hub id")
     revision: str | None = Field(None, description="revision of a hub id")
-    max_length: int = Field(8192, ge=64, description="longest prompt in tokens; the passage is cut, not what stands around it")
-    instruction: str | None = Field(None, description="what makes a passage relevant; null: what the prompt has by default")
+    max_length: int = Field(8192, ge=64, description="longest prompt in tokens; only the passage is cut")
+    instruction: str | None = Field(None, description="definition of relevance for the prompt; null: the prompt's default")
     prompt: str | None = Field(
-        None, description="null or `published`: the prompt of the released checkpoints; `ours`; or a template file, in parts `text`"
+        None,
+        description="null or `published`: the prompt of the released checkpoints; `ours`; or a template file whose parts are named `text`",
     )
 
     @property
@@ -57,15 +58,15 @@ class LogOddsConfig(PairConfig):
 
     @property
     def shown(self) -> frozenset[str]:
-        """Return placeholders that have a value of their own."""
+        """Return the placeholders that have values."""
         return frozenset() if self.instruction is None else frozenset({"instruction"})
 
     def text_of(self, passage: Passage) -> str:
-        """Return a passage as the prompt shows it: published with title and text on one line."""
+        """Return a passage as the prompt shows it; the published prompt has title and text on one line."""
         return f"{passage.title} {passage.text}".strip() if self.is_published else passage.full_text
 
     def preflight(self) -> None:
-        """Check the model's folder and the template; fetch a published one."""
+        """Check the model's folder and the template; download a published template."""
         super().preflight()
         prompt_of(self)
 
@@ -89,7 +90,7 @@ class MxbaiConfig(LogOddsConfig):
 
     @property
     def shown(self) -> frozenset[str]:
-        """Return placeholders that have a value of their own; the released code leaves an empty instruction out."""
+        """Return the placeholders that have values; the released code leaves out an empty instruction."""
         return super().shown if self.instruction else frozenset()
 
 
@@ -116,8 +117,8 @@ class LogOddsReranker(PairReranker):
 
     Args:
         config: Options.
-        services: Provides the device.
-        loaded: Tokenizer and model, where they are loaded.
+        services: Services, of which it uses the device.
+        loaded: Tokenizer and model, if they are already loaded.
 
     Raises:
         UserError: The model cannot be loaded, or its vocabulary lacks one of the two tokens.
@@ -160,7 +161,7 @@ class LogOddsReranker(PairReranker):
         return self._prompt.token_ids(self.tokenizer, self.rows(query, passages), self.config.max_length)
 
     def rows(self, query: str, passages: Sequence[str]) -> list[dict[str, str]]:
-        """Return what is put into the prompt, for each passage."""
+        """Return the values of the prompt's placeholders for each passage."""
         fields = {"instruction": OUR_INSTRUCTION if self.config.instruction is None else self.config.instruction, "query": query}
         return [{**fields, "passage": passage} for passage in passages]
 
@@ -176,7 +177,7 @@ def made_of(config: LogOddsConfig) -> str:
 @register(
     "qwen3_reranker",
     kind="reranker",
-    summary="Qwen3-Reranker: how much likelier yes is than no behind query and passage",
+    summary="Qwen3-Reranker: log-odds of yes over no as the next token after query and passage",
     config=Qwen3Config,
     version=3,
     paper="Zhang et al. 2025, Qwen3 Embedding (arXiv:2506.05176)",
@@ -191,7 +192,7 @@ class Qwen3Reranker(LogOddsReranker):
 @register(
     "mxbai_reranker",
     kind="reranker",
-    summary="mxbai-rerank-v2: how much likelier 1 is than 0 behind query and passage",
+    summary="mxbai-rerank-v2: log-odds of 1 over 0 as the next token after query and passage",
     config=MxbaiConfig,
     version=3,
     paper="mixedbread.ai 2025, mxbai-rerank-v2",
@@ -202,7 +203,7 @@ class Qwen3Reranker(LogOddsReranker):
 class MxbaiReranker(LogOddsReranker):
     """Reranker of a mxbai-rerank-v2 checkpoint.
 
-    In the published prompt `max_length` bounds query and passage without what stands around them, and the query and its
+    In the published prompt, `max_length` limits query and passage without the rest of the prompt, and the query and its
     instruction may take three quarters of it.
     """
 

@@ -1,8 +1,8 @@
-"""Scores of single passages by causal language models: what a model makes of the last token of query and passage.
+"""Score single passages with causal language models, by the output at the last token of query and passage.
 
-Pairs of all queries that wait go through together, like lengths with each other; what company a pair has changes its
-score by less than 1e-5 in float32. Padding is on the right, where a causal model never looks, and the score is read
-at each row's own last token: the same number as with padding on the left.
+Pairs of all waiting queries are scored together, in batches of similar lengths; the batch changes a pair's score by less
+than 1e-5 in float32. Padding is on the right, which a causal model ignores, and the score is read at each row's own last
+token, so that it equals the score with padding on the left.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PairConfig(PointwiseConfig, ModelMethodConfig):
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
         None, description="null: float32 on CPU, the checkpoint's own elsewhere"
     )
-    token_budget: int = Field(16384, ge=32, description="tokens at once, padding included; bounds memory")
+    token_budget: int = Field(16384, ge=32, description="tokens per batch, including padding; limits memory")
 
 
 def pairs_work(config: Any, lengths: Lengths) -> Work:
@@ -48,8 +48,8 @@ class PairReranker(PointwiseReranker, ABC):
 
     Args:
         config: Options.
-        tokenizer, model: Of `transformers`.
-        device: Where the model is.
+        tokenizer, model: Tokenizer and model of `transformers`.
+        device: Device of the model.
     """
 
     batch_size = 32
@@ -59,7 +59,7 @@ class PairReranker(PointwiseReranker, ABC):
         self.config, self.tokenizer, self.model, self.device = config, tokenizer, model, device
 
     def scores_of(self, queries: Sequence[Query], ids: Sequence[Sequence[str]], corpus: Corpus) -> Sequence[NDArray[np.floating]]:
-        """Return scores of the pairs of all queries; equal pairs, as the model sees them, are scored once."""
+        """Return scores of the pairs of all queries; pairs with equal tokens are scored once."""
         texts = [[self.shown(passage) for passage in corpus.get(own)] for own in ids]
         rows = [[tuple(row) for row in self.encoded(query.text, own)] for query, own in zip(queries, texts, strict=True)]
         scores = self.scored(sorted({row for own in rows for row in own}))
@@ -73,7 +73,7 @@ class PairReranker(PointwiseReranker, ABC):
         """Return the score of each row of token ids.
 
         Raises:
-            UserError: A score is not a number, as happens when float16 overflows.
+            UserError: A score is not a number, for example after an overflow of float16.
         """
         import torch
 
@@ -82,11 +82,13 @@ class PairReranker(PointwiseReranker, ABC):
             for batch, ids, mask in batches(rows, self.config.token_budget, self.device):
                 scores.update(zip((rows[position] for position in batch), self.read(ids, mask).double().tolist(), strict=True))
         if not np.isfinite(list(scores.values())).all():
-            raise UserError("scores are not numbers in this type", code="scores-not-finite", where="dtype", try_this="float32, or bfloat16")
+            raise UserError(
+                "scores are not finite numbers in this dtype", code="scores-not-finite", where="dtype", try_this="float32, or bfloat16"
+            )
         return scores
 
     def shown(self, passage: Passage) -> str:
-        """Return title and text of a passage in one."""
+        """Return title and text of a passage as one text."""
         return passage.full_text
 
     @abstractmethod
@@ -98,7 +100,7 @@ class PairReranker(PointwiseReranker, ABC):
         """Return scores of a batch: shape (rows,)."""
 
     def tokens(self, texts: Sequence[str], most: int | None = None) -> list[list[int]]:
-        """Return token ids of texts without special tokens, the first of them."""
+        """Return the first token ids of texts, without special tokens."""
         return [ids[:most] for ids in encoded(self.tokenizer, texts)]
 
 

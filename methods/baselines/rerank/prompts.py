@@ -1,6 +1,6 @@
 """Build the conversation for a reranker's model: a query and its passages, shortened evenly until all fit.
 
-Templates (`methods/prompts.py`) have `$query`, `$count`, and in the parts that are repeated `$label` and `$passage`.
+Templates (`methods/prompts.py`) have `$query`, `$count`, and in repeated parts `$label` and `$passage`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROMPTS = shipped(
 )
 PROMPTS["rank_r1_v02"] = replace(PROMPTS["rank_r1"], published="rank_r1_v02")
 LEAST = 8
-"""Tokens of a passage that a model must have room for, twice."""
+"""Tokens per passage; a model must have room for two such passages."""
 _REFERENCE = re.compile(r"\[(\d+)\]")
 
 
@@ -35,13 +35,13 @@ class Writer:
 
     Attributes:
         prompt: The template.
-        counter: Counts tokens as the model does, or about so.
+        counter: Counter of tokens, exact or approximate.
         room: Longest prompt in tokens; None: unknown.
-        context: Tokens of prompt and reply together, if the reply is an order of the labels and nothing else; None: `room` alone counts.
-        query_tokens, passage_tokens: What goes beyond is cut off first; None: nothing.
-        passage_words: The same in words.
+        context: Maximum tokens of prompt and reply together, if the reply is only an order of the labels; None: only `room` applies.
+        query_tokens, passage_tokens: Maximum tokens; the rest is cut first. None: no limit.
+        passage_words: Maximum words of a passage, likewise.
         plain_references: Whether `[3]` in a text is written `(3)`, so that it is not a passage's number.
-        start: What the reply of weights of this machine is made to begin with.
+        start: Forced beginning of a local model's reply.
     """
 
     prompt: Prompt
@@ -75,9 +75,9 @@ class Writer:
         """Return the conversation; None if it does not fit even without the passages' words.
 
         Args:
-            query: Its text.
-            passages: As `shown` returns them.
-            labels: What they are called.
+            query: Text of the query.
+            passages: Texts from `shown`.
+            labels: Labels of the passages.
         """
         query = self._first(self._query(query) if self._titled else self._plain(query), self.query_tokens)
         words = self.passage_words
@@ -101,7 +101,7 @@ class Writer:
         """Check that two passages of a few words fit.
 
         Raises:
-            UserError: They do not.
+            UserError: They do not fit.
         """
         room = self._room(labels)
         if room is not None and self.counter.count(self._messages("", ["a " * LEAST] * 2, labels)) > room:
@@ -109,7 +109,7 @@ class Writer:
                 f"the model has room for a prompt of {room:,} tokens, too few for two passages",
                 code="prompt-room-too-small",
                 where="llm",
-                try_this="a smaller llm.max_tokens, or a model that takes longer prompts",
+                try_this="use a smaller llm.max_tokens, or a model with a longer context",
             )
 
     def _messages(self, query: str, passages: Sequence[str], labels: Sequence[str]) -> Messages:
@@ -160,7 +160,7 @@ class Writer:
 
 
 def plain_characters(text: str, html: bool = True) -> str:
-    """Return a text as rank_llm prepares passages: repaired and made plain by `ftfy`.
+    """Return a text prepared like passages in rank_llm: repaired and normalized by `ftfy`.
 
     Args:
         text: The text.

@@ -1,11 +1,11 @@
-"""Rank1: a model reasons about one passage, and how much likelier true is than false behind its reasoning is the score.
+"""Rerank with Rank1: a model reasons about each passage; the score is the log-odds of true over false after the reasoning.
 
-The reasoning is written greedily, without a chat template, until a verdict is after its end. One that has none is cut
-behind its last whole sentence, ended, and counted (`unfinished`). Scores are log-odds; the published share,
+The reasoning is generated greedily, without a chat template, until a verdict follows its end. Reasoning without a verdict
+is cut after its last whole sentence, closed, and counted (`unfinished`). Scores are log-odds; the published share,
 p(true) / (p(true) + p(false)), is their sigmoid.
 
-An endpoint returns the likeliest tokens only. If true or false is not among them, the score is known to lie beyond a bound.
-Where such bounds leave the order open the question fails.
+An endpoint only returns the most likely tokens. If true or false is not among them, only a bound of the score is known.
+If such bounds do not determine the order, the question fails.
 
 Source: Weller et al. 2025, Rank1 (arXiv:2502.18418).
 """
@@ -43,16 +43,18 @@ class Rank1Config(ServedConfig, LogOddsConfig):
     yes, no = " true", " false"
     families = ("qwen2", "llama", "mistral", "mistral3")
     instruction: str | None = Field(
-        None, description=f"a text with {QUERY_MARK} in the place of the query, as the authors have one per data set; null: the query"
+        None,
+        description=f"a text with {QUERY_MARK} in the place of the query, for example the authors' text for a data set; null: "
+        "only the query",
     )
     model: str = Field("jhu-clsp/rank1-7b", description="a folder or hub id")
     max_length: int = Field(7808, ge=64, description="longest prompt in tokens; with the reasoning 16,000, as published")
     max_new_tokens: int = Field(8192, ge=1, description="longest reasoning")
-    batch_size: int = Field(16, ge=1, description="passages of a query that are reasoned about at once")
+    batch_size: int = Field(16, ge=1, description="passages of a query that the model reasons about at once")
 
     @property
     def shown(self) -> frozenset[str]:
-        """Return placeholders that have a value of their own: the instruction is part of the query."""
+        """Return the placeholders that have values; the instruction is part of the query."""
         return frozenset()
 
     def text_of(self, passage: Passage) -> str:
@@ -63,12 +65,12 @@ class Rank1Config(ServedConfig, LogOddsConfig):
     @classmethod
     def _holds_the_query(cls, value: str | None) -> str | None:
         if value is not None and QUERY_MARK not in value:
-            raise ValueError(f"the instruction of Rank1 must hold {QUERY_MARK}, in whose place the question is put")
+            raise ValueError(f"the instruction of Rank1 must contain {QUERY_MARK}, which the question replaces")
         return value
 
 
 def _work(config: Rank1Config, lengths: Lengths) -> Work:
-    """Return the work: a call for every question with each of its candidates."""
+    """Return the work: one call per question and candidate."""
     prompt = min(config.max_length, 40 + lengths.question + lengths.passage)
     return ask(config.served or config, lengths.questions * lengths.ranked(config.depth), prompt)
 
@@ -77,26 +79,26 @@ class _Pairs(LogOddsReranker):
     """Rank1's prompts."""
 
     def rows(self, query: str, passages: Sequence[str]) -> list[dict[str, str]]:
-        """Return what is put into the prompt, for each passage."""
+        """Return the values of the prompt's placeholders for each passage."""
         shown = query if self.config.instruction is None else self.config.instruction.replace(QUERY_MARK, query)
         return [{"query": shown, "passage": passage} for passage in passages]
 
     @property
     def stop(self) -> list[str]:
-        """Return the ends of a reasoning with its verdict."""
+        """Return the texts that end a reasoning with its verdict."""
         return [f"{END}{word}" for word in (self.config.yes, self.config.no)]
 
     def decided(self, written: Generation) -> bool:
-        """Tell whether a verdict is after the end of a reasoning."""
+        """Return whether a verdict follows the end of a reasoning."""
         return written.tokens[-1:] in ((self._yes,), (self._no,)) and written.ended
 
     def ended(self, row: tuple[int, ...], thought: str) -> tuple[int, ...]:
-        """Return a prompt and a reasoning that is ended by hand, as one text."""
+        """Return a prompt and a reasoning closed by us, as one text."""
         prompt = str(self.tokenizer.decode(row))
         return tuple(whole_ids(self.tokenizer, [f"{prompt}\n{whole_sentences(thought)}\n{END}"]))
 
     def bounds(self, top: Mapping[int, float]) -> tuple[float, float]:
-        """Return between what the log-odds of true against false lie, given the likeliest tokens; equal numbers if both are among them."""
+        """Return bounds of the log-odds of true over false from the most likely tokens; they are equal if both are among these."""
         yes, no, rest = top.get(self._yes), top.get(self._no), min(top.values(), default=math.inf)
         low = -math.inf if yes is None else yes - (rest if no is None else no)
         high = math.inf if no is None else (rest if yes is None else yes) - no
@@ -106,7 +108,7 @@ class _Pairs(LogOddsReranker):
 @register(
     "rank1",
     kind="reranker",
-    summary="a model reasons about each passage, and says how much likelier true is than false behind it",
+    summary="a model reasons about each passage; the score is the log-odds of true over false after the reasoning",
     version=3,
     paper="Weller et al. 2025, Rank1 (arXiv:2502.18418)",
     presets={base: {"model": f"jhu-clsp/rank1-{base}"} for base in BASES},
@@ -115,7 +117,7 @@ class _Pairs(LogOddsReranker):
     work=_work,
 )
 def rank1(config: Rank1Config, services: Services) -> Rank1 | ServedRank1:
-    """Return the reranker, of weights of this machine or of an endpoint."""
+    """Return the reranker, with a local model or an endpoint."""
     return Rank1(config, services) if config.endpoint is None else ServedRank1(config, services)
 
 
@@ -124,7 +126,7 @@ class Rank1(_Pairs):
 
     Args:
         config: Options.
-        services: Provides the device.
+        services: Services, of which it uses the device.
     """
 
     batch_size = 1  # a query's passages fill the batches; none waits for the reasoning about another query's
@@ -135,7 +137,7 @@ class Rank1(_Pairs):
         super().__init__(config, services, (self._writer.tokenizer, self._writer.model))
 
     def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
-        """Order candidates by score; of none or one nothing is asked."""
+        """Order candidates by score; fewer than two need no call."""
         return [self._reranked(query, ranking, corpus) for query, ranking in zip(queries, rankings, strict=True)]
 
     def _reranked(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
@@ -167,7 +169,7 @@ class _Verdict:
 
     @property
     def score(self) -> float:
-        """Return the score, or the bound of it that is known."""
+        """Return the score, or its known bound."""
         low, high = self.bounds
         return low if math.isfinite(low) else high
 
@@ -177,7 +179,7 @@ class ServedRank1:
 
     Args:
         config: Options.
-        services: Of them the cache of replies.
+        services: Services, of which it uses the cache of replies.
     """
 
     def __init__(self, config: Rank1Config, services: Services) -> None:
@@ -187,10 +189,10 @@ class ServedRank1:
         self.in_flight = self._model.in_flight
 
     async def rerank_one(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
-        """Order candidates by score; of none or one nothing is asked.
+        """Order candidates by score; fewer than two need no call.
 
         Raises:
-            Broke: No further call could succeed (key, model, endpoint).
+            Broke: All further calls would fail (key, model, endpoint).
         """
         ids = ranking.ids[: self.config.depth]
         texts = [self.config.text_of(passage) for passage in corpus.get(ids)] if len(ids) > 1 else []
@@ -219,7 +221,7 @@ class ServedRank1:
 
 
 def settled(bounds: Sequence[tuple[float, float]]) -> bool:
-    """Tell whether scores within these bounds have one order: known scores, and others beyond each of the rest."""
+    """Return whether these bounds determine the order of the scores."""
     known = [low for low, high in bounds if low == high]
     above = [low for low, high in bounds if low < high == math.inf]
     below = [high for low, high in bounds if -math.inf == low < high]

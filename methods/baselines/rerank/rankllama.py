@@ -1,8 +1,8 @@
-"""RankLLaMA: Llama-2 with a low-rank adapter and a score head reads query and passage, and says how well they fit.
+"""Rerank with RankLLaMA: Llama-2 with a low-rank adapter and a score head scores query and passage.
 
-Ids are put together by hand, as on the model card: BOS `query: Q` BOS `document: TITLE TEXT`, without an end token and with
+Token ids are concatenated as on the model card: BOS `query: Q` BOS `document: TITLE TEXT`, without an end token and with
 the white space of the texts (a checkpoint that ragmeter trained: collapsed). A base that was pretrained on another layout can
-be trained and asked in that.
+be trained and used with that layout.
 
 Source: Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:2310.08319).
 """
@@ -51,32 +51,38 @@ class PairLengths(BaseModel):
     query_length: int = Field(32, ge=4, description="longest query in tokens; published 32")
     passage_length: int = Field(164, ge=8, description="longest passage in tokens; published 164")
     layout: str | None = Field(
-        None, description="text of a pair, with $query and $passage, that the base knows; null: the published, or the checkpoint's own"
+        None,
+        description="text of a pair, with $query and $passage, in a format that suits the base; null: the published format, or "
+        "the checkpoint's own",
     )
 
     @field_validator("layout")
     @classmethod
     def _both(cls, value: str | None) -> str | None:
         if value is not None and (not Template(value).is_valid() or sorted(Template(value).get_identifiers()) != ["passage", "query"]):
-            raise ValueError("layout must hold $query and $passage and nothing else ($$ for a dollar sign)")
+            raise ValueError("layout must contain $query and $passage and no other placeholder ($$ for a dollar sign)")
         return value
 
     @property
     def max_length(self) -> int:
-        """Return longest pair in tokens."""
+        """Return the longest pair in tokens."""
         return self.query_length + self.passage_length
 
 
 class RankLlamaConfig(PairLengths, PairConfig):
     """Options of RankLLaMA."""
 
-    adapter: str = Field(ADAPTER, description="a PEFT folder or hub id that holds the score head; also one that `ragmeter train` made")
-    base: str | None = Field(None, description="the model that it adapts; null: Llama-2-7b, or what a checkpoint of ours was trained on")
+    adapter: str = Field(
+        ADAPTER, description="a PEFT folder or hub id that contains the score head, for example one made by `ragmeter train`"
+    )
+    base: str | None = Field(
+        None, description="base model of the adapter; null: Llama-2-7b, or the base of a checkpoint of `ragmeter train`"
+    )
     revision: str | None = Field(None, description="revision of a hub id")
 
     @property
     def model(self) -> str:
-        """Return the base; of a checkpoint that is still to be trained, which will say, the checkpoint."""
+        """Return the base, or the checkpoint if it is not trained yet and will name the base."""
         files = files_of(self.adapter, None, "adapter_config.json")
         to_come = self.adapter.startswith(("/", ".", "~")) and files_of(self.adapter, None) is None
         settings = files / "adapter_config.json" if files else None
@@ -99,7 +105,7 @@ class RankLlamaConfig(PairLengths, PairConfig):
         return card.get("config", {}).get(option) if card else None
 
     def preflight(self) -> None:
-        """Check that base and adapter are here, or may be had."""
+        """Check that base and adapter exist, or can be downloaded."""
         for checkpoint in needs_of(self).checkpoints:
             try:
                 require_weights(Needs((checkpoint,)))
@@ -112,7 +118,7 @@ class RankLlamaConfig(PairLengths, PairConfig):
 @register(
     "rankllama",
     kind="reranker",
-    summary="Llama-2 with an adapter and a score head scores each passage; or such a one trained on another base",
+    summary="scores each passage with Llama-2, an adapter and a score head; or with another base that was trained the same way",
     paper="Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:2310.08319)",
     training_data=("msmarco",),
     checkpoint_hash=lambda config: (
@@ -125,7 +131,7 @@ class RankLlama(PairReranker):
 
     Args:
         config: Options.
-        services: Provides the device.
+        services: Services, of which it uses the device.
 
     Raises:
         UserError: Base or adapter cannot be loaded, do not belong together, or give several scores.
@@ -156,7 +162,7 @@ class RankLlama(PairReranker):
 
 
 def classifier(base: str, revision: str | None, dtype: str | None, device: str, **options: Any) -> tuple[Any, Any]:
-    """Return a base's tokenizer, and the base as a classifier of one label; its head is still a random one.
+    """Return a base's tokenizer, and the base as a classifier with one label, whose head is still random.
 
     Raises:
         UserError: It cannot be loaded, or has a head of several labels.
@@ -168,7 +174,7 @@ def classifier(base: str, revision: str | None, dtype: str | None, device: str, 
         architectures = config.architectures or []
     if any("SequenceClassification" in name for name in architectures) and config.num_labels != 1:
         raise UserError(
-            f"{base!r} gives {config.num_labels} scores per pair where a reranker gives one",
+            f"{base!r} gives {config.num_labels} scores per pair, but a reranker must give one",
             code="wrong-score-count",
             where=f"{NAME}, option base",
         )
@@ -179,7 +185,7 @@ def classifier(base: str, revision: str | None, dtype: str | None, device: str, 
 
 
 def pair_ids(tokenizer: Any, tokens: Any, lengths: PairLengths, layout: str | None, query: str, passages: Sequence[str]) -> list[list[int]]:
-    """Return ids of pairs in the published layout, where lengths hold BOS and what is before a text, or in another."""
+    """Return token ids of pairs in the published layout, in which lengths include BOS and prefix, or in another layout."""
     begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     if layout is not None:
 

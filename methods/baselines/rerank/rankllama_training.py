@@ -49,15 +49,15 @@ model = AutoPeftModelForSequenceClassification.from_pretrained("{PATH}", num_lab
 class RankLlamaTrainingConfig(PairLengths, ContrastConfig):
     """Options of the training."""
 
-    base: str = Field(BASE, description="folder or hub id of the causal language model that is adapted")
+    base: str = Field(BASE, description="folder or hub id of the causal language model to adapt")
     lora: LoraOptions = LoraOptions.model_validate({"r": 32, "alpha": 64})
     part: int = Field(8, ge=1, description=ContrastConfig.model_fields["part"].description)
-    pool: int = Field(100, ge=1, description="passages that BM25 finds in the whole corpus, from which they are drawn")
-    own: bool = Field(True, description="draw from the question's own other candidates first, where it brings some")
+    pool: int = Field(100, ge=1, description="passages that BM25 finds in the whole corpus, from which negatives are sampled")
+    own: bool = Field(True, description="sample from the question's own other candidates first, if it has some")
     answers: bool = Field(
-        False, description="whether a passage that holds an answer may be a negative; true where every positive is annotated (worlds)"
+        False, description="allow passages that contain an answer as negatives; use true if every positive is annotated (worlds)"
     )
-    dtype: Literal["float32", "bfloat16"] = Field("float32", description="type of the frozen base")
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="dtype of the frozen base")
 
     @property
     def model(self) -> str:
@@ -69,7 +69,7 @@ PRESETS = read_presets(Path(__file__).with_name("rankllama_presets.yaml"))
 
 
 def _work(config: RankLlamaTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Return positives, each with its negatives; a question is taken to have one."""
+    """Return the work: positives with their negatives, assuming one positive per question."""
     data = known_data(config, of)
     each = config.epochs * (1 + config.negatives)
     rows = sum(lengths.questions for lengths in data)
@@ -82,7 +82,7 @@ def _work(config: RankLlamaTrainingConfig, of: LengthsOf) -> list[StageWork]:
 
 @register_training(
     "rankllama",
-    summary="RankLLaMA: an adapter and a score head by softmax over a positive and what BM25 finds beside it",
+    summary="RankLLaMA: an adapter and a score head, trained with a softmax over a positive and negatives from BM25",
     stages=(STAGE,),
     config=RankLlamaTrainingConfig,
     paper="Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:2310.08319)",
@@ -164,7 +164,7 @@ class PairObjective(GroupObjective):
 def save(model: Any, config: RankLlamaTrainingConfig, folder: Path, figures: Figures) -> None:
     """Write adapter and card."""
     model.save_pretrained(str(folder))
-    # PEFT's settings name its version, and list layers in no order.
+    # PEFT's settings contain its version, and list layers without an order.
     path = folder / "adapter_config.json"
     settings = json.loads(path.read_text("utf-8"))
     settings.pop("peft_version", None)

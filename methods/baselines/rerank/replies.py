@@ -1,8 +1,8 @@
 """Parse replies: an order of numbered passages, or the one best passage. Every reply gives a result.
 
-Numbers may be written in other digits. Models that were trained to reason in tags first (ReasonRank, Rank-R1) are read raw:
-of their replies only what follows the reasoning counts. Reasoning that never ends says nothing in Rank-R1; of ReasonRank the
-released code reads what there is.
+Numbers may be written in other digits. Replies of models that were trained to reason in tags first (ReasonRank, Rank-R1)
+are read raw, and only the text after the reasoning is used. Unfinished reasoning gives no result in Rank-R1; for ReasonRank,
+the whole text is read as in the released code.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Order:
     """An order of n passages.
 
     Attributes:
-        positions: All of 0 … n − 1, best first.
-        fault: What was wrong with the reply; "" where nothing was.
+        positions: The positions 0 … n − 1, best first.
+        fault: Fault of the reply; "" if it has none.
     """
 
     positions: tuple[int, ...]
@@ -39,13 +39,13 @@ class Order:
 
 
 def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = None) -> Order:
-    """Return the order that a reply gives to passages numbered from 1; what it leaves out follows as it stood.
+    """Return a reply's order of passages numbered from 1; passages that it leaves out follow in their order.
 
     Args:
-        reply: As written. Where two numbers in brackets are in it, only such count.
-        n: Passages.
+        reply: Text of the reply. If it has at least two numbers in brackets, only those count.
+        n: Number of passages.
         tagged: Read the order from an answer tag after the reasoning; end tags, and the answer tag itself, may be missing.
-        named: Passages that it has to name; None: all.
+        named: Number of passages that it has to name; None: all.
     """
     text = plain_digits(reply)
     if tagged:
@@ -75,7 +75,7 @@ def answer_of(reply: str, n: int, *, thinks: bool) -> int | None:
 
     Args:
         reply: As written.
-        n: Passages.
+        n: Number of passages.
         thinks: Whether thinking that came to an end must be before it.
     """
     if thinks and "</think>" not in reply.lower():

@@ -36,15 +36,18 @@ class SetwiseConfig(ChoiceConfig):
     """Options of Setwise."""
 
     system = NAME
-    llm: Annotated[LLM, defaults(max_tokens=4)] = Field(description="the model: an endpoint, or weights of this machine")
-    score: Literal["generation", "likelihood"] = Field("generation", description="how the best is named: written, or the likeliest label")
+    llm: Annotated[LLM, defaults(max_tokens=4)] = Field(description="the model: an endpoint, or a local model")
+    score: Literal["generation", "likelihood"] = Field(
+        "generation",
+        description="how the best passage is chosen: generation, the label that the model writes, or likelihood, the most likely label",
+    )
     query_tokens: int = Field(128, ge=1, description="tokens of the query that are shown")
-    passage_tokens: int = Field(128, ge=1, description="tokens of a passage that are shown")
+    passage_tokens: int = Field(128, ge=1, description="tokens shown per passage")
 
     endpoint: ChatConfig | None = Field(
         None,
-        description="for score: likelihood, an endpoint that serves the checkpoint `llm.local` and returns log-probabilities (vLLM); "
-        "only the tokenizer of `llm.local` is loaded. null: weights of this machine",
+        description="for score: likelihood, an endpoint that serves the checkpoint `llm.local` and returns log-probabilities "
+        "(vLLM); then only the tokenizer of `llm.local` is loaded. null: load the model locally",
         exclude_if=lambda value: value is None,
     )
 
@@ -90,7 +93,7 @@ def _work(config: SetwiseConfig, lengths: Lengths) -> Work:
 @register(
     "setwise",
     kind="reranker",
-    summary="the k best by asking a language model which of a few passages is most relevant",
+    summary="finds the k best by asking a language model which of a few passages is most relevant",
     version=3,
     paper="Zhuang et al. 2024, A Setwise Approach for Effective and Highly Efficient Zero-shot Ranking (arXiv:2310.09497)",
     presets=PRESETS,
@@ -154,10 +157,10 @@ class RankR1Config(ChoiceConfig):
 
     system = R1
     llm: Annotated[LLM, defaults(max_tokens=2048)] = Field(description="the model: {local: base, adapter: the checkpoint}, or an endpoint")
-    children: int = Field(19, ge=1, le=99, description="documents of a comparison, less one; it was trained with 19")
-    reasons: bool = Field(True, description="whether it reasons before it answers")
+    children: int = Field(19, ge=1, le=99, description="documents per comparison, minus one; it was trained with 19")
+    reasons: bool = Field(True, description="let the model reason before it answers")
     query_tokens: int = Field(32, ge=1, description="tokens of the query that are shown; BRIGHT: 1,024")
-    passage_tokens: int = Field(512, ge=1, description="tokens of a document that are shown; BRIGHT: 1,024")
+    passage_tokens: int = Field(512, ge=1, description="tokens shown per document; BRIGHT: 1,024")
 
     @property
     def template(self) -> str:
@@ -171,7 +174,7 @@ class RankR1Config(ChoiceConfig):
 @register(
     "rank_r1",
     kind="reranker",
-    summary="the k best of documents, by a model that reasons about which of twenty is most relevant",
+    summary="finds the k best documents with a model that reasons about which of twenty is most relevant",
     version=2,
     paper="Zhuang et al. 2025, Rank-R1 (arXiv:2503.06034)",
     presets=R1_PRESETS,

@@ -82,9 +82,9 @@ def test_joint_training_from_pretraining_leaves_instruction_tuning_out(config: A
         ({"stages": ["joint", "scp"]}, "in this order"),
         ({"stages": ["joint"]}, "begins from a checkpoint"),
         ({"stages": ["scp", "supervised", "joint"]}, "must be kept"),
-        ({"data": {"scp": ["worlds:train"]}}, "has nothing to train on"),
-        ({"scp": {"naming_only": 3}}, "weight of naming"),
-        ({"reads": "text", "stages": ["joint"], "start": "x"}, "nothing is left to train"),
+        ({"data": {"scp": ["worlds:train"]}}, "has no training data"),
+        ({"scp": {"naming_only": 3}}, "needs naming above 0"),
+        ({"reads": "text", "stages": ["joint"], "start": "x"}, "no stage is left"),
     ],
 )
 def test_options_that_cannot_be_carried_out_are_refused(config: Any, options: dict[str, Any], response: str) -> None:

@@ -91,7 +91,7 @@ def test_a_neighbor_is_pushed_both_ways_and_stays_where_both_terms_count() -> No
 def test_ablations_leave_one_contrast_out() -> None:
     assert of(0.6, -0.9, 0.4, config(neighbors=False)) == pytest.approx(0.3)
     assert of(0.6, 0.4, 0.9, config(negatives=False)) == pytest.approx(0.3)
-    with pytest.raises(ValidationError, match="nothing to tell apart"):
+    with pytest.raises(ValidationError, match="must not both be off"):
         config(neighbors=False, negatives=False)
 
 

@@ -349,7 +349,7 @@ RESTYLE = f"data restyle {REF} -o {{tmp}}/p.jsonl --style informal"
         (RESTYLE, "the rewriter needs llm", "--set", "--set llm.model=…"),
         (f"{RESTYLE} --rewriter rul", "unknown rewriter 'rul'", "--rewriter", "did you mean 'rule'?"),
         (f"{RESTYLE} --set llm.model=m --set tris=2", "unknown option of the rewriter 'tris'", "--set", "'tries'"),
-        (f"{RESTYLE} --set model=m", "stands under `llm:`", "--set", ""),
+        (f"{RESTYLE} --set model=m", "belong under `llm:`", "--set", ""),
         (f"{RESTYLE} --set model", "'model' sets nothing", "--set", "key=value"),
         (f"{RESTYLE} --set llm.model=m", "OPENAI_API_KEY is not set", "key_variable", "key_variable: null"),
         (f"{RESTYLE} --rewriter rule --set opner=1", "rewriter 'opner'", "--set", "'opener'"),

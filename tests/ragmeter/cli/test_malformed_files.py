@@ -77,7 +77,7 @@ def require_plain(done: Any, path: Path, label: str) -> None:
     """Check that a command loaded the file, or refused it in a sentence that names it."""
     output = done.out + done.err
     assert "Traceback" not in output, label
-    assert "fault of the loader" not in output, (label, output)
+    assert "bug in the loader" not in output, (label, output)
     assert done.code in (0, 2), (label, done.code, output)
     if done.code == 2:
         assert path.name in output.replace("\n", ""), (label, output)

@@ -35,7 +35,7 @@ def test_clara_takes_its_own_word_too_but_not_both(call: Command) -> None:
     both = ("--set", "checkpoint=clara-pocket", "--set", "model=clara-pocket")
     code, out, err = call("method", "explain", "clara", "q", "--benchmark", DATA, *both)
     assert (code, out) == (2, "")
-    assert "two words for the same folder" in err
+    assert "two names of the same option" in err
     assert "give one of them: --set checkpoint=FOLDER" in err
 
 

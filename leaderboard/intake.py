@@ -106,10 +106,10 @@ class Draft:
         if card is not None and len(card) > LIMITS.card_bytes:
             raise UserError(f"the card is larger than {LIMITS.card_bytes // 1024} KiB", code="card-too-large", where="card")
         if bundled and card is not None:
-            raise UserError("a bundle brings its own card", code="card-besides-bundle", where="card", try_this="leave the card out")
+            raise UserError("a bundle contains its own card", code="card-besides-bundle", where="card", try_this="leave the card out")
         if not bundled and card is None:
             raise UserError(
-                "predictions need a card that says what they are",
+                "predictions need a card that describes them",
                 code="predictions-without-card",
                 where="card",
                 try_this="ragmeter submit template",
@@ -126,7 +126,7 @@ class Draft:
         self._remove()
 
 
-_ELSEWHERE = "hand it to who keeps this board: ragmeter submit takes larger files"
+_ELSEWHERE = "send it to the owner of this board: ragmeter submit takes larger files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +227,6 @@ def _answer(done: subprocess.CompletedProcess[bytes], read: Callable[[Any], T]) 
     if error is None:
         # What went wrong is for who keeps the server, not for visitors.
         sys.stderr.write(done.stderr.decode("utf-8", "replace"))
-        raise UserError("the check broke off", code="check-failed", try_this="tell who keeps this board: its log says why")
+        raise UserError("the check crashed", code="check-failed", try_this="tell the owner of this board: the server's log has the reason")
     what, where, remedy = (_public(error[name]) for name in ("what", "where", "try"))
     raise UserError(str(what), code="refused-submission", where=where, try_this=remedy)

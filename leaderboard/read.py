@@ -100,7 +100,7 @@ def _kept(
     return cast(Callable[Concatenate[Source, P], R], cache(show_spinner=wait or False, max_entries=most)(ask))
 
 
-_JUDGED = "Reading what the judge said …"
+_JUDGED = "Reading the judge's replies …"
 experiments = _kept(queries.experiments)
 """Stored experiments, newest first."""
 has_runs = _kept(queries.has_runs)

@@ -231,7 +231,7 @@ def page(data: Mapping[str, Any]) -> str:
 </head>
 <body>
 <main id="page"></main>
-<noscript>This report is drawn by the script that it contains; please let it run. It loads nothing.</noscript>
+<noscript>This report needs JavaScript: please enable it. The script is part of this file and loads nothing.</noscript>
 <script type="application/json" id="report">{as_json(data)}</script>
 <script type="module">{script}</script>
 </body>
@@ -315,7 +315,7 @@ def _section_head(board: Board) -> Node:
     if board.reference is not None:
         text += f" ▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %)."
     flags = [
-        f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it measures something else than right answers."
+        f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it does not measure whether answers are correct."
         for metric, wrong in board.flags.items()
     ]
     title = board_label([row.run for row in board.rows])

@@ -291,7 +291,7 @@ def _choose(at: Source) -> Chosen | None:
         experiment = experiment_box(at)
     results = read.run_groups(at, experiment)
     if not results:
-        tell("This experiment has no runs yet", "It was stored, but nothing has started.", ("ragmeter run --resume",))
+        tell("This experiment has no runs yet", "It is stored, but no run has started.", ("ragmeter run --resume",))
         return None
     labels = {board_key(runs[0]): board_label(runs) for runs in results}
     if len(set(labels.values())) < len(labels):
@@ -503,7 +503,7 @@ def choose_reference(methods: Sequence[str], default: str) -> str | None:
 
 def choose_papers() -> bool:
     """Let published figures be shown in their cells."""
-    return state.switch("Published figures", "papers", help="The closest figure that a paper prints, below ours")
+    return state.switch("Published figures", "papers", help="The closest published figure, below ours")
 
 
 def choose_correction() -> Correction:
@@ -559,8 +559,8 @@ def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> boo
         state.select("Weights", "weights", list(WEIGHT_NAMES), ANY, show=lambda item: WEIGHT_NAMES[item], resets=_ROWS)
         if not (result.sizes_known and result.weights_known):
             st.caption(
-                "Sizes and weights are counted where a model ran here and stated on a submission's card; a "
-                "model behind an endpoint does not tell."
+                "Sizes and weights are counted for models that ran here and taken from the card for submissions. They are unknown "
+                "for models behind an endpoint."
             )
         if result.training:
             _several("Not trained on", "untrained", result.training)

@@ -155,7 +155,7 @@ def notes(shown: Shown) -> list[str]:
     if left_out := [cell for cell in board.cells.values() if cell.unscored]:
         most = max(left_out, key=lambda cell: cell.unscored / (cell.n + cell.unscorable + cell.unscored))
         share = gaps(most).removesuffix(" unscored")
-        results.append(f"unscored: questions that a judge gave no value, left out; up to {share} of a cell's; {BRACKETS}")
+        results.append(f"unscored: questions without a value from the judge, left out; up to {share} of a cell's; {BRACKETS}")
     return results
 
 

@@ -47,7 +47,7 @@ def not_compared(shown: Shown) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for key, why in shown.board.without_reference().items():
         reasons.setdefault(why, []).append(", ".join(filter(None, shown.names[key])))
-    return [f"Nobody is compared with {shown.board.reference} on {' or on '.join(where)}: {why}." for why, where in reasons.items()]
+    return [f"No method is compared with {shown.board.reference} on {' or on '.join(where)}: {why}." for why, where in reasons.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def why_apart(cell: Cell) -> str:
 
 
 def gaps(cell: Cell) -> str:
-    """Return `2 % unscored`: the share of a cell's questions that the judge gave no value; empty where it gave each one."""
+    """Return `2 % unscored`: the share of a cell's questions without a value from the judge; empty where it gave each one."""
     return formats.unscored(cell.unscored, cell.n + cell.unscorable + cell.unscored)
 
 
@@ -133,7 +133,7 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
     if cell.unscorable:
         counts.append(f"{cell.unscorable:,} unscorable")
     if cell.unscored:
-        counts.append(f"{cell.unscored:,} that the judge gave no value")
+        counts.append(f"{cell.unscored:,} without a value from the judge")
     if cell.run.failed:
         counts.append(f"{cell.run.failed:,} failed and count as wrong")
     sentences = [f"{value(shown, column, cell)} ({', '.join(counts)})."]
@@ -155,7 +155,7 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
     if known is not None:
         sentences.append(formats.published_tip(known))
     if cell.paired is not None and cell.paired.insufficient_data:
-        sentences.append(f"No verdict on it: {cell.paired.insufficient_data}.")
+        sentences.append(f"Not tested: {cell.paired.insufficient_data}.")
     if cell.insufficient_data:
         sentences.append(f"Insufficient data: {cell.insufficient_data}.")
     return " ".join(sentences)
@@ -177,8 +177,7 @@ _COSTS = (
         "parameters",
         "Parameters",
         "all models",
-        "Of all models together: counted where they ran here, stated on "
-        "the card of what was sent in; models behind an endpoint do not tell",
+        "Total over all models: counted if they ran here, taken from the card for submissions; unknown for models behind an endpoint",
     ),
 )
 
@@ -300,8 +299,8 @@ def _heads(shown: Shown, order: Order, layout: _Layout) -> list[Node]:
     heads += [_benchmark(shown, column, order, layout) for column in board.columns]
     if len(board.columns) > 1:
         tip = (
-            "Mean over the benchmarks shown, each weighing the same; only where a method has a comparable value on all of them "
-            "and they share a metric. Benchmarks that ask the same questions are taken to err alike"
+            "Mean over the benchmarks shown, weighted equally; only if a method has a comparable value on all of them and they "
+            "share a metric. The interval treats errors on the same questions as correlated"
         )
         heads.append(_head(board, MEAN, "Mean", "of benchmarks", tip, order, "number"))
     time = "ms / question" if layout.milliseconds else "s / question"
@@ -315,7 +314,7 @@ def _benchmark(shown: Shown, column: Column, order: Order, layout: _Layout) -> N
     """Return a benchmark's head: one button sorts by it, another opens its own board."""
     name, below = shown.names[column.key]
     if column.metric is None:
-        title = el("span", name, cls="name", tip="Nothing of this family was scored here")
+        title = el("span", name, cls="name", tip="No metric of this family was scored here")
         return el("th", title, el("span", below, cls="unit") if below else None, scope="col", cls="number")
     unit = f"{shown.metric(column)} · {shown.scale(column).unit}"
     opened = {"view": "benchmark", "board": board_key(column.first), "metric": column.metric, "sort": None, "order": None}
@@ -356,7 +355,7 @@ def _line(shown: Shown, row: System, layout: _Layout) -> Node:
 def _name(board: Matrix, row: System, layout: _Layout) -> Node:
     pinned, kept = row.key in layout.pins, [key for key in layout.pins if key != row.key]
     named = row.name == board.reference and not row.control
-    marks = [badge("reference", "reference", "Differences are taken to this method")] if named else []
+    marks = [badge("reference", "reference", "All differences are from this method")] if named else []
     marks += gate_marks(row.runs.values())
     if row.positive_control:
         marks.append(badge(POSITIVE_CONTROL, "control", POSITIVE_CONTROL_TIP))

@@ -128,7 +128,7 @@ def _legend(board: Board, *, ranked: bool) -> Node:
     if board.reference is not None:
         text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
     flagged = [
-        f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it measures something else than right answers."
+        f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it does not measure whether answers are correct."
         for metric, wrong in board.flags.items()
     ]
     lines = (*([board_table.PLACES] if ranked else []), text, *flagged, *health_text(board.health))

@@ -47,7 +47,7 @@ def _samples(at: Source, dataset: DatasetFacts) -> None:
             "Others",
             key="others",
             on_click=lambda: state.write(start=str(start + 1)),
-            help="The sample moves one question on, everywhere in the dataset",
+            help="Show other questions from all parts of the dataset",
         )
 
 

@@ -82,7 +82,7 @@ def _look(folder: str, active: bool) -> None:
         count = show_running(folder, "live")
     except UserError as error:
         # Where it looks by itself, no text next to it repeats it.
-        show(el("p", f"What is running cannot be read now: {error.what}.", cls="note"), "live-none")
+        show(el("p", f"The progress of runs cannot be read now: {error.what}.", cls="note"), "live-none")
         return
     if bool(count) != active:
         # The list below has changed, and it is time to look more often, or seldom.
@@ -91,7 +91,7 @@ def _look(folder: str, active: bool) -> None:
         note = f"Nothing is running. What you start shows here by itself, within {IDLE_S:g} s."
         show(el("p", note, cls="note"), "live-none")
         return
-    note = f"Looks again every {EVERY_S:g} s. A run whose process was killed stays here until it is resumed."
+    note = f"Updates every {EVERY_S:g} s. A run whose process was killed stays here until it is resumed."
     show(el("p", note, cls="note"), "live-note")
 
 
@@ -115,7 +115,7 @@ def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
     members = every if experiment == ALL_RUNS else _runs(at, experiment)
     results = [run for run in members if wanted in (ANY, run.status)]
     if not results:
-        tell("No run is like this", "Choose another experiment or state.")
+        tell("No run matches", "Choose another experiment or state.")
         return None
     ids = [run.run for run in results]
     chosen = state.pick("run", ids, ids[0], shortened)
@@ -142,7 +142,7 @@ def _turn(start: int, count: int) -> None:
 
 
 def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
-    show(el("h2", "What differs from another run", cls="section"), "diff-title")
+    show(el("h2", "Differences from another run", cls="section"), "diff-title")
     near, query = _nearest(run, every), state.read("with")
     # Any run may be asked for by the address.
     others = {item.run: item for position, item in enumerate(near) if position < NEAREST or item.run == query}
@@ -151,7 +151,7 @@ def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
     }
     second = state.select("Other run", "with", [NONE, *others], NONE, show=lambda name: labels.get(name, "choose a run"))
     if second == NONE:
-        show(el("p", "Settings, numbers and answers of both will stand side by side.", cls="note"), "diff-none")
+        show(el("p", "You then see settings, numbers and answers of both side by side.", cls="note"), "diff-none")
         return
     result = _diff(at, run.run, second, (run, others[second]))
     show(el("p", f"First: {run.method} ({run.short}). Second: {others[second].method} ({shortened(second)}).", cls="note"), "diff-who")

@@ -32,9 +32,9 @@ UNITS: dict[Axis, str] = {
 }
 COUNTED: dict[Axis, str] = {
     "tokens": "Prompt, completion and memory tokens",
-    "delivered": "Prompt and memory tokens: what the reader is given",
+    "delivered": "Prompt and memory tokens that the reader gets",
     "memory": "Soft tokens in place of text",
-    "seconds": "Wall time over all stages but waiting for a slot: mean, and below it p50 to p95",
+    "seconds": "Wall time over all stages except waiting for a slot: mean, and below it p50 to p95",
     "cost": "Price of the calls; local models cost nothing",
     "parameters": "As counted here or stated on a submission's card; unknown for models behind an endpoint",
 }
@@ -82,8 +82,8 @@ def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
         Head(formats.metric_name(metric)[0], f"{scale.unit} [95 %]", number=True),
         Head(
             "Front",
-            tip="On the front: no other finished method is at least as good and as cheap, and better in one. "
-            "Perhaps on the front: no other method is better and as cheap beyond the intervals",
+            tip="On the front: no other finished method is at least as good and as cheap, and strictly better on one. Perhaps on "
+            "the front: the intervals leave it open",
         ),
     ]
     lines = [

@@ -17,10 +17,10 @@ from results.store.provenance import Attribution
 
 ALPHA = 0.05
 _STAGES = {
-    "retrieval": "Gained when the evidence that retrieval missed is put among the candidates",
-    "reranking": "Gained further when everything but the evidence is taken away: what distracts or is ranked too low",
-    "compression": "Gained further when the evidence is read in full instead of compressed",
-    "reading": "What is missing even with the evidence alone",
+    "retrieval": "Gained by adding the evidence that retrieval missed to the candidates",
+    "reranking": "Gained further by removing everything except the evidence: the cost of distractors and low ranks",
+    "compression": "Gained further by reading the evidence in full instead of compressed",
+    "reading": "What is missing even if the reader gets only the evidence",
 }
 
 

@@ -45,10 +45,7 @@ def card(method: str, known: Mapping[str, Any] | None, *, checkpoints: bool = Fa
                 ("Id", f"{method}, version {known.get('version')}"),
                 ("Kind", str(known.get("kind") or "")),
                 ("Paper", paper(known.get("paper")) or "none given"),
-                (
-                    "Trained on",
-                    ", ".join(map(str, trained)) or ("as each checkpoint below says" if checkpoints else "nothing that it declares"),
-                ),
+                ("Trained on", ", ".join(map(str, trained)) or ("see the checkpoints below" if checkpoints else "none declared")),
                 ("Presets", "; ".join(f"{name}: {show_value(values)}" for name, values in presets.items())),
             ]
         ),
@@ -169,7 +166,7 @@ def costs(rows: Sequence[Result]) -> Node | None:
         Head("Peak memory", "MiB", number=True),
         Head("Cost", "US$ total", number=True),
     ]
-    return plain_table("What a question took", heads, lines, "costs")
+    return plain_table("Time and tokens per question", heads, lines, "costs")
 
 
 def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRow]]) -> Node:
@@ -199,7 +196,7 @@ def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRo
         Head("Checkpoint", "SHA-256"),
         Head("Stage", "folder", wide=True),
         Head("Registered", "UTC"),
-        Head("Began from", tip="Checkpoints that training began from or used"),
+        Head("Began from", tip="Checkpoints that training started from or used"),
         Head("Training data", "fingerprints", wide=True),
         Head("Runs", "made with it", number=True),
     ]
@@ -219,7 +216,7 @@ def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str
         for name, each in curves.items()
         for step, value in thinned(each)
     ]
-    label = "The figure over the steps of each training; first, least, largest and last values are in the table"
+    label = "The value over the steps of each training; first, smallest, largest and last values are in the table"
     return plot(points, "step", figure.replace("_", " "), label)
 
 
@@ -263,7 +260,7 @@ def decisions(matches: Sequence[Decided], runs: Mapping[str, RunRow], definition
         Head("Change", "points, interval", "Candidate minus baseline", True),
         Head("Margin", "tolerated loss", number=True),
         Head("Questions", number=True),
-        Head("Attempt", tip="Which set of answers of this candidate to these questions this was", number=True),
+        Head("Attempt", tip="How many times this candidate has answered these questions, this time included", number=True),
         Head("Since the anchor", "points, interval", "Candidate minus the pinned run of the baseline", True),
     ]
     return plain_table("Decisions of the gate", heads, lines, "decisions")

@@ -60,7 +60,7 @@ def answer_table(
     heads = [Head("Method"), Head("Answer", wide=True), *(metric_head(metric, definitions) for metric in metrics)]
     if row.evidence:
         titles = "; ".join(passages[e].title or passages[e].text[:80] if e in passages else e for e in row.evidence)
-        tip = f"Ranks of the gold passages within the first {depth}, in this order: {titles}. – is not among them."
+        tip = f"Ranks of the gold passages within the first {depth}, in this order: {titles}. – means not among them."
         heads.append(Head("Gold at rank", tip=tip, number=True))
     heads += [
         Head("Time", tip="Wall time by stage, without waiting for a slot", number=True),
@@ -116,7 +116,7 @@ def _score(answer: AnswerRow, metric: str, definitions: Definitions) -> Cell | N
     if reason is not None:
         return el("span", "not scored", cls="aside", tip=f"The judge gave no value: {reason}")
     if value is None:
-        tip = "The gold gives this metric nothing to compare with; the question is left out of its mean"
+        tip = "The gold has nothing that this metric can use; the mean leaves the question out"
         return el("span", "unscorable", cls="aside", tip=tip)
     known = definitions.get(metric, {})
     bounded = known.get("low") == 0 and known.get("high") == 1
@@ -299,7 +299,7 @@ def _item(row: QuestionRow, run: str, item: EvidenceRow, text: PassageText, gold
         el("span", str(item.rank), cls="rank"),
         el("span", *(_title(item.title, golds) if item.title else _beginning(text) or [item.id]), cls="title"),
         badge("✓ gold", "gold", "The dataset names this as evidence for the answer") if gold else None,
-        el("span", "has answer", cls="badge answer", title="An accepted answer stands in it") if holds else None,
+        el("span", "has answer", cls="badge answer", title="It contains an accepted answer") if holds else None,
         el("span", f"{item.score:.4g}".replace("-", "−"), cls="score", title="The method's own score"),
     ]
     cls = "passage is-gold" if gold else "passage"

@@ -26,7 +26,7 @@ _ANSWER = 300
 def settings(results: Sequence[Setting]) -> Node:
     """Return the settings in which the two runs differ."""
     if not results:
-        return el("p", "The two were made alike: same data, settings, versions and machine.", cls="note")
+        return el("p", "Both runs have the same data, settings, versions and machine.", cls="note")
     lines = [Line(item.key, [_side(item.first, item.in_first), _side(item.second, item.in_second)]) for item in results]
     heads = [Head("Setting"), Head("First", wide=True), Head("Second", wide=True)]
     return plain_table("How the two were made", heads, lines, "settings-scroll")
@@ -45,7 +45,7 @@ def numbers(result: Diff, definitions: Definitions) -> Node:
         Head(
             "Difference",
             "second minus first",
-            "Paired, on the questions that both have a value on; 95 % interval. ▲ better, ▼ worse at 5 %",
+            "Paired, on the questions with a value for both; 95 % interval. ▲ better, ▼ worse at 5 %",
             True,
         ),
         Head("p", "Holm-corrected", "Sign-flip permutation test, corrected over the metrics shown", True),
@@ -201,7 +201,7 @@ def live(runs: Sequence[Running], speeds: Mapping[str, Speed]) -> Node:
         Head("Run"),
         Head("Answered", "questions"),
         Head("Failed", "questions", number=True),
-        Head("Speed", "questions / s", "Over the last two minutes in which somebody watched", True),
+        Head("Speed", "questions / s", "Over the last two minutes that this page was open", True),
         Head("Cost", "US$ so far", number=True),
         Head("Remaining", "at this speed", number=True),
         Head("Began", "UTC"),
@@ -231,7 +231,7 @@ def _live(run: Running, speed: Speed) -> Line:
 
 def _speed(speed: Speed) -> Cell:
     silence = f"nothing new for {formats.span(speed.quiet_s)}" if speed.quiet_s >= QUIET_S else ""
-    tip = "Building and indexing take their time; a process that was killed answers no more" if silence else ""
+    tip = "Building and indexing can take long; a killed process sends no more answers" if silence else ""
     return Cell(formats.NOTHING if speed.per_second is None else f"{speed.per_second:.3g}", silence, tip)
 
 
@@ -292,7 +292,7 @@ def _moment(when: datetime) -> Cell:
 
 def made(run: RunRow, indexing: IndexCost | None = None) -> Node:
     """Return the facts of a run: identity, data, state and the cost of preparation."""
-    prepared = [] if indexing is None else [("Indexing", f"{indexing.in_words()}; apart from what the questions took")]
+    prepared = [] if indexing is None else [("Indexing", f"{indexing.in_words()}; not included in the figures per question")]
     return facts(
         [
             ("Run", run.run if run.execution == 1 else f"{run.run} (execution {run.execution} of this fingerprint)"),
@@ -302,7 +302,7 @@ def made(run: RunRow, indexing: IndexCost | None = None) -> Node:
             ("Dataset", run.dataset),
             (
                 "Dataset fingerprint",
-                el("span", run.dataset_fingerprint, tip="Of questions, gold and corpus; runs share a board only where it is the same"),
+                el("span", run.dataset_fingerprint, tip="Hash of questions, gold and corpus; runs share a board only if it is equal"),
             ),
             ("Setting", run.setting),
             ("Seed", str(run.seed)),

@@ -44,7 +44,7 @@ def show_gaps(tables: Sequence[GapTable]) -> None:
         more = f" (and {len(reasons) - 1} more reasons: --json)" if len(reasons) > 1 else ""
         notes.append(f"no verdict: {min(reasons)}{more}")
     if not all(gap.content_known for gap in gaps):
-        notes.append("– under content: unknown what restyling lost of the answers")
+        notes.append("– under content: it is unknown which answers restyling lost")
     for note in notes:
         out.print(Text(note, style="dim"))
 

@@ -335,7 +335,7 @@ def test_each_control_is_said_to_stand_where_it_belongs_or_not(with_controls: Ba
     assert (belongs, verdict) == (["above"], ["wrongly"])
     assert response == ["significantly below bm25; not distinguishable from hybrid; significantly above dense"]
     assert "overall ranks bm25 significantly above gold answer (the gold answer) speaks against the judge" in words(tree)
-    assert "Not checked, nothing is known beforehand of their place here: oracle evidence." in words(tree)
+    assert "Not checked, because their expected place here is unknown: oracle evidence." in words(tree)
     assert battle_view.controls(with_controls, "no criterion") is None
     assert battle_view.controls(replace(with_controls, controls={}), "overall") is None
 
@@ -355,7 +355,7 @@ def test_a_control_that_met_one_rival_is_judged_by_it_alone(with_controls: Battl
     )
     tree = battle_view.controls(alone, "overall")
     assert tree is not None
-    assert cells(tree, "gold answer")[1:] == [[verdict], [reason, "judged by this rival alone, it met no other"]]
+    assert cells(tree, "gold answer")[1:] == [[verdict], [reason, "compared with this rival only"]]
     assert ("speaks against the judge" in words(tree)) == (verdict == "wrongly")
 
 
@@ -403,7 +403,7 @@ def test_the_page_shows_both_kinds_of_judges(app: Start, judged: Path) -> None:
     assert "37.5" in words(page.part("matrix"))
     assert page.has("strengths")
     assert "Holm-corrected" in words(page.part("matrix-note"))
-    assert "Equal ranges do not make two methods equal" in words(page.part("strengths-note"))
+    assert "Equal ranges do not mean equal methods" in words(page.part("strengths-note"))
     assert {node.tag for node in page.part("matrix").find()} <= TAGS
     page.choose("Judge", str(MATCH))
     assert not page.test.exception

@@ -524,7 +524,7 @@ class Compared:
             ("p", f"{self.p:.4f}"),
             ("wins / ties / losses", f"{self.wins} / {self.ties} / {self.losses}"),
         ]
-        direction = "" if self.higher_is_better else "; less is better"
+        direction = "" if self.higher_is_better else "; lower is better"
         notes = [f"difference: second minus first, paired over {counted(self.n, 'question')}{direction}"]
         notes += [f"no verdict: {self.paired.insufficient_data}"] if self.paired.insufficient_data else []
         notes += self.read

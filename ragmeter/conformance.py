@@ -115,12 +115,12 @@ def _method_checks(component: Component) -> list[Check]:
     own = [query for query in queries if query.candidates][:ALONE]
     expected = {query.id: by_id[query.id] for query in own if query.id in by_id}
     again = alone(build(), own, benchmark.corpus)
-    checks.append(Check("invariant to the other questions", *same(expected, again, "a corpus of the question's candidates alone")))
+    checks.append(Check("invariant to the other questions", *same(expected, again, "a corpus of only the question's candidates")))
     stopped = method.answer(iter(queries))
     before = next(stopped)
     stopped.close()  # type: ignore[attr-defined]
     rest = method.answer(query for query in queries if query.id != before.question_id)
-    checks.append(Check("invariant to interruptions", *same(by_id, [before, *rest], "an interrupted answering, gone on with,")))
+    checks.append(Check("invariant to interruptions", *same(by_id, [before, *rest], "an interrupted run, resumed,")))
     if not control:
         closed = list(method.answer(replace(query, candidates=()) for query in queries))
         checks.append(_each("closed book leaves no evidence", closed, lambda p: p.evidence[0].id if p.evidence else None))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 app = App(default="list", help="Datasets: download, check, sample, measure, restyle; write questions.")
 
 _MOST_TYPES, _MOST_SUBSETS = 20, 4
-_AGAIN = "the same command goes on"
+_AGAIN = "the same command continues"
 
 
 @app.command("list", offline=True)
@@ -443,7 +443,7 @@ def _report(output: Path, value: Mapping[str, Any], made: Mapping[Any, Any], put
         if models := sorted({name for item in made.values() for name in item.by}):
             out.print(Text(f"by {', '.join(models)}"))
         for reason, number in put_aside.items():
-            err.print(Text(f"{number:,} put aside: {reason}; {_AGAIN}"))
+            err.print(Text(f"{number:,} set aside: {reason}; {_AGAIN}"))
 
     common.emit({**value, "types": types, "put_aside": put_aside}, show)
     unfinished = any(item.unfinished for item in made.values())

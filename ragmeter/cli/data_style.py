@@ -26,7 +26,7 @@ app = App()
 
 Pairs = Annotated[Path, argument("File of style pairs.", metavar="PAIRS")]
 Overwrite = Annotated[bool, option("Overwrite an existing file.", "--overwrite")]
-_AGAIN = "the same command goes on"
+_AGAIN = "the same command continues"
 _SENTIMENTS = ("lexicon", "textblob")
 
 
@@ -86,7 +86,7 @@ def restyle(
         err.print(Text(f"{work.count:,} passages to rewrite" + (f", {done:,} are done" if done else "")))
         if estimate is not None and work.count:
             judges = f", and {judging:,} calls of judges" if judging else ""
-            again = f"what is refused is tried again, at most {by.tries} times in all"
+            again = f"refused texts are tried again, at most {by.tries} times in all"
             err.print(Text(f"one try for each: about {estimate}{judges}; {again}"))
     if work.count:
         by.reach(common.store.cache)
@@ -101,7 +101,7 @@ def restyle(
 
     def show() -> None:
         out.print(Text(f"{output}: {summary.pairs:,} pairs; {summary.requested:,} passages rewritten now"), soft_wrap=True)
-        heads = ("style", "at the first try", "after more tries", "given up")
+        heads = ("style", "at the first try", "after more tries", "failed")
         listing(heads, [tuple(row.values()) for row in rows], empty="nothing was rewritten")
         if reasons:
             out.print()
@@ -358,7 +358,7 @@ def style_quality(
 
     def show() -> None:
         for item in report:
-            out.print(Text(f"{item.style}: {item.pairs:,} pairs, {item.failed:,} given up"))
+            out.print(Text(f"{item.style}: {item.pairs:,} pairs, {item.failed:,} failed"))
         lines = []
         for row in rows:
             mean, interval = number(row["value"]), f"{number(row['low'])} … {number(row['high'])}"

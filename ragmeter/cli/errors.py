@@ -123,7 +123,7 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         raise error
     if isinstance(error, OSError) and error.filename is not None:
         # A place that no command looked at before; whatever it is, the system says no, and not ragmeter.
-        response = refused(error, what="this file or folder cannot be used", try_this="--verbose shows what it was for")
+        response = refused(error, what="this file or folder cannot be used", try_this="--verbose shows its purpose")
         _say(response, as_json)
         return response.exit_code
     if isinstance(error, OSError) and error.errno in _FULL:
@@ -136,7 +136,7 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         remedy = (
             "a smaller micro_batch or batch_size, a smaller model, or more memory; what is finished is kept, and the same command continues"
         )
-        _say(Broke(f"the memory does not suffice: {first}", code="out-of-memory", try_this=remedy), as_json)
+        _say(Broke(f"not enough memory: {first}", code="out-of-memory", try_this=remedy), as_json)
         return BROKE
     what = f"ragmeter broke: {type(error).__name__}: {message_of(error)}"
     _say(

@@ -107,7 +107,7 @@ def load(path: Path) -> GatePlan:
         seen.add((cell.benchmark, cell.metric))
     if not any(cell.must_hold for cell in cells):
         raise UserError(
-            "every cell may be inconclusive, so nothing has to hold",
+            "every cell may be inconclusive, so the gate requires nothing",
             code="all-cells-may-be-inconclusive",
             where=source.where(("benchmarks",)),
             try_this="leave out may_be_inconclusive for at least one metric on one benchmark",

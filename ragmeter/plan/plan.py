@@ -235,7 +235,7 @@ class _Planner:
 
         done = set(plan.trained(self.store.folder))
         if plan.entry.work is None:
-            nothing = unknown(f"training {plan.name}: {plan.entry.id} states no work")
+            nothing = unknown(f"training {plan.name}: {plan.entry.id} has no work estimate")
             works: Sequence[StageWork] = [StageWork(stage, nothing) for stage in plan.stages]
         else:
             works = plan.entry.work(plan.config, lengths)

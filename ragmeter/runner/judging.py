@@ -242,7 +242,7 @@ def _judge(entry: Judging, judge: Any, store: Store, progress: Progress, retry: 
             progress.advance(1)
             calls = [call for call in result[1] if call.key is not None or why_raised([call])]
             if calls and streak.stops(reason := _no_reply(calls)):
-                what = f"{entry.name}: stopped after {IN_A_ROW} failures of one cause without a judgment in between"
+                what = f"{entry.name}: stopped after {IN_A_ROW} consecutive failures with the same cause"
                 raise Failures.of(IN_A_ROW, [(str(reason), IN_A_ROW)]).error(what, RETRY)
 
 
@@ -305,7 +305,7 @@ def with_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
     if fixed and not judge.rule:
         may = ", ".join(sorted(judge.config.policy)) or "none of its options"
         raise UserError(
-            f"{fixed[0]} decides what {card['judge']} asks, and a replay asks nothing",
+            f"{fixed[0]} changes the prompts of {card['judge']}, and a replay makes no requests",
             code="replay-would-ask",
             where="--set",
             try_this=f"a replay can change {may}; for the rest: ragmeter judge run {card['judge']} --set {fixed[0]}=…",

@@ -254,7 +254,7 @@ def going_on(experiment: str, store: Store, *options: str) -> str:
     return shlex.join(["ragmeter", "run", "--resume", experiment, *options, *place])
 
 
-RAISED = "our code or a plug-in raised for questions, which says nothing about the method (count them as wrong: --accept-failures)"
+RAISED = "code of ragmeter or a plug-in raised an error, which is not the method's fault (count as wrong: --accept-failures)"
 
 
 def _incomplete(task: Task, store: Store, what: str) -> Incomplete:
@@ -443,7 +443,7 @@ def _asked(
                 break
     if prediction is not None:
         dead = task.endpoints if kind_of(str(failed)) == "endpoint" else frozenset[str]()
-        raise Stopped(_incomplete(task, store, f"stopped after {IN_A_ROW} failures of one cause without an answer in between"), dead)
+        raise Stopped(_incomplete(task, store, f"stopped after {IN_A_ROW} consecutive failures with the same cause"), dead)
     if by_query:
         raise _broken(task, f"left {len(by_query)} of {len(pending)} questions unanswered")
     return len(pending), max(0.0, time.perf_counter() - started - waited) + recorder.busy_s
@@ -504,7 +504,7 @@ def _score_missing(task: Task, store: Store, progress: Progress) -> None:
             f"{counted(len(reasons), 'metric')} raised; the answers are kept",
             code="metric-raised",
             where="; ".join(reasons),
-            try_this=f"mend the metric or leave it out of `metrics`; then `{going_on(task.experiment, store)}` scores without asking",
+            try_this=f"fix the metric or leave it out of `metrics`; then `{going_on(task.experiment, store)}` scores without new requests",
         )
 
 

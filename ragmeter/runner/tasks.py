@@ -126,7 +126,7 @@ class Task:
         reading = self.loaded.benchmark.extra.get("reading")
         if reading is None and self.method.composition.follows_benchmark:
             raise UserError(
-                f"{self.method.name!r} follows reading instructions, and {self.loaded.plan.reference} brings none",
+                f"{self.method.name!r} needs reading instructions, and {self.loaded.plan.reference} has none",
                 code="missing-reading-instructions",
                 where=self.loaded.plan.where,
                 try_this="reading: own for its reader, or a benchmark with instructions (longbench, ultradomain)",

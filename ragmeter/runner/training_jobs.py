@@ -202,7 +202,7 @@ class TrainingJob:
                 f"another process carries out this training of {self.entry.id}",
                 code="training-in-progress",
                 where=str(self.work),
-                try_this="wait until it has ended; what it made is then taken over",
+                try_this="wait until it has ended; its result is then used",
             ) from None
 
     def carry_out(

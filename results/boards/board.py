@@ -128,7 +128,7 @@ def _meant(name: str, known: Sequence[AddedColumn]) -> list[AddedColumn]:
             f"{name!r} was not added to these tables: no column was",
             code="column-not-added",
             where="--remove",
-            try_this="a column that the experiment's file names goes when the file does not name it any more",
+            try_this="if the experiment's file names the column, remove it from the file",
         )
     for short in (r"$", r"#", r"[(#]", r"[@(#]"):
         results = [column for column in known if name == re.split(short, column.metric)[0]]
@@ -178,9 +178,9 @@ def checked(controls: Collection[str]) -> str:
     """
     checks = ["nothing is above the gold answer"] if BEST in controls else []
     if set(WORTHLESS) & set(controls):
-        checks.append("what says nothing or the wrong thing is below the best method")
+        checks.append("empty and wrong answers are below the best method")
     if not checks:
-        return "Not checked: neither a gold answer nor one that says nothing or the wrong thing has a value here."
+        return "Not checked: no gold, empty or wrong answer has a value here."
     return f"Not flagged: {', and '.join(checks)}."
 
 

@@ -80,7 +80,7 @@ def changes(before: Made, now: Made, since: datetime) -> list[Change]:
         return []
     lines = [*_code(before, now), *_data(before, now), *_parts(before, now)]
     if not lines:
-        lines = [(f"`{now.method}` on {now.dataset} is another run", "ragmeter results compare says what differs")]
+        lines = [(f"`{now.method}` on {now.dataset} is another run", "ragmeter results compare shows the differences")]
     return [Change(what, details, since) for what, details in lines]
 
 
@@ -191,7 +191,7 @@ def _part(row: str, role: str, old: Mapping[str, Any] | None, new: Mapping[str, 
     elif old.get("weights") != new.get("weights") and old.get("code") == new.get("code"):
         yield f"weights or prompts of {who} changed", ""
     if ("code" in old) != ("code" in new):
-        yield f"the identity of {who} changed", "its code counts now" if "code" in new else "its code does not count any more"
+        yield f"the identity of {who} changed", "its code counts from now on" if "code" in new else "its code no longer counts"
 
 
 def _to(old: Any, new: Any) -> str:

@@ -123,7 +123,7 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
         UserError: The runs are fewer than two, or about different data.
     """
     if len({run.run for run in runs}) < 2:
-        raise UserError("a comparison needs two different runs at least", code="too-few-runs", try_this="choose another run")
+        raise UserError("a comparison needs at least two different runs", code="too-few-runs", try_this="choose another run")
     if len({run.dataset_fingerprint for run in runs}) > 1:
         raise UserError(
             "these runs are about different data, so their questions cannot be paired",
@@ -335,7 +335,7 @@ def planned(
     both = [metric for metric in shown if all((run, metric) in columns.values for run in runs)]
     if not both:
         raise UserError(
-            "these two were not scored on a common metric",
+            "the two runs were not scored on a common metric",
             code="no-common-scored-metric",
             where=", ".join(shown) or None,
             try_this="ragmeter judge score",

@@ -74,4 +74,4 @@ def _differences(store: Store, members: Mapping[str, Sequence[RunRow]], metrics:
         if not math.isnan(result.value):
             texts.append(f"{head} {plus_minus(result.value, result.low, result.high, '{:+.1f}', queries.scale_of(metric, definitions))}")
     left = f"{int((~hit).sum()):,} questions"
-    return [f"difference over the other {left}: {', '.join(texts)}" if texts else "no question is left that neither training read"]
+    return [f"difference over the other {left}: {', '.join(texts)}" if texts else "each question was read by at least one of the trainings"]

@@ -46,13 +46,13 @@ def primary_of(experiment: ExperimentRow) -> Primary | None:
 
 def of_metrics(starred: int, metrics: int) -> str:
     """Return how often a star of a pair is false if its metrics were corrected together."""
-    return f"stars on {starred} of {metrics} metrics: corrected together (Holm), some star is false in {EACH} % of samples at most"
+    return f"stars on {starred} of {metrics} metrics: corrected together (Holm), the probability of any false star is at most {EACH} %"
 
 
 def of_several(starred: int, metrics: int) -> str:
     """Return how often some star is false if several metrics have them and none is declared as primary."""
     most = min(100, EACH * metrics)
     return (
-        f"stars on {starred} of {metrics} metrics: those of one metric are false in {EACH} % of samples at most, some star of all "
-        f"{metrics} in up to {most} %; `primary` in the experiment names the metric that decides"
+        f"stars on {starred} of {metrics} metrics: the probability of a false star is at most {EACH} % per metric and, over all "
+        f"{metrics}, up to {most} %; `primary` in the experiment names the metric that decides"
     )

@@ -38,7 +38,7 @@ KEYS = {
     "corpus": "what is retrieved from",
     "split": "split of the dataset",
     "questions": "questions evaluated",
-    "k": "passages handed to the reader",
+    "k": "passages given to the reader",
     "reader": "the model that answers",
     "judge": "the model that judges",
     "cr": "compression ratio",
@@ -54,7 +54,7 @@ KEYS = {
     "formal": "share of passages left formal in a mixture",
     "criterion": "criterion of a pairwise judgment",
     "against": "the other method of a pairwise judgment",
-    "over": "what a gain or drop is taken over",
+    "over": "the reference of a gain or drop",
 }
 """Keys of the `setting` column, in the order in which they are written."""
 

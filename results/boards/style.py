@@ -106,7 +106,7 @@ class CurveTable:
     """Curves that share everything but x.
 
     Attributes:
-        over: `formal` (share of formal candidates) or `k` (passages handed to the reader).
+        over: `formal` (share of formal candidates) or `k` (passages given to the reader).
         title: What they are over.
         metric, scale: The metric, and what its values are multiplied by where they are shown.
         positions: The values of x of any curve, ascending.
@@ -175,7 +175,7 @@ def style_curves(
     if not tables:
         what, remedy = {
             "formal": ("no mixes of a base with two shares of formal candidates", "benchmarks `styled` with two mixes"),
-            "k": ("no method with two values of k", "methods that differ in `k` alone"),
+            "k": ("no method with two values of k", "methods that differ only in `k`"),
         }[over]
         raise UserError(
             f"the experiment {experiment!r} has {what}", code="experiment-without-curve", where=str(store.folder), try_this=remedy
@@ -394,7 +394,7 @@ def style_gaps(
                         tables.append(GapTable(base, formal.setting, formal.seed, metric, scale, rows, named))
     if not tables:
         raise NotStyled(
-            f"the experiment {experiment!r} asks about no dataset both formally and in another style",
+            f"the experiment {experiment!r} has no dataset with both formal and restyled passages",
             code="experiment-without-styles",
             where=str(store.folder),
             try_this="two benchmarks `styled` over one base, with mix {informal: 0} and {informal: 1}",

@@ -150,7 +150,7 @@ def remarks(row: Row) -> list[str]:
     lines = []
     run = row.run
     if run.status != "finished":
-        alone = ", and values are over these alone" if 0 < run.done < run.questions else ""
+        alone = ", and values are over these only" if 0 < run.done < run.questions else ""
         lines.append(f"{run.status}, {run.done - run.failed} of {run.questions} questions answered{_failed(row)}{alone}; not compared")
     elif run.failed:
         answered = f"{run.done - run.failed} of {run.questions} questions answered"
@@ -182,7 +182,7 @@ def remarks(row: Row) -> list[str]:
     if unscorable and not row.control:
         are = "question is" if max(unscorable) == 1 else "questions are"
         zero = [f"{head} {cell.over_all * cell.scale:.1f}" for head, cell in _headed(row) if cell.over_all is not None]
-        also = f"; over all questions, as the owners of these rules count: {', '.join(zero)}" if zero else ""
+        also = f"; over all questions, as the official rules count: {', '.join(zero)}" if zero else ""
         lines.append(f"up to {max(unscorable)} {are} unscorable on some metrics and left out of them{also}")
     return lines
 
@@ -207,7 +207,7 @@ def _headed(row: Row) -> Iterable[tuple[str, Cell]]:
 _SHORT = 120
 """Characters of an error below a table."""
 
-_EITHER_WAY = "; the intervals of differences allow for either, wrong or right"
+_EITHER_WAY = "; the intervals of differences cover both cases, wrong and right"
 
 
 def _failed(row: Row) -> str:
@@ -305,7 +305,7 @@ def family_of_marks(board: Board) -> list[str]:
 
 def primary_metric(head: str) -> str:
     """Return what marks on the metric that an experiment declares as primary are worth."""
-    return f"primary metric: {head}; its stars are false in {EACH} % of samples at most, those of other metrics are secondary"
+    return f"primary metric: {head}; the probability of a false star is at most {EACH} %; stars of other metrics are secondary"
 
 
 def primary_comparison(what: str, difference: Difference, scale: float = 100.0) -> str:
@@ -370,14 +370,14 @@ def footnotes(board: Board, *, differences: bool = True) -> list[str]:
         notes.append(
             f"{'in parentheses' if differences else 'stars above or below: higher or lower by'} the paired difference from "
             f"{board.reference}; * p < .05, ** p < .01 (over "
-            f"{board.sampled.kind}s, Holm's correction over the methods of a column); intervals of differences are corrected, too"
+            f"{board.sampled.kind}s, Holm-corrected over the methods of a column); intervals of differences are corrected, too"
         )
         notes += [*what_marks_hold_for(board), *family_of_marks(board)]
     if any(bracketed(cell) for row in board.rows for cell in row.cells.values()):
         notes.append(BRACKETS)
     notes += [*insufficient_data_notes(board), *could_have_shown(board)]
     if any(row.control for row in board.rows):
-        notes.append("controls show what a metric does; they are not ranked and not tested")
+        notes.append("controls check the metrics; they are neither ranked nor tested")
     heads = labels(board.metrics)
     if long := [f"{head} = {metric}" for metric, head in heads.items() if head != metric]:
         notes.append(", ".join(long))

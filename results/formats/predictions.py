@@ -127,15 +127,15 @@ FORMATS: Mapping[str, Format] = {
         'as hotpotqa, and "evidence": {id: [[head, relation, tail]]}', _MULTIHOP, evaluators.two_wiki, True, official_scores.two_wiki
     ),
     "musique": Format(
-        "{id, predicted_answer, predicted_support_idxs, predicted_answerable} a line",
+        "{id, predicted_answer, predicted_support_idxs, predicted_answerable} per line",
         SAYABLE - RANKING - frozenset(RECORD),
         evaluators.musique,
         official=official_scores.musique,
     ),
     "longbench": Format(
-        "{pred, answers, all_classes, length} a line", _ANSWER, evaluators.longbench, True, official_scores.longbench, True
+        "{pred, answers, all_classes, length} per line", _ANSWER, evaluators.longbench, True, official_scores.longbench, True
     ),
-    "rog": Format("{id, prediction, …} a line, of RoG and GNN-RAG", _ANSWER, evaluators.rog, True, official_scores.rog, True),
+    "rog": Format("{id, prediction, …} per line, of RoG and GNN-RAG", _ANSWER, evaluators.rog, True, official_scores.rog, True),
     "squad": Format("{id: text}", _ANSWER, evaluators.squad, True, official_scores.squad),
     "dpr": Format("DPR's retriever results, [{question, answers, ctxs}]: rankings without answers", RANKING, dpr),
     "dpr-reader": Format("DPR's reader results, [{question, predictions}]", _ANSWER, dpr_reader),

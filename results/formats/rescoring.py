@@ -106,7 +106,7 @@ def _rescore_run(store: Store, run: RunRow, metrics: dict[str, Metric], result: 
         try:
             computed |= {name: scoring.score(questions, predictions, [metric], passage=held.__getitem__)[name]}
         except (UserError, KeyError, ValueError):
-            result.left[run.run, name] = "what it is computed from is not in this store"
+            result.left[run.run, name] = "its input is not in this store"
     with store.database.writing() as connection:
         for name, values in computed.items():
             if (differing := _put(connection, run.run, name, ids, values)) is None:

@@ -90,7 +90,7 @@ def held_back_by(
             continue
         count = f"{int(side.hit.sum()):,} questions that the training of the {side.role} read"
         if side.hit.all():
-            results |= dict.fromkeys(metrics, f"{claim} only with the {count}: no other question is left")
+            results |= dict.fromkeys(metrics, f"{claim} only with the {count}: no other questions are left")
             continue
         left = ({metric: without(scores, side.hit) for metric, scores in of.items()} for _, of in (candidate, baseline))
         again = decide(*left).decisions

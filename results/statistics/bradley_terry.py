@@ -238,7 +238,7 @@ def fit(cells: Cells, battles: Floats, wins: Floats, prior: float, start: Floats
                 break
             share = np.where(beyond, share / 2, share)
         at = tried
-    raise ArithmeticError("the strengths of these battles have no maximum of the likelihood")
+    raise ArithmeticError("the strengths of these battles have no maximum likelihood estimate")
 
 
 def _derivatives(
@@ -553,7 +553,7 @@ def _checked(*columns: ArrayLike) -> tuple[Codes, Codes, Codes, Floats]:
             raise ValueError(f"{name}: codes are whole numbers from 0")
         codes.append(column.astype(np.int64))
     if (codes[0] == codes[1]).any():
-        raise ValueError("a method cannot meet itself")
+        raise ValueError("a method cannot be compared with itself")
     won = score.astype(np.float64)
     if ((won < 0) | (won > 1)).any():
         raise ValueError("scores lie between 0 and 1")
@@ -585,7 +585,7 @@ def _sample(first: Codes, second: Codes, question: Codes, won: Floats, x: Floats
         raise ValueError(f"method {largest} fights, but there are {methods} methods, from 0")
     total = largest + 1 if methods is None else methods
     if not total:
-        raise ValueError("strengths take at least one scored battle")
+        raise ValueError("strengths need at least one scored battle")
     cells, cell, turned = cells_of(first, second, x, total)
     codes, query = np.unique(question, return_inverse=True)
     labels = list(clusters) if clusters is not None else None
@@ -650,7 +650,7 @@ def _strengths(sample: _Sample, result: _Fit, draws: Floats, bands: list[Band], 
     """Return each method's strength with what there is to say about it."""
     strengths = []
     support = Support(int(sample.sizes.sum()), len(sample.sizes))
-    several = "there are methods that never met these, even by way of others" if sample.linked > 1 else ""
+    several = "not linked to some methods by any chain of battles" if sample.linked > 1 else ""
     for code in range(len(draws)):
         fought = int(sample.battles[code])
         apart, share = bool(result.separated[code]), float(result.rounds[code])
@@ -666,9 +666,9 @@ def _strengths(sample: _Sample, result: _Fit, draws: Floats, bands: list[Band], 
 def _held(separated: bool, share: float, level: float) -> str:
     """Return why a bound is the prior's word rather than the battles'; empty where it is not."""
     if separated:
-        return "won or lost every battle against the rest: how far away it stands is the prior's word"
+        return "won or lost every battle against the rest: its distance is set by the prior"
     if share > (1 - level) / 2:
-        return f"won or lost every battle in {share:.1%} of the resamples: one bound is the prior's word"
+        return f"won or lost every battle in {share:.1%} of the resamples: one bound is set by the prior"
     return ""
 
 
@@ -680,5 +680,5 @@ def _one_sided(x: Floats, won: Floats) -> str:
         return "no two answers differ in it"
     agrees = pull[some]
     if (agrees > 0).all() or (agrees < 0).all():
-        return "no battle goes against it: its size is the prior's word"
+        return "no battle contradicts it: its size is set by the prior"
     return ""

@@ -56,10 +56,10 @@ def clusters_needed(
         ValueError: The effect is 0, which no number of clusters can show, or there are fewer than two clusters.
     """
     if not effect or math.isnan(effect):
-        raise ValueError(f"no number of clusters shows a difference of {effect}")
+        raise ValueError(f"no number of clusters detects a difference of {effect}")
     clusters = int(pilot.clusters[0])
     if clusters < 2:
-        raise ValueError("the spread of differences takes at least two independent clusters")
+        raise ValueError("the standard deviation of differences needs at least two independent clusters")
     if not 0 < power < 1 or not 0 < level < 1:
         raise ValueError(f"power and level lie between 0 and 1, got {power} and {level}")
 

@@ -189,7 +189,7 @@ def _with_interval(
     sums, support = cluster_table(table, clusters, kept)
     value = float(statistic(sums.sum(axis=0)[None, :])[0])
     draws = [statistic(block) for block in resampled_sums(sums, how)]
-    doubt = "every rating is the same: nothing could be disagreed on" if support.n and math.isnan(value) else ""
+    doubt = "all ratings are equal, so agreement is undefined" if support.n and math.isnan(value) else ""
     return estimate_of(value, np.concatenate(draws) if draws else np.empty(0), support, int((~kept).sum()), how.level, doubt)
 
 
@@ -464,7 +464,7 @@ def length_preference(
     labels = _labels(np.asarray(question, np.int64)[unequal], clusters)
     share = estimate(longer[unequal], clusters=labels, level=how.level)
     if fitted.per_doubling is None or fitted.length_spread is None:
-        raise ValueError("a length preference takes at least one scored battle")
+        raise ValueError("a length preference needs at least one scored battle")
     return LengthPreference(
         share, int(unequal.sum()), int((decided & (gap == 0)).sum()), int((~decided).sum()), fitted.per_doubling, fitted.length_spread
     )

@@ -93,7 +93,7 @@ def pooled(strata: Sequence[Stratum], level: float = LEVEL) -> list[Pooled]:
         ValueError: There is no stratum.
     """
     if not strata:
-        raise ValueError("pooling takes at least one stratum")
+        raise ValueError("pooling needs at least one stratum")
     each = [compared(part.candidates, part.references, clusters=part.clusters, metric=part.metric) for part in strata]
     able = np.all([(tested.insufficient_data() == "") & (tested.n > 0) for tested in each], axis=0)
     value = np.mean([tested.value for tested in each], axis=0)

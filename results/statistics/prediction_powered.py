@@ -93,7 +93,7 @@ def prediction_powered_mean(
     positions, sizes = cluster_positions(clusters, len(f), kept)
     n, labeled = int(known.sum()), len(np.unique(positions[known]))
     if labeled < 2:
-        raise ValueError(f"the spread of labels takes at least two labeled items (or documents), got {labeled}")
+        raise ValueError(f"the standard deviation of labels needs at least two labeled items (or documents), got {labeled}")
     pulls = _pulls(f, y, known, positions, len(sizes))
     alone = bool(known.all())
     if alone:
@@ -109,7 +109,7 @@ def prediction_powered_mean(
     error, plain = pulls.standard_error(weight, fitted), pulls.standard_error(0.0, 0)
     few = f"{labeled} labeled, fewer than {ENOUGH_LABELS}" if labeled < ENOUGH_LABELS else ""
     if np.ptp(y[known]) == 0:
-        few = "; ".join([*filter(None, [few]), "every label is the same: their spread is not known"])
+        few = "; ".join([*filter(None, [few]), "all labels are equal, so their variance is unknown"])
     doubt = "; ".join(reason for reason in (few, "" if alone else pulls.doubt(f, known)) if reason)
     unscorable = int((~kept).sum())
 

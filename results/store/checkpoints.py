@@ -581,7 +581,7 @@ def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
         return results
     # Equal content under another name.
     if results := [
-        f"these very data were trained on by {_called(item)}" for item in _lineage(run, known) if run.dataset_fingerprint in item.data
+        f"the same data were used to train {_called(item)}" for item in _lineage(run, known) if run.dataset_fingerprint in item.data
     ]:
         return results
     touched = touched_by(run, known)

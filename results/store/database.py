@@ -519,7 +519,7 @@ class _Waiting:
         if not self._explained_once:
             self._explained_once = True
             sys.stderr.write(
-                f"waiting for the store {self._folder}: {holder.named(self._folder, error)}; giving up after {PATIENCE_S:.0f} s\n"
+                f"waiting for the store {self._folder}: {holder.named(self._folder, error)}; it gives up after {PATIENCE_S:.0f} s\n"
             )
 
 
@@ -576,7 +576,7 @@ def _check_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
         # The command of those versions; from 7 on it is another.
         export = "results export FOLDER" if version < 7 else "store export -o FOLDER"
         raise UserError(
-            f"the store has schema version {version}, this ragmeter speaks {SCHEMA}",
+            f"the store has schema version {version}, this ragmeter reads {SCHEMA}",
             code="store-version-mismatch",
             where=str(path),
             try_this=f"with the ragmeter that wrote it (version {writer}): `ragmeter {export} --store {path.parent}`; "

@@ -38,11 +38,11 @@ _KINDS: Mapping[str, tuple[str, str]] = {
         "a smaller k or a larger max_tokens, or a model with more room",
     ),
     "memory": (r"out of memory|OutOfMemory|MemoryError|Cannot allocate memory|bad_alloc", "a smaller batch_size, or a smaller model"),
-    "raised": (r"^[A-Za-z_][\w.]*:( |$)", "mend the part that raises; `ragmeter method check` tries it"),
+    "raised": (r"^[A-Za-z_][\w.]*:( |$)", "fix the component that raises; `ragmeter method check` tests it"),
     "endpoint": (
         r"^HTTP \d|^Error code: \d|timed out|[Cc]onnect"
         r"|^the reply (is (empty|no chat|not a chat|not JSON|an HTML page)|holds no choice|cannot be used)|^the endpoint reports an error",
-        "see that the endpoint answers",
+        "check that the endpoint answers",
     ),
     OTHER: ("", "see the reasons: `ragmeter results show RUN QUESTION`"),
 }

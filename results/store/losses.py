@@ -142,5 +142,5 @@ def described(losses: Sequence[Loss], folder: Path) -> str:
     return (
         f"warning: the store lost data: {'; '.join([*shown, *more])}\n"
         f"  where: {folder}: `store.duckdb.wal` was cut off, emptied or deleted, or `store.duckdb` is an older copy\n"
-        "  try:   put back both files from a backup; else run the same commands again: they ask the missing questions only"
+        "  try:   put back both files from a backup; else run the same commands again: only the missing questions are asked"
     )

@@ -98,7 +98,7 @@ def _wanted(run: RunRow) -> dict[str, Setting]:
     usual = Setting.parse(run.setting)
     if usual.name not in ("corpus", "distractor"):
         raise UserError(
-            f"the setting {usual} gives no retrieved passages among which missing evidence could be put", code="setting-without-retrieval"
+            f"the setting {usual} has no retrieved passages to which missing evidence could be added", code="setting-without-retrieval"
         )
     return {
         "gold_in_noise": Setting.parse(f"oracle(base={usual})"),

@@ -438,7 +438,7 @@ class Store:
                     f"run {run} is not in the store: the store was removed or replaced while the run was going on",
                     code="store-vanished",
                     where=str(self.folder),
-                    try_this="put the folder back, or run the same command again: it begins in a new store",
+                    try_this="put the folder back, or run the same command again: it starts a new store",
                 )
             if status == (FINISHED,):
                 return

@@ -65,11 +65,11 @@ def known_board(store: Store, card: Card) -> Known:
             f"this store has no board for {reference}, setting {card.setting}, seed {card.seed}",
             code="no-board-for-setting",
             where="card: benchmark",
-            try_this=f"one of: {_some(listed)}" if listed else "run something first: ragmeter demo",
+            try_this=f"one of: {_some(listed)}" if listed else "run an experiment first, for example ragmeter demo",
         )
     if card.dataset_fingerprint is None and card.config:
         raise UserError(
-            "a card with options of the benchmark must say which data it means",
+            "a card with options of the benchmark must name the data's fingerprint",
             code="benchmark-options-refused",
             where="card: config",
             try_this=f"dataset_fingerprint: {alike[0].fingerprint}",

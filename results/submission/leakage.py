@@ -93,7 +93,7 @@ def _by_reference(data: TrainingPart, benchmark: Benchmark) -> Iterator[str]:
 def _by_seed(data: TrainingPart, benchmark: Benchmark, findings: Findings) -> Iterator[str]:
     reference = DataReference.parse(data.reference) if data.reference else None
     if reference and reference.name == WORLDS and "test" in (reference.split or "").split("+"):
-        yield "is of test worlds"
+        yield "is a split of test worlds"
     evaluated = {
         question.metadata["seed"] for question in benchmark.questions if benchmark.reference.name == WORLDS and "seed" in question.metadata
     }
@@ -392,7 +392,7 @@ def stored_training(store: Store) -> LoadTraining:
     def load(reference: str) -> Mapping[str, str]:
         results = {name: text for data in _within(DataReference.parse(reference), held()) for name, text in asked(data).items()}
         if not results:
-            raise UserError("the store has no question of them", code="unknown-question")
+            raise UserError("the store has none of their questions", code="unknown-question")
         return results
 
     return load

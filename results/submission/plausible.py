@@ -384,7 +384,7 @@ def _impossible(row: Answered, retrieval_only: bool) -> str:
         least += min(passages, default=0) // 5
         if usage.prompt_tokens < least:
             of = "question and evidence" if passages else "question"
-            return f"prompt_tokens is {usage.prompt_tokens:,} for a prompt that holds {least:,} words of {of} at least"
+            return f"prompt_tokens is {usage.prompt_tokens:,} for a prompt that holds at least {least:,} words of {of}"
     if usage.prompt_tokens and usage.model_calls > usage.prompt_tokens:
         return f"model_calls is {usage.model_calls:,} with {usage.prompt_tokens:,} prompt tokens"
     if seconds > 0 and usage.completion_tokens / seconds > _FASTEST:

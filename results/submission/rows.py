@@ -23,9 +23,9 @@ _FOREIGN = {
     codecs.BOM_UTF32_BE: ("UTF-32", "iconv -f UTF-32 -t UTF-8"),
     codecs.BOM_UTF16_LE: ("UTF-16", "iconv -f UTF-16 -t UTF-8"),
     codecs.BOM_UTF16_BE: ("UTF-16", "iconv -f UTF-16 -t UTF-8"),
-    b"\x1f\x8b": ("gzip-compressed", "gunzip it; a bundle (.zip) is what may be packed"),
-    b"BZh": ("bzip2-compressed", "unpack it; a bundle (.zip) is what may be packed"),
-    b"\xfd7zXZ": ("xz-compressed", "unpack it; a bundle (.zip) is what may be packed"),
+    b"\x1f\x8b": ("gzip-compressed", "gunzip it; only a bundle (.zip) may be compressed"),
+    b"BZh": ("bzip2-compressed", "unpack it; only a bundle (.zip) may be compressed"),
+    b"\xfd7zXZ": ("xz-compressed", "unpack it; only a bundle (.zip) may be compressed"),
     b"PK\x03\x04": ("a zip archive", "give it the ending .zip if it is a bundle, or unpack it"),
     b"\x80\x02": ("a Python pickle", "write JSON Lines: nothing is ever unpickled here"),
     b"\x80\x03": ("a Python pickle", "write JSON Lines: nothing is ever unpickled here"),
@@ -206,7 +206,7 @@ def read_json(text: str, limits: Limits) -> Any:
     except json.JSONDecodeError as error:
         hint = None
         if text.lstrip().startswith("[") and "question_id" in text[:200]:
-            hint = "write one object a line instead of an array"
+            hint = "write one object per line instead of an array"
         raise Bad("not_json", "a line is not JSON", f"{error.msg} at column {error.pos + 1}", hint) from None
     except RecursionError:
         raise too_deep(limits) from None
@@ -228,7 +228,7 @@ def check_value(value: Any, limits: Limits) -> None:
         response.encode("utf-8")
     except UnicodeEncodeError as error:
         detail = f"\\u{ord(error.object[error.start]):04x} is half of a surrogate pair"
-        raise Bad("surrogate", "a text holds what is not a character", detail, "write the whole character") from None
+        raise Bad("surrogate", "a text contains half of a character", detail, "write the whole character") from None
     if "\0" in response:
         raise Bad("nul", "a line holds a NUL character", try_this="remove it")
 
@@ -266,7 +266,7 @@ def prediction_of(row: Any, limits: Limits) -> Prediction:
     """
     if not isinstance(row, dict):
         form = '{"question_id": …, "answer": …}'
-        hint = f"write one object a line instead of an array: {form}" if isinstance(row, list) else form
+        hint = f"write one object per line instead of an array: {form}" if isinstance(row, list) else form
         raise Bad("not_object", "a line is not a JSON object", f"it is {_kind(row)}", hint)
     for key in row:
         if key not in KEYS:
@@ -356,12 +356,12 @@ def _notes(notes: Any, limits: Limits) -> dict[str, Any]:
     if not isinstance(notes, dict):
         raise wrong("notes", "an object", notes)
     if PROMPT in notes:
-        raise Bad("misplaced_prompt", "a prompt stands in the notes", try_this='make "prompt" a key of the row')
+        raise Bad("misplaced_prompt", "the notes contain a prompt", try_this='make "prompt" a key of the row')
     size = len(json.dumps(notes, ensure_ascii=False)) if notes else 0
     if size > limits.notes_chars:
         raise Bad("notes_too_long", f"notes are longer than {limits.notes_chars} characters", f"{size} characters")
     if FAILED in notes and not isinstance(notes[FAILED], str):
-        raise wrong(f"notes.{FAILED}", "a text that says why there is no answer", notes[FAILED])
+        raise wrong(f"notes.{FAILED}", "a text that gives the reason why there is no answer", notes[FAILED])
     if ANSWERABLE in notes and not isinstance(notes[ANSWERABLE], bool):
         raise wrong(f"notes.{ANSWERABLE}", "true or false", notes[ANSWERABLE])
     support, triples = notes.get(SUPPORT, []), notes.get(TRIPLES, [])
@@ -415,7 +415,7 @@ def _unknown_key(key: str, known: tuple[str, ...], of: str) -> Bad:
             "own_scores",
             "a row carries scores of its own",
             shown(key),
-            "remove them: scores are computed here, from the predictions, and never taken over",
+            "remove them: scores are always computed here, from the predictions",
         )
     guess = nearest(key[:64], known)
     hint = f"did you mean {guess!r}?" if guess else f"known keys of {of}: {', '.join(known)}"

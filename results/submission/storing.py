@@ -158,7 +158,7 @@ def store_report(
             f"{card.method.label} was submitted before with other {changed}",
             code="resubmission-differs",
             where=f"run {known.short} ({known.path})",
-            try_this="give the changed one a new `version` in its card; what was submitted stays as it was",
+            try_this="give the changed one a new `version` in its card; the earlier submission stays unchanged",
         )
     if known is not None:
         # An earlier attempt was cut off; what it left may be of other predictions.
@@ -335,7 +335,7 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
         )
     if ours.origin != "run" or ours.kind == "control" or ours.status != FINISHED:
         raise UserError(
-            f"{ours.path} cannot confirm anything: it must be a finished run that was made here, and no control",
+            f"{ours.path} cannot confirm a submission: name a finished run that was made here and is not a control",
             code="unsuitable-confirming-run",
             try_this="ragmeter run FILE, then name its run with --against",
         )
@@ -345,7 +345,7 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
                 f"the runs differ in {name}: {getattr(submitted, name)} and {getattr(ours, name)}",
                 code="runs-differ",
                 where=f"{submitted.path} and {ours.path}",
-                try_this="make ours on the data and in the setting of the card",
+                try_this="run the method here on the data and in the setting of the card",
             )
     runs = [submitted.run, ours.run]
     columns = queries.score_columns(store, submitted.dataset_fingerprint, runs)

@@ -120,7 +120,7 @@ def validate(
                 "too_many_rows",
                 f"there are more rows than questions, {len(target.in_setting.questions):,}; reading stopped",
                 line=row.line,
-                try_this="one row a question, of the split and limit that the card names",
+                try_this="write one row per question, of the split and limit that the card names",
             )
             break
         before = findings.errors

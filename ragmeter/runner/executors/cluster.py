@@ -265,7 +265,7 @@ def refuse_batches(experiment: Experiment) -> None:
                     f"{method.name} asks {chat.model} in batches (`batch: true`), which one process must collect",
                     code="batch-with-ray",
                     where="--executor ray",
-                    try_this="leave out --executor ray: workers do not make a batch faster; or `batch: false`",
+                    try_this="leave out --executor ray, because workers do not make a batch faster; or set `batch: false`",
                 )
 
 

@@ -360,7 +360,7 @@ def test_real_questions_go_the_same_way(
         (("submit", "check", "nowhere.jsonl"), "need a card"),
         (("submit", "nowhere.jsonl", "--card", "nowhere.yaml"), "the card cannot be read"),
         (("submit", "bundle.zip"), "cannot be read"),
-        (("submit", "nowhere.zip", "--card", "x.yaml"), "brings its own card"),
+        (("submit", "nowhere.zip", "--card", "x.yaml"), "contains its own card"),
         (("submit", "nowhere.jsonl", "--set", "questions=4"), "the card sets options of the data"),
         (("submit", "nowhere.jsonl", "--format", "trek"), "unknown format 'trek'"),
         (("submit", "nowhere.txt", "--format", "trec"), "need a card"),

@@ -245,8 +245,8 @@ def _unpaired(
         "not answered by the candidate": ~candidate_answered,
         "not answered by the baseline": ~baseline_answered,
         "without a value for both": np.isnan(ours) & np.isnan(theirs),
-        "without a value for the candidate only": np.isnan(ours),
-        "without a value for the baseline only": np.isnan(theirs),
+        "without a value for the candidate alone": np.isnan(ours),
+        "without a value for the baseline alone": np.isnan(theirs),
     }
     results = {}
     for reason, holds in reasons.items():

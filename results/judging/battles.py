@@ -29,7 +29,7 @@ from results.store import queries
 from results.store.queries import RunRow
 from results.store.store import Store
 
-IN_ITS_EYES = "according to this judge"
+IN_ITS_EYES = "in this judge's eyes"
 """Qualifier of significance marks until people have labeled enough pairs."""
 STRENGTHS_FROM = 3
 """Methods from which on strengths say more than win rates do."""
@@ -115,7 +115,7 @@ class BattleBoard:
         strengths: By criterion, methods with their strengths, strongest first; only if at least three have met
             and every rate is shown.
         controls: Method ids of the board's controls, by name.
-        corrected: Criteria whose strengths are corrected with human labels.
+        corrected: Criteria whose strengths are corrected by people's labels.
     """
 
     judge: str
@@ -134,7 +134,7 @@ class BattleBoard:
         if self.rule:
             return "by these rules"
         known = [pairing.corrected_by_people for pairing in self.pairings if pairing.criterion == criterion]
-        return "corrected with human labels" if known and all(known) else IN_ITS_EYES
+        return "corrected by people's labels" if known and all(known) else IN_ITS_EYES
 
     def to_json(self) -> dict[str, Any]:
         """Return the board as a JSON object; rates are fractions, None stands for "no value"."""

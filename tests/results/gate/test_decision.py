@@ -340,7 +340,7 @@ def test_scores_that_the_candidate_lacks_cannot_buy_a_pass(store: Store) -> None
     (verdict,) = result.verdicts
     assert result.outcome == "inconclusive"
     assert verdict.lacking == 30
-    assert verdict.unpaired == {"without a value for the candidate only": 30}
+    assert verdict.unpaired == {"without a value for the candidate alone": 30}
     assert any("lacks 30 scores" in remark for remark in result.remarks)
 
 

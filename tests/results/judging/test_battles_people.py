@@ -59,7 +59,7 @@ def test_labels_take_off_what_the_judge_favors(store: Store, runs: dict[str, Any
     assert pairing.people is not None
     assert pairing.people.corrected.value == pytest.approx(0.5, abs=0.08)
     assert pairing.people.corrected.n >= 40
-    assert (pairing.corrected_by_people, pairing.won, board.eyes("overall")) == (True, None, "corrected with human labels")
+    assert (pairing.corrected_by_people, pairing.won, board.eyes("overall")) == (True, None, "corrected by people's labels")
     strengths = dict(board.strengths["overall"])
     assert "overall" in board.corrected
     assert all(strength.logit.low < 0 < strength.logit.high for strength in strengths.values())

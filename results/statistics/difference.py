@@ -136,8 +136,9 @@ class AtBothEnds:
 
     Attributes:
         plain: The differences without unread values, with failed answers as they were scored.
-        least: Unknown values at the worst for the candidate and the best for the reference. most: The other
-        way round. endless: Whether an unknown value has no bound, because the metric has none.
+        least: Unknown values at the worst for the candidate and the best for the reference.
+        most: The other way round.
+        endless: Whether an unknown value has no bound, because the metric has none.
     """
 
     plain: Tested

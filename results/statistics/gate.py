@@ -96,8 +96,8 @@ class GateDecision:
 
     Attributes:
         outcome: `pass`, `regressed` or `inconclusive`.
-        difference: Candidate minus baseline, in the direction in which higher is better. margin:
-        The tolerated loss, a positive fraction.
+        difference: Candidate minus baseline, in the direction in which higher is better.
+        margin: The tolerated loss, a positive fraction.
         strict: Whether any significant loss counts as a regression.
         p: One-sided p-value of the claim "regressed".
         p_pass: One-sided p-value of the claim "pass".

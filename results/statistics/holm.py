@@ -10,9 +10,9 @@ from results.statistics.core import LEVEL, Floats
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Apply Holm's step-down correction: adjusted p-values in the order given; NaN stays NaN and is not counted. If everything
+    """Apply Holm's step-down correction: adjusted p-values in the order given; NaN stays NaN and is not counted.
 
-    below alpha is rejected, the probability of one or more false claims is at most alpha, whatever the dependence
+    If everything below alpha is rejected, the probability of one or more false claims is at most alpha, whatever the dependence
     between the tests.
 
     Source: Holm (1979).
@@ -21,9 +21,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
-    """Apply Benjamini and Hochberg's correction: adjusted p-values in the order given; NaN stays NaN and is not counted. If everything
+    """Apply Benjamini and Hochberg's correction: adjusted p-values in the order given; NaN stays NaN and is not counted.
 
-    below alpha is rejected, at most the share alpha of these claims is expected to be false, for tests that
+    If everything below alpha is rejected, at most the share alpha of these claims is expected to be false, for tests that
     are independent or positively dependent, as the tests of methods on the same questions are.
 
     Source: Benjamini & Hochberg (1995), by `scipy.stats.false_discovery_control`.

@@ -41,9 +41,9 @@ class Needed:
 
 
 def needed(pilot: Tested, sides: tuple[Side, Side], effect: float, *, power: float = POWER, level: float = LEVEL) -> Iterator[Needed]:
-    """Yield the number of clusters that detects a true difference, for other numbers of trainings and repeats than the
+    """Yield the number of clusters that detects a true difference, for other numbers of trainings and repeats than a pilot's.
 
-    pilot's. Yield nothing if neither side has several: the pilot then does not show how much they vary.
+    Yield nothing if neither side has several: the pilot then does not show how much they vary.
 
     Args:
         pilot: The difference of the two sides, a single pair.

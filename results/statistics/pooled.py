@@ -114,9 +114,9 @@ def pooled(strata: Sequence[Stratum], level: float = LEVEL) -> list[Pooled]:
 
 
 def _uneven(tested: Differences) -> Mask:
-    """Return in which rows some clusters weigh much more than others, so that separate strata are more informative. It depends on
+    """Return in which rows some clusters weigh much more than others, so that separate strata are more informative.
 
-    how many questions the clusters have, never on the scores.
+    It depends on how many questions the clusters have, never on the scores.
     """
     whole = tested.plain if isinstance(tested, AtBothEnds) else tested
     return np.asarray((whole.sums.effective < whole.clusters / 2) & (whole.seeds.total == 0))
@@ -188,9 +188,10 @@ def _joint(strata: Sequence[Stratum], metric: Range) -> Tested:
 
 
 def _trainings(sides: Sequence[Side], weight: Floats, kept: Mask, labels: Sequence[str]) -> Trainings:
-    """Return the variance that the trainings of one side add to the mean over all strata. If all strata
+    """Return the variance that the trainings of one side add to the mean over all strata.
 
-    have equally many, they are the same ones in the same order; else their errors are treated as fully correlated.
+    If all strata have equally many, they are the same ones in the same order; else their errors are treated as fully
+    correlated.
     """
     rows = [side.by_training() for side in sides]
     if len({side.seeds for side in sides}) == 1:

@@ -1,7 +1,7 @@
 """List changes since the run that an experiment's row showed before: code, options, weights, revision, data.
 
-A row of an experiment is a method's name on one dataset, in one setting, with one seed. If it gets another fingerprint,
-its questions are asked again, and these lines say why.
+A row of an experiment is a method's name on one dataset, in one setting, with one seed. If it gets another fingerprint, its
+questions are asked again; these lines give the reason.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Change:
     """One thing that changed.
 
     Attributes:
-        what: What did: "`acme` changed", "k of `bm25` changed".
+        what: Subject: "`acme` changed", "k of `bm25` changed".
         details: How.
         since: When the earlier run was started, UTC.
     """
@@ -66,7 +66,7 @@ class Change:
 
 
 def changes(before: Made, now: Made, since: datetime) -> list[Change]:
-    """Say what makes a run another one than an earlier run of the same row.
+    """List what differs from an earlier run of the same row.
 
     Args:
         before: The earlier run.
@@ -93,7 +93,7 @@ def previous(now: Made, rows: Iterable[RunRow]) -> RunRow | None:
 
 
 def since_last(store: Store, experiment: str, runs: Sequence[Made]) -> list[str]:
-    """Say what changed since an experiment was last run, and of which code that cannot be known.
+    """List what changed since an experiment was last run, and the code for which that is unknown.
 
     Call it before the experiment is entered with its new runs.
 

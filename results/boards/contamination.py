@@ -30,7 +30,7 @@ def read_lines(
 
     Args:
         store: Where to read.
-        runs: That are compared; of two, the difference follows.
+        runs: The compared runs; for two, the difference is added.
         metrics: Ids; the values and differences without the questions that were read are of these.
         names: What the runs are called; empty: by their methods.
         members: By run, all runs that count with it; None: it alone.

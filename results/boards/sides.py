@@ -28,7 +28,7 @@ class Answers:
 
     Attributes:
         failed: By run, ids of the questions that failed; of runs whose failures a user accepted as wrong, none.
-        labels: By run and measure of a judge, what people say of the answers, by question.
+        labels: By run and measure of a judge, human labels of the answers, by question.
         made_of: By run, the method's description. Trainings with other seeds differ in it, repeats do not.
     """
 
@@ -139,7 +139,7 @@ def _made_of(connection: DuckDBPyConnection, runs: Sequence[str]) -> dict[str, s
 
 
 def _labels(connection: DuckDBPyConnection, runs: Sequence[str]) -> dict[tuple[str, str], dict[str, float]]:
-    """Return the mean label of each answer, of labels that are about what the run says now."""
+    """Return the mean label of each answer, from labels that refer to the run's present answer."""
     rows = connection.execute(
         f"""SELECT one, criterion, question, list(label) FROM ({with_present()})
             WHERE other IS NULL AND labeled = present AND list_contains(?, one) GROUP BY ALL""",

@@ -443,9 +443,9 @@ def why_not_ranked(run: RunRow, contaminated: Sequence[str], violations: Sequenc
 def contaminated_by(run: RunRow, cards: Cards, known: Checkpoints = _NONE) -> tuple[str, ...]:
     """Return training data that cover the evaluated questions, one sentence each, for all boards, pages and tables.
 
-    Of runs made here, references and fingerprints are compared; for submissions, the findings of the check at submission,
-    which also compares questions. Controls see the gold anyway, and positive controls are trained on what is asked by
-    declaration: they have none.
+    For runs made here, references and fingerprints are compared; for submissions, these are the findings of the check
+    at submission, which also compares questions. Controls see the gold anyway, and positive controls are declared as
+    trained on the test questions: both have none.
 
     Args:
         run: The run.

@@ -46,7 +46,7 @@ class Export:
         shown: The matrix.
         drawn: All rows, in the order shown.
         order: The sorting.
-        title: What it is of.
+        title: Its title.
         papers: Whether published figures are in the cells.
     """
 
@@ -63,17 +63,17 @@ class Export:
 
     @property
     def tree(self) -> Node:
-        """Return the table, without what only a page can do."""
+        """Return the table without the elements that work only on a page."""
         return draw_matrix(self.shown, self.drawn, self.order, live=False, papers=self.papers)
 
 
 def csv(export: Export) -> str:
-    """Return one line a cell."""
+    """Return one line per cell."""
     return to_csv(CSV_COLUMNS, tidy(export))
 
 
 def tidy(export: Export) -> Iterator[list[Any]]:
-    """Yield one line a cell, in the order of `CSV_COLUMNS`; None is not a value."""
+    """Yield one line per cell, in the order of `CSV_COLUMNS`; None means no value."""
     board = export.shown.board
     for row in export.rows:
         for column in board.columns:
@@ -114,7 +114,7 @@ def markdown(export: Export) -> str:
 
 
 def _overall(shown: Shown) -> str:
-    """Return what methods come to over all benchmarks, as Markdown; empty if there is nothing to show."""
+    """Return the methods' means over all benchmarks, as Markdown; empty if there are none."""
     if not (names := overall.heads(shown)):
         return ""
     table = to_markdown([markdown_text(name) for name in names], [[markdown_text(cell) for cell in row] for row in overall.rows(shown)])
@@ -175,7 +175,7 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
         title: Of the picture.
 
     Returns:
-        What can be drawn or written; None where nothing is scored.
+        The matrix to draw or write; None if nothing is scored.
     """
     definitions, datasets = queries.definitions(store), queries.datasets(store)
     every = groups(queries.runs(store, experiment))
@@ -236,5 +236,5 @@ def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> di
 
 
 def lines(export: Export) -> list[dict[str, Any]]:
-    """Return the matrix as JSON: one object a cell, named as the columns of its CSV; None stands for "no value"."""
+    """Return the matrix as JSON: one object per cell, named as the columns of its CSV; None means "no value"."""
     return [dict(zip(CSV_COLUMNS, row, strict=True)) for row in tidy(export)]

@@ -52,7 +52,7 @@ def not_compared(shown: Shown) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A matrix with what its drawing needs to know.
+    """A matrix with the facts for drawing it.
 
     Attributes:
         board: The matrix.
@@ -72,7 +72,7 @@ class Shown:
         return _COST_SCALES.get(metric) or scale_of(metric, self.definitions)
 
     def metric(self, column: Column) -> str:
-        """Return a column's metric; with its parameters where another column has the same metric with others."""
+        """Return a column's metric; with its parameters if another column has the same metric with other parameters."""
         name, details = formats.metric_name(column.metric or "")
         every = {formats.metric_name(other.metric or "") for other in self.board.columns}
         alone = sum(item == name for item, _ in every) == 1
@@ -120,14 +120,14 @@ def gaps(cell: Cell) -> str:
 
 
 def better(column: Column, cell: Cell) -> bool | None:
-    """Return whether a cell is significantly better (True) or worse (False) than the reference; None where neither."""
+    """Return whether a cell is significantly better (True) or worse (False) than the reference; None if neither."""
     if cell.paired is None or formats.missing(cell.paired.corrected) or cell.paired.corrected >= ALPHA:
         return None
     return (cell.paired.value > 0) == column.higher_is_better
 
 
 def explained(shown: Shown, column: Column, cell: Cell) -> str:
-    """Return all that is known of a cell, in sentences."""
+    """Return all facts about a cell, in sentences."""
     scale = shown.scale(column)
     counts = [f"{cell.n:,} of {shown.board.questions[column.key]:,} questions"]
     if cell.unscorable:
@@ -183,7 +183,7 @@ _COSTS = (
 
 
 MOST_DRAWN = 8
-"""Benchmarks up to which intervals are drawn in the cells: with 20 a change took the browser twice the time."""
+"""Maximum number of benchmarks for drawing intervals in the cells: with 20, a change took the browser twice the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class _Layout:
         pins, hides: Keys of rows.
         milliseconds: Whether times are all so short that seconds would be mostly zeros.
         costs: Names of `_COSTS`.
-        sources: Whether where results are from stands next to names.
+        sources: Whether the origin of results is shown next to names.
         live: Whether rows can be pinned and hidden, and cells opened.
         papers: Whether the closest published figure is in its cell.
         axes: On which a column's intervals are drawn, by its key; of the means by `MEAN`.
@@ -259,7 +259,7 @@ def draw_matrix(shown: Shown, rows: Drawn, order: Order, *, live: bool = True, p
 
 
 def compared_with(board: Matrix) -> str:
-    """Whom differences are taken to, and that there are none where that method cannot be compared."""
+    """Return the reference of differences, or a note that there are none because that method cannot be compared."""
     if board.reference is None:
         return "no reference chosen"
     missing = board.without_reference()
@@ -401,7 +401,7 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
         mark = el("span", "▲" if won else "▼", cls="mark-better" if won else "mark-worse", role="img", label=words)
     best = cell.band is not None and cell.band.standing is Standing.BEST
     known = shown.comparison(column, cell) if layout.papers else None
-    # A control's whole line stands apart: its cells need not repeat it.
+    # A control's whole line is marked: its cells need not repeat it.
     apart = bool(cell.apart) and cell.run.kind != "control"
     number, bracketed = scale.value(cell.value), apart and not formats.missing(cell.value)
     drawn = layout.axes.get(column.key) if not (cell.apart or cell.run.kind == "control") else None
@@ -427,12 +427,12 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
 
 
 def _questions(cell: Cell, metric: str | None) -> dict[str, str | None]:
-    """Return what a click on a cell opens: its questions, by its metric."""
+    """Return the target of a click on a cell: its questions, by its metric."""
     return {"runs": cell.run.run, "board": board_key(cell.run), "metric": metric}
 
 
 def _reason(cell: Cell) -> Node:
-    """Return why a cell is gray, as short as can be; its help says all."""
+    """Return a short reason why a cell is gray; its tip has all reasons."""
     if cell.contaminated and cell.apart.startswith("contaminated"):
         return el("span", badge("contaminated", "failed"), cls="interval")
     return el("span", why_apart(cell), cls="interval")

@@ -54,7 +54,7 @@ def render() -> None:
 
 
 def _view(at: Source) -> str:
-    """Return which view the URL asks for; where there is one benchmark, or nothing to show, there is nothing to choose."""
+    """Return which view the URL asks for; with one benchmark, or nothing to show, there is no choice."""
     try:
         groups = read.run_groups(at, experiment_of(at)) if at.stamp else []
     except UserError:
@@ -152,7 +152,7 @@ def _links(board: Board, drawing: Picture | None) -> None:
 
 
 if __name__ == "__main__":
-    # Streamlit runs this file; what it holds is imported once.
+    # Streamlit runs this file; the modules that it imports are loaded once.
     from leaderboard.pages import board as page
 
     page.render()

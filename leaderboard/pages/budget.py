@@ -1,4 +1,4 @@
-"""The budget page: what quality costs in tokens, seconds or money, and what compression keeps of it."""
+"""The budget page: quality against tokens, seconds or money, and the effect of compression."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _curves(chosen: Chosen, board: Board, metric: str) -> None:
 
 
 if __name__ == "__main__":
-    # Streamlit runs this file; what it holds is imported once.
+    # Streamlit runs this file; the modules that it imports are loaded once.
     from leaderboard.pages import budget as page
 
     page.render()

@@ -64,7 +64,7 @@ def _choices(chosen: Chosen) -> tuple[list[RunRow], str]:
     able = {run.run: run for run in _able(chosen)}
     labels = run_labels(list(able.values()))
     finished = [run for run in able if able[run].status == "finished"] or list(able)
-    # One that was chosen elsewhere is compared with the first of the others.
+    # A run that was chosen elsewhere is compared with the first of the others.
     chosen_runs = [run for run in state.read("runs").split(",") if run in able]
     usual = list(dict.fromkeys([*chosen_runs, *finished]))[: LEAST if chosen_runs else AT_FIRST]
     left, right = bar("runs", [2, 1])
@@ -174,7 +174,7 @@ def _stages(chosen: Chosen, result: Comparison, metric: str, shown: Scale) -> No
 
 
 if __name__ == "__main__":
-    # Streamlit runs this file; what it holds is imported once.
+    # Streamlit runs this file; the modules that it imports are loaded once.
     from leaderboard.pages import compare as page
 
     page.render()

@@ -1,8 +1,8 @@
 """Files of predictions as the official evaluators read them: HotpotQA, 2WikiMultihopQA, MuSiQue, LongBench, RoG, SQuAD.
 
-A file that the official script scores is accepted. What the script tolerates without a word (a missing question, a title of
-another article, a sentence past the end) is counted as a warning; `--strict` makes it an error. Golds in a file are not read, but
-for those that its rows are matched by.
+A file that the official script scores is accepted. Faults that the script ignores (a missing question, a title of
+another article, a sentence past the end) are counted as warnings; `--strict` makes it an error. Golds in a file are not
+read, but for those that its rows are matched by.
 """
 
 from __future__ import annotations
@@ -420,7 +420,7 @@ def longbench(benchmark: Benchmark) -> RowReader:
 
 
 def _keys(answers: Iterable[Any], length: Any) -> tuple[str, ...]:
-    """Return what a line and its question have in common: answers and length, and the answers alone for lines that say no length."""
+    """Return the key that a line shares with its question: answers and length, or only the answers for lines without a length."""
     listed = json.dumps(list(answers))
     return (listed,) if length is None else (f"{listed} {float(length) if isinstance(length, int) else length!r}", listed)
 

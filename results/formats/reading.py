@@ -1,6 +1,6 @@
 """Read prediction files record by record, each with its line: JSON Lines, and files that are one JSON value.
 
-What is not a record becomes a finding. A format (`results.formats.evaluators`, `results.formats.predictions`) makes rows of records.
+Everything else becomes a finding. A format (`results.formats.evaluators`, `results.formats.predictions`) makes rows of records.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Document:
         """Yield key, value, and where both begin, of each member of the object that begins there.
 
         Raises:
-            At: What is there is no object, or breaks off.
+            At: The text there is not an object, or is incomplete.
         """
         begun, (at, more) = at, self._opened(at, "{}")
         while more:

@@ -1,7 +1,7 @@
 """Compute the scores of imported runs from their answers, and mark those that cannot be computed here.
 
-What another store says of its answers is only believed as far as it can be checked. A metric that needs no judge gives
-the same score wherever it is computed, so imported scores are computed again and replaced if they differ. The others
+Scores of another store are trusted only if they can be checked. A metric that needs no judge gives the same
+score on every machine, so imported scores are computed again and replaced if they differ. The others
 (judged, of an unknown metric, or without the passages that they are computed from) are in the table `imports`, and every
 table that shows them marks them. Answers, rankings and gold are taken as the import has them.
 """

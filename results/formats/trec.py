@@ -179,7 +179,7 @@ def _entry(item: Entry | Fault, findings: Findings, limits: Limits) -> tuple[int
 
 
 def run_rows(benchmark: Benchmark) -> RowReader:
-    """Return a reader of runs for `results.submission.validate.validate`: one retrieval-only row a question.
+    """Return a reader of runs for `results.submission.validate.validate`: one retrieval-only row per question.
 
     Documents are named by our ids, or by those of the dataset's own corpus (BEIR). Questions without a line get a row without
     evidence: in a TREC run that is how "nothing found" is written.

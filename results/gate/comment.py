@@ -69,7 +69,7 @@ def comment_of(store: Store, decided: Gate | ManyGates, baseline: str, candidate
     Args:
         store: Where to read.
         decided: The decision.
-        baseline, candidate: What the user called the two.
+        baseline, candidate: The user's names of the two.
         address: Addresses of questions; None lists commands instead.
     """
     many = isinstance(decided, ManyGates)

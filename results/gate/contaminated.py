@@ -29,7 +29,7 @@ class Contamination:
     Attributes:
         role: `baseline` or `candidate`.
         hit: Shape (questions,).
-        reasons: What was read by whom.
+        reasons: The questions that were read, by training.
         unknown: Whether some weights have no record.
     """
 

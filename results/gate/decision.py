@@ -58,7 +58,7 @@ def ask(
 
     Args:
         store: Where to read.
-        baseline, candidate: The runs; with each count its repeats in the same experiment.
+        baseline, candidate: The runs; the repeats of each in the same experiment are included.
         metrics: Ids, or their beginnings if each means one metric.
         margin: The tolerated loss, a fraction, on every metric not named in `margins`.
         margins: The same by metric, as named in `metrics`.

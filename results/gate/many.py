@@ -50,8 +50,8 @@ class ManyGates:
     """The decision over all cells.
 
     Attributes:
-        cells: In the order asked for.
-        notes: What a reader must know besides the cells' own remarks.
+        cells: In the requested order.
+        notes: Remarks in addition to those of the cells.
     """
 
     cells: tuple[GateCell, ...]
@@ -134,8 +134,8 @@ def decide_cells(gates: Sequence[Gate], must_hold: Sequence[bool]) -> ManyGates:
     """Combine gates into one decision.
 
     Args:
-        gates: Each with one metric, decided alone.
-        must_hold: For each, whether the whole passes only if it does.
+        gates: Each with one metric, decided separately.
+        must_hold: For each, whether the combined gate passes only if it passes.
 
     Raises:
         ValueError: There is no gate, or one has several metrics.

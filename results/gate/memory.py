@@ -67,7 +67,7 @@ def identity(run: RunRow) -> str:
 
 
 def set_anchors(store: Store, name: str, runs: Iterable[RunRow]) -> list[RunRow]:
-    """Pin runs as the anchors of a baseline, one on each benchmark; a run that is the anchor already stays it.
+    """Pin runs as the anchors of a baseline, one on each benchmark; a run that is already the anchor stays the anchor.
 
     Args:
         store: Where to write.

@@ -32,7 +32,7 @@ def points(value: float | None, *, signed: bool = False, bars: Sequence[float] =
     Args:
         value: The fraction.
         signed: Whether a positive one has a sign.
-        bars: Fractions that decide: the number gets as many decimals as tell it from them.
+        bars: Fractions that decide: the number gets enough decimals to differ from them.
     """
     if value is None or not math.isfinite(value):
         return "–"
@@ -54,7 +54,7 @@ def _interval(change: tuple[float, float, float], margin: float) -> str:
 
 
 def margin_of(verdict: Verdict) -> str:
-    """Return the margin × 100, with as many decimals as tell it from the bounds that it is held against."""
+    """Return the margin × 100, with enough decimals to differ from the bounds that it is compared with."""
     bounds = [*verdict.change[1:], *verdict.change_since[1:]]
     return points(verdict.decision.margin, bars=[abs(bound) for bound in bounds if math.isfinite(bound)])
 
@@ -146,7 +146,7 @@ def summary_of(decided: Gate | ManyGates, baseline: str, candidate: str) -> str:
 
     Args:
         decided: The decision.
-        baseline, candidate: What the user called the two.
+        baseline, candidate: The user's names of the two.
     """
     lines = [f"### ragmeter gate: {SIGNS[decided.outcome]}\n", f"{markdown_text(candidate)} against {markdown_text(baseline)}"]
     if isinstance(decided, ManyGates):

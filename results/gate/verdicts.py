@@ -62,7 +62,7 @@ class Verdict:
 
     Attributes:
         metric: The id.
-        decision: As `results.statistics.gate` gives it, with the sign changed if less is better.
+        decision: As `results.statistics.gate` gives it, with the sign changed if lower is better.
         outcome: The decision's; "inconclusive" if a pass depends on scores that the candidate lacks; "not tested" if
             both sides are the same run; "regressed" if the loss since the anchor is significant.
         baseline, candidate: Mean values over the paired questions.
@@ -171,7 +171,7 @@ class Gate:
         return f"{self.baseline.dataset}/{self.baseline.setting}/{self.baseline.seed}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; values are fractions, None stands for "no value"."""
+        """Return a JSON object; values are fractions, None means "no value"."""
         return {
             "outcome": self.outcome,
             "exit_code": self.exit_code,

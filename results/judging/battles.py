@@ -46,10 +46,10 @@ class Pairing:
     """One method against another by one criterion; `rate` counts for `method`.
 
     Attributes:
-        criterion, method, opponent: What was compared.
+        criterion, method, opponent: The comparison.
         rate: Over the questions that could be judged.
-        unscorable: Questions that have nothing to judge by.
-        pending: Questions that both have answered and that are not judged yet.
+        unscorable: Questions without the fields that the judge needs.
+        pending: Questions that both answered and that are not judged yet.
         corrected: `rate.p`, or the p-value of `people` if they labeled enough, Holm-corrected over all pairings of the
             board by this criterion; NaN without a verdict.
         incomplete: Why its rates are not shown: too many verdicts are missing. Empty if they are shown.
@@ -137,7 +137,7 @@ class BattleBoard:
         return "corrected by people's labels" if known and all(known) else IN_ITS_EYES
 
     def to_json(self) -> dict[str, Any]:
-        """Return the board as a JSON object; rates are fractions, None stands for "no value"."""
+        """Return the board as a JSON object; rates are fractions, None means "no value"."""
         value = {
             **{name: getattr(self, name) for name in ("judge", "rule", "dataset", "setting", "seed", "questions")},
             "pairings": [
@@ -184,8 +184,8 @@ def battle_boards(
         store: Where to read.
         runs: The runs.
         reference: Name of the method that is the opponent in its pairings.
-        ties: What a tied question counts.
-        length: Whether strengths take off what a longer answer gains.
+        ties: Value of a tied question.
+        length: Whether strengths are adjusted for the length of answers.
         judge: Only this judge's, by its id; None: all judges'.
     """
     if not store.database.exists:
@@ -302,7 +302,7 @@ Humans = Mapping[tuple[str, str, str], float]
 
 
 def _people(store: Store, criterion: str, names: Mapping[str, str]) -> Humans:
-    """Return what people say of pairs, the mean over them."""
+    """Return the mean of human labels of pairs."""
     values: dict[tuple[str, str, str], list[float]] = {}
     for label in labeling.labels(store, criterion):
         if label.other is not None and {label.one, label.other} <= names.keys():
@@ -374,7 +374,7 @@ def _strengths(
 
 
 _METHOD = ""
-"""Stands for the id of what is not a control."""
+"""Placeholder for the id of methods that are not controls."""
 _LEVELS = {BEST: 2, _METHOD: 1, NO_ANSWER: 0, **dict.fromkeys(WORTHLESS, 0)}
 
 
@@ -403,11 +403,11 @@ class Placed:
 
 
 def placed(board: BattleBoard, criterion: str) -> list[Placed]:
-    """Return controls of which a place is known beforehand and that met somebody they can be judged by.
+    """Return controls with an expected rank that were compared with a method that can confirm it.
 
     Args:
-        board: What the judge said.
-        criterion: By which the answers were compared.
+        board: The judge's verdicts.
+        criterion: The criterion of the comparison.
     """
     decided: dict[str, dict[str, bool | None]] = {}
     for pairing in board.pairings:
@@ -434,7 +434,7 @@ def not_placed(board: BattleBoard, criterion: str) -> list[str]:
 
 
 def misplaced(board: BattleBoard, criterion: str) -> dict[str, tuple[str, ...]]:
-    """Return what speaks against the judge: by a name, the rivals that it beats significantly and must not.
+    """Return evidence against the judge: by method, the rivals that it beats significantly although it must not.
 
     Each such pair occurs once.
     """
@@ -447,9 +447,9 @@ def misplaced(board: BattleBoard, criterion: str) -> dict[str, tuple[str, ...]]:
 
 
 def _above(control: str, rival: str, board: BattleBoard) -> bool | None:
-    """Return whether a control must stand above a rival; None where nothing is known beforehand."""
+    """Return whether a control must rank above a rival; None if no order is expected."""
     kinds = board.controls.get(control, _METHOD), board.controls.get(rival, _METHOD)
-    # How much of an answer a whole passage is, is known next to the gold answer alone.
+    # The expected rank of a whole passage is known only relative to the gold answer.
     if not all(kind in _LEVELS for kind in kinds) or (NO_ANSWER in kinds and BEST not in kinds):
         return None
     item, other = (_LEVELS[kind] for kind in kinds)

@@ -72,7 +72,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """A run's mean on a measure in the eyes of the people who labeled some of its answers."""
+    """A run's mean on a measure, corrected with human labels of some of its answers."""
 
     run: str
     measure: str
@@ -279,7 +279,7 @@ def _codes(values: Sequence[Any]) -> list[int]:
 
 
 def _pair_values(battles: Sequence[Battle]) -> dict[Item, float]:
-    """Return what a judge says of each pair over all orders and repetitions: coded as people's labels are."""
+    """Return a judge's verdict on each pair over all orders and repetitions, coded like human labels."""
     responses: dict[Item, list[Battle]] = {}
     for battle in battles:
         responses.setdefault((battle.question, battle.one, battle.other), []).append(battle)

@@ -1,7 +1,7 @@
-"""Judgments in the store: what each call of a judge said, the scores and battles made of it, people's labels.
+"""Judgments in the store: the calls of judges, the scores and battles derived from them, human labels.
 
-A judgment is written with the scores that follow from it in one transaction, so that a killed judging resumes where
-it was, and no aggregate ever counts a reply that is not there to be read again.
+A judgment is written with the scores that follow from it in one transaction, so that a killed judging resumes, and every
+aggregate is based on stored replies.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _where(key: Mapping[str, str]) -> str:
 
 
 def put_judge(store: Store, judge: Judge) -> None:
-    """Keep a judge's card, and the definitions of what it measures as metrics."""
+    """Store a judge's card, and the definitions of its measures as metrics."""
     card = judge.describe()
     with store.database.writing() as connection:
         connection.execute("DELETE FROM judges WHERE judge = ?", [str(judge)])
@@ -126,7 +126,7 @@ def put_battles(
     calls: Sequence[Sequence[JudgeCall]],
     verdicts: Sequence[Sequence[Mapping[str, str | None]]],
 ) -> None:
-    """Write what a pair judge said of some questions' two answers.
+    """Write a pair judge's verdicts on the two answers to some questions.
 
     Verdicts that were read stay; only those that could not be read are replaced.
 
@@ -222,7 +222,7 @@ def scores(store: Store, run: str, judge: str) -> dict[str, dict[str, Score]]:
 
 
 def battles(store: Store, dataset_fingerprint: str, setting: str, judge: str, match: Match | None = None) -> list[Battle]:
-    """Return every verdict of a pair judge on a dataset in a setting (or on two runs alone), question by question."""
+    """Return every verdict of a pair judge on a dataset in a setting (or only on two runs), question by question."""
     rows = store.database.rows(
         """SELECT b.question, one, other, criterion, part, repetition, verdict, unscored FROM battles b
                LEFT JOIN questions q ON q.question = b.question AND q.dataset_fingerprint = b.dataset_fingerprint
@@ -333,9 +333,9 @@ class Verdict:
         judge: Its id.
         run: The run that was judged; of two, the one with the lesser fingerprint.
         other: The run that it was compared with; None for a judge of single answers.
-        part: Which of the judge's prompts; of two runs, in which order they were shown.
+        part: The judge's prompt or, for two runs, the order in which they were shown.
         repetition: 0, 1 …
-        call: The key of its stored conversation; None where no model was asked.
+        call: The key of its stored conversation; None if no model was called.
         response: What was read out of the reply; of two runs, by criterion which won, the order shown undone: `one`,
             `other`, `tie`, `none`, or None where there is no verdict.
         unscored: Why nothing could be read.
@@ -373,7 +373,7 @@ def verdicts(store: Store, question: str, dataset_fingerprint: str, setting: str
         store: Where to read.
         question: Its id.
         dataset_fingerprint, setting: Of the battles.
-        run_ids: Only what concerns these runs; a battle only where both are among them.
+        run_ids: Only calls about these runs; a battle only if both are among them.
     """
     wanted = list(run_ids)
     with store.database.reading() as connection:
@@ -407,14 +407,14 @@ def verdicts(store: Store, question: str, dataset_fingerprint: str, setting: str
 
 
 def conversations(store: Store, keys: Iterable[str]) -> dict[str, Conversation]:
-    """Return kept calls of models by key, secrets left out; those that are not kept any more are missing.
+    """Return kept calls of models by key, without secrets; calls that are no longer kept are missing.
 
-    The file of replies is opened for reading alone: it may belong to a run that is writing to it.
+    The file of replies is opened only for reading: another run may be writing to it.
     """
     wanted = sorted(set(keys))
     if not wanted or not store.cache.is_file():
         return {}
-    # Without a log next to it the file is whole, and can be read where nothing may be written.
+    # Without a log next to it the file is complete, and can be read without write access.
     still = not store.cache.with_name(f"{store.cache.name}-wal").exists()
     marks = ",".join("?" * len(wanted))
     try:
@@ -428,7 +428,7 @@ def conversations(store: Store, keys: Iterable[str]) -> dict[str, Conversation]:
 
 
 def _conversation(request: str, reply: str) -> Conversation | None:
-    """Return a kept call; None where its row is damaged."""
+    """Return a kept call; None if its row is damaged."""
     try:
         messages = tuple(
             (str(load.get("role", "")), without_secrets(str(load.get("content", "")))) for load in json.loads(request)["messages"]

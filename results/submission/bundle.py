@@ -51,7 +51,7 @@ def write_template(
     """Write the files; none of them holds gold.
 
     Args:
-        folder: Where to; made when needed. Files that are there are not overwritten.
+        folder: Destination; created if needed. Existing files are not overwritten.
         target: The benchmark, loaded and in its setting.
         setting: The setting.
         seed: Of the setting's draws.

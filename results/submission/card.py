@@ -221,7 +221,7 @@ def parse_card(raw: bytes, name: str) -> Card:
         name: The file, as shown in errors.
 
     Raises:
-        UserError: It says something wrong; the message names file, line and the nearest valid key.
+        UserError: It is invalid; the message names file, line and the nearest valid key.
     """
     document = read(raw, name)
     if not isinstance(document.value, Mapping):

@@ -39,8 +39,8 @@ class Known:
 
     Attributes:
         fingerprint: Of the questions with their gold.
-        name: What its runs call the benchmark.
-        reference: What was loaded.
+        name: Its runs' name of the benchmark.
+        reference: The loaded reference.
         runs: The runs on it.
     """
 
@@ -128,7 +128,7 @@ def stored_target(store: Store, board: Known, setting: Setting) -> Target:
 
 
 def template_of(store: Store, board: Known, setting: str, seed: int) -> bytes:
-    """Return a zip of what a sender fills in: a card for a board, its questions without gold, and an empty predictions file."""
+    """Return a zip of the files to fill in: a card for a board, its questions without gold, and an empty predictions file."""
     chosen = Setting.parse(setting)
     target = stored_target(store, board, chosen)
     files = template_files(target, chosen, seed=seed, limit=len(target.loaded.questions))

@@ -1,6 +1,6 @@
-"""Signs that an answer is a raw reply: thoughts, special tokens, error messages and echoed prompts in its place.
+"""Signs that an answer is a raw reply: thoughts, special tokens, error messages and echoed prompts.
 
-Each costs the sender points, and none is removed here: scores are those of what was sent.
+They lower the score and are not removed: the answers are scored as submitted.
 """
 
 from __future__ import annotations

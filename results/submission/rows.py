@@ -130,7 +130,7 @@ class PredictionRow:
 
     Attributes:
         line: 1-based line of the file.
-        prediction: What it says; `notes[PROMPT]` holds its prompts, where it has some.
+        prediction: Its content; `notes[PROMPT]` holds its prompts, where it has some.
         official: Whether it is of a file for an official script, which may claim support that no corpus has.
     """
 
@@ -234,7 +234,7 @@ def check_value(value: Any, limits: Limits) -> None:
 
 
 def too_deep(limits: Limits) -> Bad:
-    """Return the refusal of what is nested too deep."""
+    """Return the refusal of a row that is nested too deep."""
     return Bad("too_deep", f"a row is nested deeper than {limits.depth} levels")
 
 
@@ -303,7 +303,7 @@ def _record(row: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
     if (longest := max((len(name) for item in contexts for name in (item.id, item.url)), default=0)) > limits.url_chars:
         raise Bad("bad_id", f"an id or url of a context is longer than {limits.url_chars} characters", f"{longest} characters")
     if "contexts" in fields:
-        # Which passages a context holds is found here, and never taken over.
+        # The passages in a context are matched here; submitted matches are ignored.
         fields["contexts"] = tuple(replace(item, matched=None) for item in contexts)
     return fields
 

@@ -27,7 +27,7 @@ def score(
     graphs: QuestionGraphs | None = None,
     faults: dict[Metric, BaseException] | None = None,
 ) -> dict[str, Scores]:
-    """Score predictions under several metrics; what metrics share is computed once.
+    """Score predictions under several metrics; shared values are computed once.
 
     Every question counts. One without prediction, and for metrics that read the answer also one whose prediction says
     that it failed (`notes["failed"]`), scores what the metric declares as `missing`, unless its gold makes it
@@ -113,7 +113,7 @@ def can_score(metric: Metric, questions: Sequence[Question], graphs: QuestionGra
 
 
 def _message(question: Question, prediction: Prediction | None) -> Prediction:
-    """Return what is scored of a prediction: no answer where there is none, or where it says that it failed."""
+    """Return the scored answer of a prediction: none if it is missing or marked as failed."""
     if prediction is None:
         return Prediction(question.query_id, "")
     return replace(prediction, answer="") if prediction.notes.get(FAILED) else prediction
@@ -149,7 +149,7 @@ def _aligned(questions: Sequence[Question], predictions: Sequence[Prediction | N
 
 
 def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, float] | None = None) -> list[str]:
-    """Return what must hold between the scores of one run, over its scorable questions.
+    """Check the relations that must hold between the scores of one run, over its scorable questions.
 
     - Every value is finite and within its metric's declared range.
     - What is the same by definition is equal: mrr@1, precision@1 and hit@1; has_answer_mrr@1 and
@@ -194,7 +194,7 @@ def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, 
 
 
 def mean_of(values: Scores) -> float:
-    """Return the mean over scorable questions, NaN where there are none."""
+    """Return the mean over scorable questions, NaN if there are none."""
     scorable = values[~np.isnan(values)]
     return float(scorable.mean()) if scorable.size else float("nan")
 
@@ -267,7 +267,7 @@ def _never_above(item: Metric, other: Metric) -> bool:
 
 
 def _agree(item: Metric, other: Metric, but: str = "") -> bool:
-    """Return whether the parameters that both have are the same, but for one."""
+    """Return whether the shared parameters are equal, except for one."""
     return all(item.values[name] == other.values[name] for name in item.values.keys() & other.values.keys() - {but})
 
 

@@ -1,7 +1,7 @@
 """Measure the quality of rewritten texts: style, preserved content, fluency.
 
-Values are per pair of texts; `StyleQuality` gives their number, mean and spread, and the arrays themselves to callers that
-wants intervals.
+Values are per pair of texts; `StyleQuality` gives their number, mean and spread, and the arrays themselves to callers that want
+intervals.
 
 | measure | of a pair |
 | --- | --- |
@@ -96,11 +96,11 @@ def text_item(text: str, source: str = "") -> Item:
 
 
 class StyleValidator:
-    """Objects to informal texts that are not judged Informal; other styles are none of its business.
+    """Reject informal texts that are not judged Informal; other styles are not checked.
 
     Args:
         judge: `style` or `rule_style`, built.
-        id: What the judge is.
+        id: The judge's identity.
         styles: The styles that must read as Informal.
     """
 
@@ -119,11 +119,11 @@ class StyleValidator:
 
 
 class ContentValidator:
-    """Objects to texts that are not judged to keep everything their source says.
+    """Reject texts that are not judged to keep all facts of their source.
 
     Args:
         judge: `content`, built.
-        id: What the judge is.
+        id: The judge's identity.
     """
 
     def __init__(self, judge: PointJudge, id: str) -> None:
@@ -169,7 +169,7 @@ def share_of(verdict: str, queries: Sequence[Sequence[JudgeCall]]) -> Scores:
 
 
 def _objection(what: str, calls: Sequence[JudgeCall], wanted: str) -> str | None:
-    """Return half of the verdicts and more must be the one wanted; a text that nobody judged has not passed."""
+    """Return why a text is rejected: at least half of the verdicts must be the wanted one; unjudged texts are rejected."""
     results = verdicts(calls)
     if not results:
         reason = next((call.parsed.unscored for call in calls if call.parsed.unscored), "nothing to judge")
@@ -199,7 +199,7 @@ class StyleText:
     Attributes:
         style: The other style.
         source, styled: The two texts, without titles.
-        golds: Gold answers of the question that the pair belongs to; () where it belongs to none.
+        golds: Gold answers of the question that the pair belongs to; () if it belongs to none.
     """
 
     style: str
@@ -225,7 +225,7 @@ class Measured:
 
     @property
     def mean(self) -> float | None:
-        """Return over those; None where there are none."""
+        """Return over those; None if there are none."""
         return float(np.nanmean(self.values)) if self.n else None
 
     @property
@@ -284,7 +284,7 @@ def style_quality(
 ) -> list[StyleQuality]:
     """Measure rewritten texts, style by style.
 
-    What needs a model is measured where one is named: texts that are in several pairs are shown to it once.
+    Measures that need a model are computed if one is named; it sees texts of several pairs once.
 
     Args:
         texts: The pairs.

@@ -96,7 +96,7 @@ def document_of(
 
 
 def as_json(document: Any, *, indent: int | None = None) -> str:
-    """Return JSON that may stand inside a page's `script` element: no character in it begins a tag or a comment."""
+    """Return JSON that is safe inside a page's `script` element: no character in it begins a tag or a comment."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=indent)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -37,7 +37,7 @@ class Miss:
 
     Attributes:
         requested: As the URL has it.
-        shown: What is chosen instead; empty where nothing is.
+        shown: The value chosen instead; empty if there is none.
     """
 
     requested: str
@@ -59,7 +59,7 @@ def begin(page: str) -> None:
     if previous not in (None, page) and not st.query_params.to_dict():
         left = st.session_state.get(_VIEW, {})
         st.query_params.from_dict({name: left[name] for name in _SHARED if left.get(name)})
-        # Not every page has what another left behind: that is nobody's mistake.
+        # Not every page has the values of another page: this is not an error.
         _seen().add(_here())
     st.session_state[_VIEW] = {}
     st.session_state[_MISSES] = {}

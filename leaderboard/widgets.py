@@ -54,9 +54,8 @@ STYLE = (
     " [data-testid='stMultiSelect'] [data-tag] :is(span, button), [data-testid='stMultiSelect'] [data-tag]"
     " { color: light-dark(#ffffff, #10151b); }"
 )
-"""For Streamlit: on a phone all bars of widgets are folded behind one switch, two widgets are in a row, and the line of counts
-stands below the table. What is chosen
-would be white on our light blue in dark mode."""
+"""For Streamlit: on a phone all bars of widgets are folded behind one switch, two widgets are in a row, and the line of counts is below
+the table. Selected values would be white on our light blue in dark mode."""
 
 
 def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "center", "bottom"] = "top") -> list[Any]:
@@ -90,7 +89,7 @@ def show(node: Node, key: str, act: Callable[[Mapping[str, str | None]], None] |
     """Draw a tree.
 
     Args:
-        node: What to draw.
+        node: The tree.
         key: Unique within the page.
         act: Called before the next run with the `action` of the element that was clicked.
     """
@@ -105,12 +104,12 @@ def show(node: Node, key: str, act: Callable[[Mapping[str, str | None]], None] |
 
 
 def draw(drawing: Picture | None, key: str, name: str = "") -> None:
-    """Draw a picture as wide as there is room; nothing where there is none.
+    """Draw a picture at full width; nothing without a picture.
 
     Args:
         drawing: What to draw.
         key: Unique within the page.
-        name: Of its files without what follows the point, our own words; empty where they are offered elsewhere.
+        name: Of its files without what follows the point, our own words; empty if they are offered elsewhere.
     """
     if drawing is None:
         return
@@ -170,7 +169,7 @@ FILLING = (
 
 
 def without_store(at: Source) -> bool:
-    """Say so where there is no store, and what to do."""
+    """Show a message and the remedy if there is no store."""
     if at.stamp:
         return False
     tell("No results here yet", f"The folder {at.folder} holds no store. {FILL}", FILLING)
@@ -274,7 +273,7 @@ def experiment_box(at: Source) -> str | None:
 
 
 def nothing(at: Source) -> bool:
-    """Say that there is nothing to show, and what to do; False where there is something."""
+    """Show a message and the remedy if there is nothing to show; return False if there is something."""
     if without_store(at):
         return True
     if not read.has_runs(at):
@@ -351,7 +350,7 @@ def permalink() -> None:
 
 
 def default_reference(chosen: Chosen) -> str:
-    """Return the experiment's reference where it has a run here."""
+    """Return the experiment's reference if it has a run here."""
     for row in read.experiments(chosen.at):
         if row.name == chosen.experiment and row.reference in chosen.methods:
             return row.reference
@@ -423,8 +422,8 @@ def several(
         label: What it chooses.
         name: The parameter.
         options: Its values; none holds a comma.
-        default: Where the URL names too few that exist.
-        least: How many make a choice; while fewer are chosen, they are returned as they are.
+        default: Used if the URL names too few that exist.
+        least: Minimum number of a choice; while fewer are chosen, they are returned as they are.
         most: No more can be chosen.
         show: From a value to what is shown.
         resets: Parameters that lose their meaning when this one changes.
@@ -527,7 +526,7 @@ def filters_of_url(result: Choices) -> Filters:
 
 
 def datasets_of_url(labels: Mapping[str, str]) -> list[str]:
-    """Return columns that the URL asks for; all of them where it names none."""
+    """Return columns that the URL requests; all of them if it names none."""
     return [key for key in labels if key in _keys("datasets", labels)] or list(labels)
 
 

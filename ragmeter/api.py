@@ -192,7 +192,7 @@ DICTIONARY = "the dictionary"
 TEXT_WIDTH = 160
 """Columns of the tables as text."""
 
-# In a notebook without ipywidgets, libraries that can draw bars complain that they cannot; nobody asked them to.
+# In a notebook without ipywidgets, libraries warn that they cannot draw progress bars, which are not needed.
 warnings.filterwarnings("ignore", message="IProgress not found")
 
 
@@ -291,10 +291,10 @@ def run(
     max_hours: float | None = None,
     max_calls: int | None = None,
 ) -> Results:
-    """Run an experiment: answer and score what the store does not hold of it yet (as `ragmeter run`).
+    """Run an experiment: answer and score its questions that are not in the store yet (as `ragmeter run`).
 
-    Stopped at any moment, the same call resumes where it was. A task that breaks costs the others nothing: it is warned
-    of, and is among `Results.failed`.
+    Stopped at any moment, the same call resumes where it was. A failed task does not affect the others: it causes a
+    warning, and is in `Results.failed`.
 
     Args:
         experiment: A YAML file, the name of a shipped experiment, the content of such a file as a dictionary, or an
@@ -424,7 +424,7 @@ def _without_line(where: str | None) -> str | None:
 
 
 def _near(folder: Path) -> Path:
-    """Return a folder as it is seen from here, where it lies below."""
+    """Return a folder relative to the working directory if it is inside."""
     here = Path.cwd()
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
 

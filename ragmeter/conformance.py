@@ -39,7 +39,7 @@ QUESTIONS = 12
 GRAPH_SIZE = 60
 """Number of triples in the graph of a question; the corpus consists of the triples of these graphs."""
 ALONE = 4
-"""Questions asked of their own candidates alone: each needs an index."""
+"""Number of questions with a corpus of only their candidates: each needs an index."""
 SEED = 7
 SCORE_TOLERANCE = 1e-5
 """Relative; scores may differ by float noise between batches, the order may not."""
@@ -63,7 +63,7 @@ def show_checks(what: str, checks: Sequence[Check]) -> None:
 
 
 def check_method(component: Component) -> list[Check]:
-    """Run every check on a method over a small validation world, or over graphs of one where it ranks triples.
+    """Run every check on a method over a small validation world, or over graphs of one if it ranks triples.
 
     A retriever, reranker, compressor or reader is completed to a pipeline with the offline defaults.
     """
@@ -222,7 +222,7 @@ def _json_change(prediction: Prediction) -> str | None:
 
 
 def same(expected: dict[str, Prediction], again: Iterable[Prediction], what: str) -> tuple[bool, str]:
-    """Return whether predictions are equal to those expected, and else what differs; `what` says of which they are.
+    """Return whether predictions are equal to those expected, and else what differs; `what` names them.
 
     Scores may differ by `SCORE_TOLERANCE`, their order may not.
     """

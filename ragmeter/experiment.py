@@ -51,7 +51,7 @@ def candidate_retriever(setting: Setting) -> Component | None:
 
 
 def _find_component(name: str, where: str | None = None) -> Component:
-    """Return a retriever, with a preset's options where one is in brackets.
+    """Return a retriever, with a preset's options if one is in brackets.
 
     Raises:
         UserError: There is no such method or preset.
@@ -104,7 +104,7 @@ MOST_REPEATS = 100
 
 
 class ComponentSpec(FrozenModel):
-    """A reader, reranker or compressor; a bare string stands for `{id: …}`."""
+    """A reader, reranker or compressor; a bare string means `{id: …}`."""
 
     id: str = Field(description="its registered name")
     config: dict[str, Any] = Field(default_factory=dict, description="its options")
@@ -151,7 +151,7 @@ class MethodSpec(FrozenModel):
 
 
 class JudgeSpec(ComponentSpec):
-    """A judge; a bare string stands for `{id: …}`."""
+    """A judge; a bare string means `{id: …}`."""
 
     opponents: Literal["reference", "all"] | None = Field(
         default=None, description="pairs that a pair judge compares: every method with the reference (default), or all pairs"
@@ -218,7 +218,7 @@ class BenchmarkPlan:
     setting: Setting
     limit: int | None
     where: str | None = None
-    """File and line of the setting, or of the benchmark where it names none."""
+    """File and line of the setting, or of the benchmark if it names none."""
     cluster: str | None = None
     cluster_at: str | None = None
     """Cluster field that the file declares, with its line."""
@@ -355,7 +355,7 @@ def parse(
         store, settings: As in `load`.
 
     Raises:
-        UserError: It says something wrong; the message names file, line and key.
+        UserError: It is invalid; the message names file, line and key.
     """
     source = yaml_source.read(text, name)
     if not isinstance(source.value, Mapping):
@@ -521,7 +521,7 @@ def _benchmark(spec: BenchmarkSpec, index: int, source: Source, limit: int | Non
 
 
 def _methods(spec: MethodSpec, index: int, source: Source, trainings: Trainings) -> Iterator[MethodPlan]:
-    """Yield the method; one for each seed of the trainings that it uses, where they have several."""
+    """Yield the method; one for each seed of the trainings that it uses, if they have several."""
     at = ("methods", index)
     # A dump of a probe lacks its request headers.
     options = spec.model_dump(exclude={"revision", "repeats"})

@@ -45,7 +45,7 @@ class PairwiseVerdict(BaseModel):
 
 
 class OpenVerdict(BaseModel):
-    """The same where there is no reference."""
+    """The same without a reference."""
 
     reasoning: str
     comprehensiveness: _Choice

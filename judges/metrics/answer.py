@@ -115,7 +115,7 @@ GOLDS = Parameter("golds", str, "all", ("all", "first"), "the best of all accept
 
 
 def accepted(question: Question, golds: str) -> tuple[str, ...]:
-    """Return the strings that an answer may equal: every accepted one, or the first answer alone."""
+    """Return the strings that an answer may equal: every accepted one, or only the first answer."""
     return question.golds if golds == "all" else question.answers[:1]
 
 
@@ -148,10 +148,10 @@ class Pairs:
     references: list[str]
 
     def best(self, values: Scores) -> Scores:
-        """Return the highest value of each question's pairs, NaN where it has none but NaN.
+        """Return the highest value of each question's pairs, NaN if all are NaN.
 
         Args:
-            values: Shape (pairs,), NaN where a reference is not usable.
+            values: Shape (pairs,), NaN if a reference is not usable.
         """
         result = np.full(self.size, np.nan)
         np.fmax.at(result, self.rows, values)

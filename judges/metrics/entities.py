@@ -1,6 +1,6 @@
 """Entity preservation: which names and numbers of one text are in another.
 
-Two extractors under two ids: a model of spaCy, and rules that need nothing. Neither stands in for the other.
+Two extractors under two ids: a model of spaCy, and rules without dependencies. Neither replaces the other.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def entity_preservation_of_pairs(sources: Sequence[str], targets: Sequence[str],
 
 
 def available_extractor() -> str:
-    """Return the extractor to choose where there is a choice: spaCy's model where it is installed, else the rules."""
+    """Return the default extractor: spaCy's model if it is installed, else the rules."""
     try:
         import spacy.util
     except ImportError:

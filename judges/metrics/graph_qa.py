@@ -324,7 +324,7 @@ def _table(batch: Batch, width: int, score: Callable[[Question, str], tuple[floa
     return table
 
 
-# What a retriever of triples found: of the answers that lie in a question's graph, those that it ranks high.
+# Recall of a retriever of triples: the share of answers inside a question's graph that it ranks high.
 # Of reference triples the same is asked by `recall@k`: the positives of a question over a graph are ids of triples, and
 # a question without any is unscorable.
 
@@ -349,7 +349,7 @@ def answer_entity_recall(batch: Batch, k: int) -> Scores:
 
 
 def _positions(batch: Batch) -> Positions:
-    """Return the rank at which each answer inside its graph first occurs, where it does."""
+    """Return the rank at which each answer inside its graph first occurs, if it does."""
     graphs = batch.graphs
     if graphs is None:
         raise UserError(

@@ -42,7 +42,7 @@ class Positions:
 
     @cached_property
     def _total(self) -> Floats:
-        """Return number of positives as a divisor: NaN where there are none."""
+        """Return number of positives as a divisor: NaN if there are none."""
         return np.where(self.positives > 0, self.positives, np.nan)
 
     def _scored(self, values: Floats) -> Floats:
@@ -207,11 +207,11 @@ def find_positives(
 
 
 _FEW = 8
-"""Up to so many positives are looked up one by one."""
+"""Maximum number of positives that are looked up one by one."""
 
 
 def _places_in(rankings: Sequence[Sequence[str]], positives: Sequence[Collection[str]]) -> list[int]:
-    """Return the 0-based place of each positive in its ranking, the ranking's length or more where it is not there."""
+    """Return the 0-based place of each positive in its ranking, the ranking's length or more if it is missing."""
     indices: list[int] = []
     for ranking, wanted in zip(rankings, positives, strict=True):
         if len(wanted) <= _FEW:

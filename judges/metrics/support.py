@@ -289,7 +289,7 @@ def _malformed(prediction: Prediction, key: str, wanted: str) -> UserError:
 
 
 def _by_answer(triple: Triple, question: Question) -> Names:
-    """Return other names of head and tail, where one of them is the answer: all that is known without ids of entities."""
+    """Return other names of head and tail, if one of them is the answer: without ids of entities, only these are known."""
     return question.aliases.get(triple[0], ()), question.aliases.get(triple[2], ())
 
 

@@ -67,7 +67,7 @@ def preload() -> threading.Thread:
 def _import_all() -> None:
     for name in (*_LIBRARIES, *(f"leaderboard.pages.{file}" for file, *_ in PAGES[:-1])):
         importlib.import_module(name)
-    # What was imported stays: looking through it again and again for garbage stops a page for up to 0.3 s.
+    # Imported objects stay: scanning them for garbage again and again stops a page for up to 0.3 s.
     gc.collect()
     gc.freeze()
 

@@ -23,7 +23,7 @@ from results.store.queries import RunRow
 
 # Checkpoints whose curves are drawn together.
 _CURVES = 6
-# Figures that are drawn first where there are several.
+# Quantities that are drawn first if there are several.
 _FIRST = ("loss",)
 
 
@@ -138,7 +138,7 @@ def _show_checkpoints(at: Source, runs: list[RunRow], own: list[Checkpoint], use
 
 
 def _show_curves(own: list[Checkpoint]) -> None:
-    """Training curves that lie in the checkpoints' registered folders; nothing where there are none."""
+    """Training curves from the checkpoints' registered folders; nothing if there are none."""
     read = {f"{item.stage} {item.sha256[:8]}": provenance.curve(item.path) for item in own[:_CURVES]}
     read = {name: figures for name, figures in read.items() if figures}
     if not read:

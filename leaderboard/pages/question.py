@@ -22,7 +22,7 @@ from results.store.queries import QuestionRow, RunRow
 MOST = 6
 # Questions listed at a time.
 PAGE = 50
-# Methods whose score stands next to a question in the list; more are read in its table.
+# Methods whose score is shown next to a question in the list; the question's table has all.
 MOST_SQUARES = 24
 # Runs whose evidence is open at first.
 _OPENED = 2

@@ -1,4 +1,4 @@
-"""The runs page: what continues, all runs, where one's numbers come from, and what differs between two."""
+"""The runs page: running runs, all runs, the provenance of one, and the differences of two."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _look(folder: str, active: bool) -> None:
     try:
         count = show_running(folder, "live")
     except UserError as error:
-        # Where it looks by itself, no text next to it repeats it.
+        # A page that updates by itself needs no text that says it.
         show(el("p", f"The progress of runs cannot be read now: {error.what}.", cls="note"), "live-none")
         return
     if bool(count) != active:
@@ -96,7 +96,7 @@ def _look(folder: str, active: bool) -> None:
 
 
 def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
-    """Draw the filters and the list; the run that is chosen, None where no run passes."""
+    """Draw the filters and the list; return the chosen run, None if no run passes."""
     show(el("h2", "All runs", cls="section"), "list-title")
     left, right = bar("filter", 2)
     names = [row.name for row in read.experiments(at)]

@@ -163,7 +163,7 @@ def _decide(at: Source, run: str, action: str, reason: str) -> None:
 
 
 def _uploads() -> tuple[Any, Any]:
-    """Draw the boxes for files; the uploads, None where there is none."""
+    """Draw the boxes for files; return the uploads, None if there is none."""
     left, right = st.columns(2)
     with left:
         predictions = st.file_uploader("Predictions (.jsonl) or bundle (.zip)", key="upload-predictions")
@@ -219,7 +219,7 @@ def _result(at: Source, checked: _Checked) -> None:
 
 
 def _preview(at: Source, verdict: Verdict) -> str | None:
-    """Draw the board with the submission on it; the metric that it is ranked by, None where none was scored."""
+    """Draw the board with the submission on it; return the metric that it is ranked by, None if none was scored."""
     if not verdict.preview:
         show(el("p", "No metric can be computed from it here, so there is no rank on the board to preview.", cls="note"), "preview-note")
         return None
@@ -229,7 +229,7 @@ def _preview(at: Source, verdict: Verdict) -> str | None:
     )
     card = read.datasets(at).get(report["dataset_fingerprint"], {}).get("card", {})
     definitions, scored = read.definitions(at), read.metric_ids(at, tuple(run.run for run in rows))
-    # What the others were not scored on cannot be compared, and must not rank.
+    # Metrics that the others were not scored on cannot be compared, and must not rank.
     shared = [metric for metric in verdict.preview if metric in scored]
     metrics = families(shared or list(verdict.preview), definitions, card.get("metrics", ()))[MAIN]
     there = board(store_of(at), rows, metrics=[metric for metric in metrics if metric in scored])

@@ -62,7 +62,7 @@ def matrix(board: BattleBoard, criterion: str) -> Node:
 
 
 def rates(board: BattleBoard, criterion: str) -> Node:
-    """Return win rates as a matrix; where all have met one method alone, as a list of the others against it."""
+    """Return win rates as a matrix; if all were compared only with one method, as a list of the others against it."""
     rivals = [{pairing.method, pairing.opponent} for pairing in board.pairings if pairing.criterion == criterion]
     common = set.intersection(*rivals) if len(rivals) > 1 else set()
     return against(board, criterion, common.pop()) if len(common) == 1 else matrix(board, criterion)
@@ -139,7 +139,7 @@ def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) ->
         return Cell(formats.NOTHING, tip=side[0].incomplete)
     item, wins, losses = side
     rate, swapped = item.rate, item.method != name
-    # Where both answers are disqualified neither wins: then the two shares do not sum to 1.
+    # If both answers are disqualified, neither wins: then the two shares do not sum to 1.
     share = rate.with_ties_opponent if swapped else rate.with_ties
     value, low, high = share.value, share.low, share.high
     if item.corrected_by_people:
@@ -177,10 +177,10 @@ def controls(board: BattleBoard, criterion: str) -> Node | None:
 
 
 def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node | None:
-    """Return controls of the judge's other boards, folded, and what speaks against it there; None where none was judged.
+    """Return controls of the judge's other boards, folded, and the evidence against it there; None if none was judged.
 
     Args:
-        boards: What to call each board, and the board.
+        boards: The name of each board, and the board.
         criterion: By which the answers were compared.
     """
     results = [(name, board, item) for name, board in boards for item in battles.placed(board, criterion)]
@@ -208,7 +208,7 @@ def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node
 
 
 def _against_the_judge(board: BattleBoard, criterion: str, name: str = "") -> list[Node]:
-    """Return a line for each name that stands above what it must not; `name`: of the board, where it is another one."""
+    """Return a line for each method that ranks above one that it must not; `name`: of the board, if it is another one."""
     on = f", on {name}" if name else ""
     results = []
     for winner, losers in battles.misplaced(board, criterion).items():

@@ -303,7 +303,7 @@ def _value_cell(
         tip = cell.incomplete if cell is not None else ""
         return el("td", el("span", formats.NOTHING, cls="top") if gap else formats.NOTHING, gap, cls=cls, tip=tip)
     shown, result = scale_of(metric, definitions), cell.estimate
-    # The focus metric's mark stands next to its spelled-out difference.
+    # The focus metric's mark is next to its spelled-out difference.
     mark = None if metric == focus else _mark(cell, board, metric, definitions)
     whisker = None
     if shown is formats.PERCENT and not formats.missing(result.low):
@@ -386,12 +386,12 @@ def _or_inf(value: float | None, sign: int) -> float:
 
 
 def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Picture | None:
-    """Return a dot with its 95 % interval per run; a dashed line at the reference; None where no run has a value.
+    """Return a dot with its 95 % interval per run; a dashed line at the reference; None if no run has a value.
 
     Args:
         board: For its reference.
         rows: In the order to draw, top first.
-        metric: What is drawn.
+        metric: The metric to draw.
         definitions: Metric definitions by id.
     """
     scale, baseline, drawn = scale_of(metric, definitions), None, []

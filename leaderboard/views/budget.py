@@ -41,7 +41,7 @@ COUNTED: dict[Axis, str] = {
 DELIVERED, MEMORY, RATIO = "delivered", "memory", "ratio"
 CURVE_AXES = {DELIVERED: "Delivered tokens per question", MEMORY: "Memory tokens per question", RATIO: "Compression ratio"}
 _CURVES = 14
-"""Colors and shapes tell so many curves apart: two rounds of seven."""
+"""Maximum number of curves with distinct colors and shapes: two rounds of seven."""
 ALONE = "one budget alone"
 """Label of runs without a curve, if there are several."""
 _SPREAD = 30.0
@@ -122,9 +122,9 @@ def logarithmic(xs: Sequence[float]) -> bool:
 
 
 def pareto_chart(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> Picture | None:
-    """Return runs by cost and quality with intervals, and the step line of the front; None where no run has both.
+    """Return runs by cost and quality with intervals, and the step line of the front; None if no run has both.
 
-    Controls are left out: what the gold answer costs says nothing, and would stretch the axis.
+    Controls are left out: the cost of the gold answer is meaningless, and would stretch the axis.
     """
     rows = [row for row in rows if not (row.row.control or math.isnan(row.x))]
     points = [_point(row, axis, scale) for row in rows]

@@ -78,12 +78,12 @@ def pairs(result: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
 
 
 def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, *, zeros: bool) -> Node:
-    """Return values by question kind, one column a run.
+    """Return values by question kind, one column per run.
 
     Args:
         result: The comparison.
         parts: Its slices.
-        what: What they are slices by.
+        what: The property that defines the slices.
         shown: The metric's scale.
         zeros: Whether a zero is a failure, which is then counted.
     """

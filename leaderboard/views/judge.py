@@ -129,11 +129,11 @@ def _agreement(by: str, name: str, kind: str, item: Agreement) -> Line:
 
 
 def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | None:
-    """Return means of runs in the eyes of people; None without labels.
+    """Return means of runs corrected with human labels; None without labels.
 
     Args:
-        rows: As the card has them.
-        names: What to call runs.
+        rows: From the card.
+        names: Names of runs.
     """
     if not rows:
         return None
@@ -174,7 +174,7 @@ def controls(board: Board, definitions: Mapping[str, Mapping[str, Any]], measure
     Args:
         board: With the judge's measures as columns.
         definitions: Metric definitions by id.
-        measures: What to call each column.
+        measures: Name of each column.
     """
     judged = [row for row in board.rows if row.control and row.cells]
     if not judged:
@@ -238,7 +238,7 @@ _HEADS = (
 def answered_here(answers: Sequence[AnswerRow], runs: Sequence[RunRow]) -> dict[str, str]:
     """Return the key of the reader's stored conversation, by run.
 
-    Of runs made here alone: a submission's notes are its sender's text, and could name any conversation of the store.
+    Only for runs made here: a submission's notes are its submitter's text, and could name any conversation of the store.
     """
     made = {run.run for run in runs if run.origin == "run"}
     keys = {answer.run: answer.notes.get(CALL) for answer in answers if answer.run in made}

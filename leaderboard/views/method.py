@@ -54,7 +54,7 @@ def card(method: str, known: Mapping[str, Any] | None, *, checkpoints: bool = Fa
 
 
 def paper(text: str | None) -> Node | str:
-    """Return a paper, linked where it names an arXiv number or is one; empty where there is none."""
+    """Return a paper, linked if it has or is an arXiv number; empty if there is none."""
     stripped = (text or "").strip()
     result = _ARXIV.search(stripped) or _ARXIV_NUMBER.fullmatch(stripped)
     return link(stripped, f"https://arxiv.org/abs/{result['number']}") if result else stripped
@@ -81,13 +81,13 @@ def options(runs: Sequence[RunRow]) -> Node | None:
 
 
 def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definitions, contaminated: Mapping[str, Sequence[str]]) -> Node:
-    """Return one line a run: where it ran, and its values with their intervals.
+    """Return one line per run: its benchmark, and its values with their intervals.
 
     Args:
         rows: Runs with their values.
         metrics: Ids.
         definitions: Of metrics by id.
-        contaminated: By run, which of its training data cover what it is asked (`systems.contaminated_by`).
+        contaminated: By run, which of its training data cover its questions (`systems.contaminated_by`).
     """
     heads = [Head("Dataset · setting · seed"), Head("Run as", wide=True)]
     heads += [metric_head(metric, definitions) for metric in metrics]
@@ -204,11 +204,11 @@ def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRo
 
 
 def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str) -> Picture | None:
-    """Return one figure over the steps of a training, one line a checkpoint.
+    """Return one quantity over the steps of a training, one line per checkpoint.
 
     Args:
         curves: By checkpoint's label, the points.
-        figure: What is drawn.
+        figure: The quantity to draw.
     """
     nan = math.nan
     points = [
@@ -221,7 +221,7 @@ def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str
 
 
 def curve_ends(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Node:
-    """Return the curves in numbers: where each begins, its least and its largest value, where it ends."""
+    """Return the curves in numbers: first, smallest, largest and last value."""
     lines = []
     for name, points in curves.items():
         values = [value for _, value in points]

@@ -14,7 +14,7 @@ from results.store.queries import OURS, AnswerRow, Call, EvidenceRow, Passage, Q
 
 Definitions = Mapping[str, Mapping[str, Any]]
 _BEGINNING = 80
-"""Characters that stand for the title of a passage that has none."""
+"""Number of characters that replace a missing title of a passage."""
 
 
 def question(row: QuestionRow) -> Node:
@@ -46,12 +46,12 @@ def answer_table(
     definitions: Definitions,
     depth: int,
 ) -> Node:
-    """Return each run's answer with its scores, where it ranked the gold passages, and what it took.
+    """Return each run's answer with its scores, the ranks of the gold passages, and its cost.
 
     Args:
         row: The question.
-        passages: Its gold passages, as far as the store holds them.
-        answers: What the runs said; a run without an answer has a line that states it.
+        passages: Its gold passages that are in the store.
+        answers: The runs' answers; a run without an answer has a line that states it.
         runs: One line each.
         metrics: Columns.
         definitions: Metric definitions by id.
@@ -336,7 +336,7 @@ def question_list(
         current: The one that is open.
         scores: By run, one score per question in `rows`' order.
         names: Method name by run.
-        metric: What the scores are of.
+        metric: The metric of the scores.
         definitions: Metric definitions by id.
         earlier, later: Where the pages before and after begin, if there are any.
     """

@@ -1,4 +1,4 @@
-"""Runs as page elements: those that continue, the list of all, and where one's numbers come from."""
+"""Runs as page elements: running ones, the list of all, and the provenance of one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _side(value: Any, there: bool) -> Cell | str:
 
 
 def numbers(result: Diff, definitions: Definitions) -> Node:
-    """Return both runs on each metric, with the paired difference where they are about the same questions."""
+    """Return both runs on each metric, with the paired difference if they have the same questions."""
     heads = [
         Head("Metric"),
         Head("First", "95 % interval", number=True),
@@ -124,8 +124,8 @@ class Speed:
     """A run's progress over time.
 
     Attributes:
-        per_second: Questions a second; None where it is not known yet.
-        remaining_s: Seconds until the last question at this speed; None where it is not known.
+        per_second: Questions per second; None if it is not known yet.
+        remaining_s: Seconds until the last question at this speed; None if unknown.
         quiet_s: Seconds for which no new answer was seen; 0.0 at the first look.
     """
 
@@ -181,7 +181,7 @@ def _rate(run: Running, looks: deque[tuple[datetime, int]]) -> float | None:
     if (answered >= _ENOUGH and watched >= _LEAST) or watched >= _LONG:
         return answered / watched.total_seconds() or None
     spent = (last - run.resumed_at).total_seconds()
-    # Of a resumed run nobody knows how much of it the present execution answered.
+    # For a resumed run, the number of questions that the present execution answered is unknown.
     return done / spent if done and spent > 0 and not run.resumed else None
 
 
@@ -326,7 +326,7 @@ _ORIGINS = {
 
 
 def weights(used: Sequence[Checkpoint]) -> Node | None:
-    """Return the registered checkpoints that a run was made with; None where it names none."""
+    """Return the registered checkpoints that a run was made with; None if it names none."""
     if not used:
         return None
     heads = [Head("Checkpoint", "SHA-256"), Head("Method"), Head("Stage"), Head("Registered", "UTC")]

@@ -115,7 +115,7 @@ def _training(item: Mapping[str, Any]) -> Node:
 
 
 def _findings(runs: Sequence[RunRow]) -> Node | str:
-    """Return the sentences of what the check found, each once for runs that share it."""
+    """Return the findings of the check as sentences, each once for runs that share it."""
     where: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
     for run in runs:
         for item in _part(run, "submission").get("findings") or ():
@@ -230,7 +230,7 @@ def verdict(report: Mapping[str, Any]) -> Node:
 
 
 def findings(report: Mapping[str, Any]) -> Node | None:
-    """Return every problem with its places in the file; None where nothing was found."""
+    """Return every problem with its places in the file; None if there is none."""
     if not report["findings"]:
         return None
     heads = [

@@ -1,6 +1,6 @@
 """The command `ragmeter`: fourteen groups, of which only the one that was typed is imported.
 
-A module a group; a command's declaration is its body. What a group does when it is called alone, and the options that
+One module per group; a command's declaration is its body. What a group does when it is called alone, and the options that
 every command has: `options.py`. How a command ends, and with which exit code: `errors.py`.
 """
 
@@ -56,7 +56,7 @@ class _Root(Commands):
         return [*NAMES]  # the name `list` is that of a module here, once it is imported
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        """Return the group or command of a name; None where there is none."""
+        """Return the group or command of a name; None if there is none."""
         if name in NAMES and name not in self.commands:
             self.commands[name] = typer.main.get_command(import_module(f"ragmeter.cli.{name}").app)
             self.commands[name].name = name

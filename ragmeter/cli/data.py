@@ -59,7 +59,7 @@ def list_all(
 
 
 def show_dataset(reference: str, common: Common) -> None:
-    """Show a dataset's card and options, and where each split would be read from now; of a subset its splits alone."""
+    """Show a dataset's card and options, and the present source of each split; for a subset, only its splits."""
     from benchmarks import registry
     from benchmarks.registry import DataReference
 
@@ -424,7 +424,7 @@ def instruction_rows(
 
 
 def _report(output: Path, value: Mapping[str, Any], made: Mapping[Any, Any], put_aside: Mapping[str, int], common: Common) -> int:
-    """Say what came of a synthesis, and keep it next to the rows; returns 1 where there is none, or something is unfinished."""
+    """Report the result of a synthesis, and store it next to the rows; return 1 if there is none, or something is unfinished."""
     from methods.training.stages import write_json
 
     types = {kind: item.to_json() for kind, item in made.items()}

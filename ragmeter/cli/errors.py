@@ -71,7 +71,7 @@ def _run(app: Any) -> int:
     as_json = "--json" in sys.argv
     try:
         code = app(standalone_mode=False, prog_name="ragmeter")
-        # What is still to be written is written here, where a failure can still be reported.
+        # Remaining output is written here, where a failure can still be reported.
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output went away (`ragmeter list runs | head`).
@@ -110,7 +110,7 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         _say(error, as_json)
         return error.exit_code
     if type(error).__name__ == "NoArgsIsHelpError":
-        # A command alone that needs more says what; only newer clicks take that for an error.
+        # A command without required arguments shows its usage; only newer versions of click treat that as an error.
         sys.stdout.write(error.format_message() + "\n")
         return FINE
     if isinstance(error, _PARSER_ERROR):

@@ -26,7 +26,7 @@ from results.store.store import FINISHED, Store
 
 
 class MetricSpec(FrozenModel):
-    """One metric; a bare string stands for `{id: …}`."""
+    """One metric; a bare string means `{id: …}`."""
 
     id: str = Field(description="its id, or the beginning of it")
     margin: str | float | None = Field(default=None, description="tolerated loss, 1.0pp or 0.01; default: the file's")
@@ -34,7 +34,7 @@ class MetricSpec(FrozenModel):
 
 
 class BenchmarkSpec(FrozenModel):
-    """One benchmark; a bare string stands for `{id: …}`."""
+    """One benchmark; a bare string means `{id: …}`."""
 
     id: str = Field(description="dataset/setting/seed, as runs are listed; setting and seed may be left out if they are unique")
     metrics: list[str | MetricSpec] | None = Field(default=None, min_length=1, description="default: the file's")

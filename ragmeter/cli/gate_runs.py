@@ -46,7 +46,7 @@ def side_of(store: Store, text: str, over_seeds: bool = False) -> Side:
         rows = {run.run: run for run in every if f"{run.experiment}/{run.method}" == text}
         if not rows and over_seeds:
             rows = {run.run: run for run in every if f"{run.experiment}/{base_name(run.method)}" == text}
-        # Seeds and repeats on one board count together, so one of them stands for all.
+        # Seeds and repeats on one board count together, so one of them represents all.
         firsts = tuple(group[0] for group in groups(list(rows.values())))
         if len(rows) > 1:
             return Rows(text, firsts) if len(firsts) > 1 else firsts[0]

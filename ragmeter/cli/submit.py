@@ -109,7 +109,7 @@ def check(
 
 
 def _card(file: Path | None, method: str | None, benchmark: str | None, setting: str | None) -> Card | Path | None:
-    """Return the card's file, or a card of what the options say in its place."""
+    """Return the card's file, or a card made from the options."""
     from ragmeter.runner.submissions import on_benchmark, read_card, short_card
 
     if method is None and benchmark is None and setting is None:

@@ -119,7 +119,7 @@ def _print(text: str, style: str = "") -> None:
 
 
 def _foremost(missing: Sequence[Missing]) -> list[Missing]:
-    """Return the first of each kind, then others, as many as are shown."""
+    """Return the first of each kind, then others, up to the number to show."""
     first = list({item.kind: item for item in reversed(missing)}.values())[::-1]
     return [*first, *(item for item in missing if item not in first)][:SHOWN]
 

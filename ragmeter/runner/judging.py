@@ -1,7 +1,7 @@
-"""Judging stored answers: what is not judged yet, many questions at once, each durable within a second of its end.
+"""Judging stored answers: pending ones, many questions at once, each stored within a second of its end.
 
-Works on the store alone. A judging that was killed resumes where it was, and what it asked already comes from the cache
-of replies.
+Works on the store alone. A killed judging resumes, and its earlier replies come from the
+cache.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def _judge(entry: Judging, judge: Any, store: Store, progress: Progress, retry: 
 
 
 def _no_reply(calls: Sequence[JudgeCall]) -> str | None:
-    """Return why no call about an item brought a reply; None where one did, whatever it says."""
+    """Return why no call about an item returned a reply; None if one did, with any content."""
     unscored = [call.parsed.unscored.removeprefix(f"{NO_REPLY}: ") for call in calls if call.parsed.unscored]
     reasons = [reason for reason in unscored if kind_of(reason) != OTHER]
     return reasons[0] if len(reasons) == len(calls) else None

@@ -1,7 +1,7 @@
 """The run loop: for each task, load → index → answer → score, every finished question durable within seconds.
 
-A killed run continues where it was: what the store holds is not answered again, and since a prediction depends on
-its query alone, the numbers end up the same.
+A killed run continues: stored answers are kept, and because a prediction depends only on its query, the results are the
+same.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Interrupted(Exception):
 
 @contextmanager
 def stoppable(how: str = "`ragmeter run --resume` continues") -> Iterator[None]:
-    """Let Ctrl-C end a block whose finished part is kept; `how` says what continues with it."""
+    """Let Ctrl-C end a block whose finished part is kept; `how` names the command that continues it."""
     try:
         yield
     except KeyboardInterrupt:
@@ -323,7 +323,7 @@ def _execute(
 
 
 def _close(store: Store, run: str, status: str, message: str) -> None:
-    """Record how a run ended; where that cannot be written, what ended it is still the thing to tell."""
+    """Record how a run ended; if that cannot be written, the original error is still reported."""
     with suppress(Exception):
         store.end(run, status, message)
 
@@ -438,7 +438,7 @@ def _asked(
             spent = prediction.usage.cost_usd
             progress.advance(task, 1, failed=int(FAILED in prediction.notes), dollars=spent if math.isfinite(spent) else 0.0)
             if streak.stops(failed := prediction.notes.get(FAILED), question.document_id):
-                # What is under way is cancelled, and nothing more is sent.
+                # Pending calls are cancelled, and no more are sent.
                 getattr(predictions, "close", lambda: None)()
                 break
     if prediction is not None:

@@ -261,7 +261,7 @@ def _resolved_judge(plan: JudgePlan, asking: _Asking) -> JudgePlan:
 
 @dataclass
 class Watch:
-    """Watch over what endpoints say of themselves while a task runs: a change is reported once.
+    """Watch the model versions that endpoints report while a task runs: a change is reported once.
 
     Args:
         who: The task, for the message.

@@ -37,7 +37,7 @@ def require_prices(options: Any, limits: Limits) -> None:
         limits: The limits.
 
     Raises:
-        UserError: Nobody knows what a model or app costs.
+        UserError: The price of a model or app is unknown.
     """
     if limits.max_usd is None:
         return

@@ -30,7 +30,7 @@ from results.store.checkpoints import Checkpoint
 from results.store.store import Store
 
 STEP_S = 1800.0
-"""A process of a group waits for the others for at least so many seconds."""
+"""Minimum seconds that a process of a group waits for the others."""
 TimeoutOf = Callable[[TrainingPlan, Store], float]
 """Function from a training to the seconds that its processes wait for each other within a step."""
 MEASURE = "accuracy"
@@ -70,7 +70,7 @@ class Processes:
 
     @classmethod
     def chosen(cls, wanted: int | None, device: str | None, timeout: TimeoutOf, *, in_ray: bool = False) -> Processes:
-        """Return as many processes as are wanted, else one per GPU.
+        """Return the requested number of processes, else one per GPU.
 
         Raises:
             UserError: The machine or cluster has too few GPUs.
@@ -120,7 +120,7 @@ class TrainingJob:
         return (self.output or checkpoint_home(self.entry, self.config, self.store.folder)).absolute()
 
     def run(self, progress: Progress, until: str | None = None) -> list[tuple[TrainedStage, Checkpoint]]:
-        """Train; what was finished before is taken over.
+        """Train; finished stages are reused.
 
         Args:
             progress: Reports steps.

@@ -357,7 +357,7 @@ def _cluster_lost(why: str) -> Broke:
 
 
 def _require_reachable(address: str) -> None:
-    """Refuse an address where nobody listens; Ray itself would try for minutes."""
+    """Refuse an address without a server; Ray itself would try for minutes."""
     if address == "auto":
         return
     if "://" in address:

@@ -211,7 +211,7 @@ class RayMethod:
             raise limit
 
     def stop(self, error: BaseException | None = None) -> None:
-        """Raise an error where somebody waits for a worker; None: `Cancelled`."""
+        """Raise an error in all waits for a worker; None: `Cancelled`."""
         self._stopped = error or Cancelled()
 
     def close(self, *, kill: bool = True) -> None:

@@ -348,7 +348,7 @@ def register(
     """
     unknown = [need for need in needs if need not in NEEDS]
     if unknown or not needs:
-        problem = f"needs {unknown[0]!r}, which nobody provides" if unknown else "does not say what it needs"
+        problem = f"needs {unknown[0]!r}, which is not available" if unknown else "does not declare its inputs"
         raise ValueError(f"metric {identifier!r} {problem}; known: {', '.join(NEEDS)}")
 
     def decorate(compute: F) -> F:

@@ -135,12 +135,12 @@ def _aligned(questions: Sequence[Question], predictions: Sequence[Prediction | N
         raise UserError(
             f"{len(predictions)} predictions for {len(questions)} questions",
             code="prediction-count-mismatch",
-            try_this="give one per question, None where there is none, or a mapping by question id",
+            try_this="give one per question, None if there is none, or a mapping by question id",
         )
     for question, prediction in zip(questions, predictions, strict=True):
         if prediction is not None and prediction.question_id not in (question.id, question.query_id):
             raise UserError(
-                f"the prediction for {prediction.question_id!r} stands where that for {question.query_id!r} belongs",
+                f"the prediction for {prediction.question_id!r} is in the position of that for {question.query_id!r}",
                 code="predictions-out-of-order",
                 where=f"question {question.id!r}",
                 try_this="put the predictions in the order of the questions, or give a mapping by question id",

@@ -110,7 +110,7 @@ def set_cover(prediction: str, groups: Sequence[Wordings], match: str) -> float:
     return float(all(named))
 
 
-GOLDS = Parameter("golds", str, "all", ("all", "first"), "the best of all accepted answers, or the first alone", quiet=True)
+GOLDS = Parameter("golds", str, "all", ("all", "first"), "the best of all accepted answers, or only the first", quiet=True)
 """`first` is how CLaRa's and ARK's released code reads several answers."""
 
 

@@ -26,10 +26,10 @@ _TREC = "trec_eval; NIST"
 TEXT, TITLED = "text", "title_text"
 PASSAGES, DOCUMENTS = "passages", "documents"
 _SEARCHED = Parameter(
-    "searched", str, TEXT, (TEXT, TITLED), "what of a passage may hold the answer: its text alone, or its title too", quiet=True
+    "searched", str, TEXT, (TEXT, TITLED), "part of a passage to search for the answer: only its text, or its title too", quiet=True
 )
 _LEVEL = Parameter(
-    "level", str, PASSAGES, (PASSAGES, DOCUMENTS), "what is ranked: passages, or the documents that they were cut from", quiet=True
+    "level", str, PASSAGES, (PASSAGES, DOCUMENTS), "ranked items: passages, or the documents that they were cut from", quiet=True
 )
 _RANKED = (_K, _LEVEL)
 

@@ -269,7 +269,7 @@ def _line_text(part: Node | str) -> str:
     return f"({text})" if text and "badge" in part.classes.split() else text
 
 
-CONTROLS = "Controls: they see the gold answers or evidence, so they bound what is attainable and are not ranked"
+CONTROLS = "Controls see the gold answers or evidence: they show attainable bounds and are not ranked"
 
 
 def divider(text: str, columns: int) -> Node:

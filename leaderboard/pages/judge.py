@@ -145,7 +145,7 @@ def _strengths(board: BattleBoard, criterion: str) -> None:
     if rows is None:
         show(el("p", "Strengths add to win rates only with three or more methods; fewer were compared here.", cls="note"), "strengths-none")
         return
-    state.switch("Without what length gains", "length", help="Strengths with the effect of a longer answer taken off")
+    state.switch("Adjusted for length", "length", help="Strengths adjusted for the length of answers")
     draw(battles.strength_chart(rows), "strength-chart", "ragmeter-strengths")
     show(battles.strengths(rows, board.controls), "strengths")
     show(el("p", battles.STRENGTHS_NOTE, cls="note"), "strengths-note")

@@ -214,7 +214,7 @@ def _against_the_judge(board: BattleBoard, criterion: str, name: str = "") -> li
     for winner, losers in battles.misplaced(board, criterion).items():
         beaten = ", ".join(_called(loser, board) for loser in losers)
         warning = f"⚑ {criterion} ranks {_called(winner, board)} significantly above {beaten}{on}"
-        results.append(el("p", el("span", warning), badge("speaks against the judge", "failed")))
+        results.append(el("p", el("span", warning), badge("evidence against the judge", "failed")))
     return results
 
 

@@ -39,7 +39,7 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _quietly(complete: Complete) -> Complete:
-    """Offer nothing if a completion breaks: a traceback in the middle of a command line is no help."""
+    """Offer nothing if a completion breaks: a traceback in the middle of a command line does not help."""
 
     @wraps(complete)
     def offered(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -365,7 +365,7 @@ def style_quality(
             lines.append((row["style"], row["measure"], mean, interval, number(row["sd"]), row["n"], row["missing"]))
         listing(("style", "measure", "mean", "95 % interval", "sd", "n", "without"), lines, empty="there is no pair to measure")
         if any(row["insufficient_data"] for row in rows):
-            out.print(Text("no interval where there are too few values, or too skewed ones; --json says why", style="dim"))
+            out.print(Text("no interval if there are too few values, or too skewed ones; --json has the reasons", style="dim"))
 
     styles = [{"style": item.style, "pairs": item.pairs, "given_up": item.failed} for item in report]
     common.emit({"file": str(pairs), "by": dict(restyled.by), "styles": styles, "measures": rows}, show)

@@ -157,7 +157,7 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
         for item in first
         if item.significant and not item.beats
     ]
-    notes.append("several training seeds: `make experiments-small`; what the papers print: `ragmeter results paper`\n")
+    notes.append("several training seeds: `make experiments-small`; the papers' figures: `ragmeter results paper`\n")
     for line in notes:
         out.print(Text(line, style="dim"))
 

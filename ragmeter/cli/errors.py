@@ -134,7 +134,7 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         first = message_of(error).split(". ")[0].rstrip(".") or "out of memory"
         remedy = (
-            "a smaller micro_batch or batch_size, a smaller model, or more memory; what is finished is kept, and the same command continues"
+            "a smaller micro_batch or batch_size, a smaller model, or more memory; finished work is kept, and the same command continues"
         )
         _say(Broke(f"not enough memory: {first}", code="out-of-memory", try_this=remedy), as_json)
         return BROKE

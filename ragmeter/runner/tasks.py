@@ -248,7 +248,7 @@ def _require_whole(loaded: Loaded, method: MethodPlan) -> None:
         f"{loaded.plan.reference} is read as a whole, and {leaves_out[0]} chooses from it",
         code="read-whole-with-chooser",
         where=f"method {method.name}",
-        try_this="full_context alone, with `reading: benchmark` for its reader: what is too long loses its middle",
+        try_this="only full_context, with `reading: benchmark` for its reader: texts that are too long lose their middle",
     )
 
 

@@ -430,7 +430,7 @@ def _other_question(answers: list[Any], place: int, questions: Sequence[Question
         return Bad("extra", "a row is for no question of the benchmark", f"the benchmark has {len(questions)} questions")
     return Bad(
         "other_question",
-        "a row has the answers and the length of no question that is still without a row",
+        "a row's answers and length match no question that is still without a row",
         shown(json.dumps(answers, ensure_ascii=False), 60),
         "predict on this data file; a row is found by its answers and its length",
     )

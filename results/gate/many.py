@@ -155,6 +155,6 @@ def _corrected(gate: Gate, p: float, cells: int) -> Gate:
     since = gate.verdicts[0].since
     if gate.outcome != "regressed" or p <= ALPHA or (since is not None and since.outcome == "regressed"):
         return gate
-    reason = f"it regresses alone, but its p-value corrected over {cells} cells is {p:.3f}"
+    reason = f"it regresses by itself, but its p-value corrected over {cells} cells is {p:.3f}"
     verdict = replace(gate.verdicts[0], outcome="inconclusive", held_back=(*gate.verdicts[0].held_back, reason))
     return replace(gate, outcome="inconclusive", verdicts=(verdict,), remarks=(*gate.remarks, f"{verdict.metric}: inconclusive: {reason}"))

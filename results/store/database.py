@@ -57,7 +57,7 @@ class DiskFull(Broke):
             code="disk-full",
             where=str(path),
             try_this="free some space or raise the limit, then repeat the command (`ragmeter run --resume` for a run); "
-            "what was finished is kept",
+            "finished work is kept",
         )
 
 

@@ -286,7 +286,7 @@ class IndexCost:
         """Describe the cost in one line, omitting zero items."""
         calls = f"{self.model_calls:,} model calls, {self.tokens:,} tokens, US$ {self.cost_usd:.2f}" if self.model_calls else ""
         if self.reused:
-            return f"{self.seconds:.2f} s to open what an earlier run had made" + (f" with {calls}" if calls else "")
+            return f"{self.seconds:.2f} s to open the artifacts of an earlier run" + (f" with {calls}" if calls else "")
         return ", ".join(filter(None, (f"{self.seconds:.2f} s", calls)))
 
 

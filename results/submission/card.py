@@ -170,7 +170,7 @@ class TrainingPart(FrozenModel):
     note: Long = ""
     seeds: Short = Field("", description="of worlds: 0-99, 150")
     question_ids: tuple[Annotated[str, Field(max_length=512)], ...] = Field(
-        (), description="ids of questions used, where it was part of a split"
+        (), description="ids of the questions used, if only a part of a split"
     )
 
 

@@ -352,7 +352,7 @@ def _cluster_lost(why: str) -> Broke:
         f"the Ray cluster was lost: {why}; all answers so far are stored",
         code="cluster-lost",
         where="--executor ray",
-        try_this="start it again, then the same command: it continues with what is left",
+        try_this="start it again, then run the same command: it continues with the rest",
     )
 
 

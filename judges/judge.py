@@ -92,7 +92,7 @@ class JudgeCall:
         key: Of the reply in the cache; None if no model was called (a rule, or a case that needs no model).
         parsed: Its parsed content.
         model: As the endpoint names it, with its fingerprint and version where it says them; `RULE` for rules, "" where none was asked.
-        prompt_tokens, completion_tokens, seconds, cost_usd: What it took.
+        prompt_tokens, completion_tokens, seconds, cost_usd: Its cost.
     """
 
     part: str

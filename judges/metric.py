@@ -70,7 +70,7 @@ class QuestionGraphs:
 
 
 Scores = NDArray[np.float64]
-"""Shape (questions,), NaN where unscorable."""
+"""Shape (questions,), NaN if unscorable."""
 
 Missing = float | Literal["empty", "unscorable"]
 """Score of a question without an answer: a number, the score of an empty answer, or none (NaN)."""
@@ -107,7 +107,7 @@ class Batch:
         questions, predictions: One of each a row.
         passage: From the id of a passage (or triple) to it, None if texts are not available.
         memo: The cache of `once`.
-        graphs: The questions' graphs, None where it is not known whether they have any.
+        graphs: The questions' graphs, None if it is not known whether they have any.
 
     Work that several metrics need (which ranks hold positives, normalized texts, a model's reading) is done once per
     batch: see `once`.
@@ -164,7 +164,7 @@ class Parameter:
         help: Its meaning.
         quiet: Whether an id leaves it out where it has its default: for parameters that came later, so that the ids
             in people's stores stay what they are.
-        check: From a value to what is wrong with it, None where nothing is.
+        check: From a value to what is wrong with it, None if nothing is.
     """
 
     name: str
@@ -208,7 +208,7 @@ class MetricEntry:
         missing: What a question without prediction scores.
         exact: Whether the value is exact (fit for invariants) or a model's opinion.
         unit: `fraction` (shown × 100) or `number` (shown as it is: a count, a perplexity).
-        language: From the parameters to the language whose words it cuts a text into; None where it knows none.
+        language: From the parameters to the language whose words it cuts a text into; None if it knows none.
         zero_under: Values of `rules` whose owners' scripts count as 0 what is unscorable here.
         code: Of a plug-in; None for shipped metrics.
     """
@@ -266,7 +266,7 @@ class Metric:
         """Score a batch.
 
         Returns:
-            Shape (len(batch),), NaN where unscorable.
+            Shape (len(batch),), NaN if unscorable.
 
         Raises:
             ValueError: The metric returned something else.

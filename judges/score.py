@@ -35,7 +35,7 @@ def score(
 
     Args:
         questions: The questions of the task.
-        predictions: One per question in the same order, None where there is none; or by question id (as methods know
+        predictions: One per question in the same order, None if there is none; or by question id (as methods know
             it, or the dataset's own).
         metrics: Metrics or their ids.
         passage: From the id of a passage (or triple) to it, for metrics that read texts.
@@ -43,7 +43,7 @@ def score(
         faults: Takes what metrics raised, which then are left out; None: the first error is raised.
 
     Returns:
-        By canonical metric id, shape (questions,), NaN where unscorable.
+        By canonical metric id, shape (questions,), NaN if unscorable.
 
     Raises:
         UserError: A metric id is unknown, or a prediction belongs to another question.
@@ -162,11 +162,11 @@ def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, 
     - A reported value is the mean of the values of the questions.
 
     Args:
-        scores: Shape (questions,) per metric, NaN where unscorable.
+        scores: Shape (questions,) per metric, NaN if unscorable.
         reported: The value that is shown for a metric, where there is one.
 
     Returns:
-        One sentence per violation, with the number of questions and the first of them; empty where all is well.
+        One sentence per violation, with the number of questions and the first of them; empty if all is well.
     """
     results: list[str] = []
     for metric, values in scores.items():

@@ -8,12 +8,12 @@ intervals.
 | `informal`, `informal_source` | verdict of a style classifier: 1 Informal, 0 Formal (strength) |
 | `bertscore` | BERTScore F1 of source and rewriting (content) |
 | `entities` | share of the source's names and numbers that the rewriting has too (content) |
-| `numbers` | share of the source's numbers that the rewriting has too; none where it has no number (content) |
+| `numbers` | share of the source's numbers that the rewriting has too; none if it has no number (content) |
 | `answer_kept` | whether a gold answer string is in the rewriting, where one is in the source (content) |
 | `unchanged` | whether the rewriting is the source, white space aside |
 | `words` | words of the rewriting / words of the source |
 | `perplexity`, `perplexity_source` | exp of the mean negative log-likelihood per token (fluency) |
-| `sentiment`, `sentiment_source`, `sentiment_shift` | polarity, and the difference to the source's |
+| `sentiment`, `sentiment_source`, `sentiment_shift` | polarity, and the difference from the source's |
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ REACH = 2
 
 
 def polarity(text: str) -> float:
-    """Return (positive − negative) / (positive + negative) words of a text, in [-1, 1]; 0 where there are none.
+    """Return (positive − negative) / (positive + negative) words of a text, in [-1, 1]; 0 if there are none.
 
     A word counts by fixed lists of English words, with the other sign where one of the two words before it is a
     negation (not, never, no, …, anything that ends in n't). Case does not count. This is not TextBlob's polarity, which
@@ -213,7 +213,7 @@ class Measured:
     """Values of one measure over the pairs of one style.
 
     Attributes:
-        values: Shape (pairs,); NaN where a pair has none.
+        values: Shape (pairs,); NaN if a pair has none.
     """
 
     values: Scores
@@ -230,7 +230,7 @@ class Measured:
 
     @property
     def sd(self) -> float | None:
-        """Return standard deviation (n − 1); None where fewer than two pairs have a value."""
+        """Return standard deviation (n − 1); None if fewer than two pairs have a value."""
         return float(np.nanstd(self.values, ddof=1)) if self.n > 1 else None
 
     def to_json(self) -> dict[str, Any]:
@@ -295,7 +295,7 @@ def style_quality(
         perplexity: A causal language model (SARK: `gpt2`); None: not measured.
         sentiment: From texts to polarities; None: not measured.
         failed: Rewritings that were given up, by style.
-        device: Where models compute; None chooses.
+        device: Device of the models; None chooses.
 
     Returns:
         One per style, in the order of first appearance.

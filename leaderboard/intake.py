@@ -137,7 +137,7 @@ class Verdict:
         report: Of the validation: findings with lines, contamination, means.
         notes: Further sentences.
         preview: By metric, value, low, high, n, unscorable, insufficient_data; where nothing was to be stored.
-        run: Fingerprint of the stored run; None where nothing was stored.
+        run: Fingerprint of the stored run; None if nothing was stored.
     """
 
     report: Mapping[str, Any]
@@ -176,7 +176,7 @@ def decide(run: str, action: str, reason: str, store_folder: Path) -> str:
     Args:
         run: Its fingerprint.
         action: One of `results.submission.review.ACTIONS`.
-        reason: What visitors read.
+        reason: The text that visitors read.
         store_folder: The store.
 
     Raises:

@@ -52,7 +52,7 @@ def board_document(store: Store, experiment: str, now: datetime) -> dict[str, An
     """Return the boards of an experiment.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name.
         now: When the document is made.
 
@@ -110,7 +110,7 @@ def behind(store: Store, experiment: str, results: Sequence[Board], definitions:
     """Yield sections, each a heading and a table.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name.
         results: Its boards.
         definitions: Of metrics by id.
@@ -181,7 +181,7 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     against what it costs; then what style costs, what compression saves, and who wins against whom.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name.
         now: When the report is made.
 

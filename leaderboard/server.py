@@ -95,7 +95,7 @@ def serve(
         owner: The hash of the token with which an owner decides about submissions (`intake.token_hash`); None: only on the command line.
 
     Returns:
-        The server's exit code; 0 where it was interrupted.
+        The server's exit code; 0 if it was interrupted.
 
     Raises:
         UserError: Streamlit is not installed, or the address cannot be listened on.

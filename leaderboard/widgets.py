@@ -107,7 +107,7 @@ def draw(drawing: Picture | None, key: str, name: str = "") -> None:
     """Draw a picture at full width; nothing without a picture.
 
     Args:
-        drawing: What to draw.
+        drawing: The picture.
         key: Unique within the page.
         name: Of its files without what follows the point, our own words; empty if they are offered elsewhere.
     """
@@ -239,7 +239,7 @@ class Chosen:
 
 
 def choose() -> Chosen | None:
-    """Draw the shared choices; None where the store has nothing to show, which has then been said."""
+    """Draw the shared choices; None if the store has nothing to show, which has then been said."""
     at = read.source()
     try:
         return _choose(at)
@@ -419,7 +419,7 @@ def several(
     """Return a box in which several values are chosen, bound to a parameter.
 
     Args:
-        label: What it chooses.
+        label: Name of the choice.
         name: The parameter.
         options: Its values; none holds a comma.
         default: Used if the URL names too few that exist.
@@ -661,10 +661,10 @@ def segments(label: str, name: str, options: Mapping[str, str], default: str, *,
     """Draw it.
 
     Args:
-        label: What it chooses; read aloud, not drawn.
+        label: Name of the choice; read aloud, not drawn.
         name: The parameter.
         options: Its values with our own words for them, which are read as Markdown.
-        default: Where the URL says nothing, or something that does not exist.
+        default: Used if the URL has no value, or one that does not exist.
         resets: Parameters that lose their meaning when this one changes.
     """
     value = state.pick(name, list(options), default, lambda item: options[item])

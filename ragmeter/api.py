@@ -149,7 +149,7 @@ def table_frame(boards: Sequence[Board]) -> DataFrame:
 def scores_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
     """Return one row for each run, question and metric of some boards, in the boards' order.
 
-    A value is NaN where the question is not answered yet, unscorable, or was given no value by a judge.
+    A value is NaN if the question is not answered yet, unscorable, or was given no value by a judge.
     """
     parts: list[dict[str, Any]] = []
     for board in boards:
@@ -203,7 +203,7 @@ class Results:
     A notebook shows it as tables of value × 100 ± half its 95 % interval; `print` shows them as the command line does.
 
     Attributes:
-        store: Where it was read.
+        store: The store that it was read from.
         experiment: The experiment's name; None for every run in the store.
         boards: One for each group of runs that may be compared: same data, setting and seed. Values are fractions.
         battles: What judges of pairs say, where there are any.
@@ -237,7 +237,7 @@ class Results:
     def scores(self) -> DataFrame:
         """Return one row for each run, question and metric: method, dataset, setting, seed, question, metric, value, run.
 
-        `value` is a fraction; NaN where the question is not answered yet, unscorable, or got no value from a judge.
+        `value` is a fraction; NaN if the question is not answered yet, unscorable, or got no value from a judge.
 
         Raises:
             MissingPackage: pandas is not installed.
@@ -437,7 +437,7 @@ class Compared:
     """A paired comparison; values and differences are fractions, as the store has them.
 
     Attributes:
-        store: Where it was read.
+        store: The store that it was read from.
         a, b: The runs; differences are b minus a.
         metric: The metric's id.
         higher_is_better: Its direction.
@@ -445,7 +445,7 @@ class Compared:
         paired: b minus a over the questions that both have a value on, with interval, p-value and counts.
         settings: What differs in how the two were made.
         read: Which of the questions the trainings of a or b (first or second) read, or that it is unknown.
-        scale: What values are multiplied by where they are shown.
+        scale: Factor for displaying values.
     """
 
     store: Store

@@ -164,7 +164,7 @@ def from_counts(answer: Sequence[int], reference: Sequence[int], mode: Mode) -> 
 
     tp is how many of the answer's claims the reference supports, fp how many it does not, fn how many of the
     reference's claims the answer does not support. precision = tp/(tp+fp), recall = tp/(tp+fn), f1 is their harmonic
-    mean, and all are 0 where tp is. (So recall counts claims of both texts; that is ragas' definition.)
+    mean, and all are 0 if tp is. (So recall counts claims of both texts; that is ragas' definition.)
 
     Args:
         answer: Per claim of the answer whether the reference supports it.

@@ -148,7 +148,7 @@ class RulePairwise(Ruled[RulePairwiseConfig]):
 
     Two such have the verdict none. If a gold is a set phrase that declines, declining is right: it wins over an answer
     that holds no gold, and ties with one that does. An answer that equals a gold is never out. Faithfulness: support is
-    1 where the answer holds a gold as whole words in a row, else its token F1; more support wins. Conciseness: fewer
+    1 if the answer holds a gold as whole words in a row, else its token F1; more support wins. Conciseness: fewer
     words after normalization win. Overall: faithfulness; where that is a tie and both have support, conciseness; where
     neither has any, a tie. A question without a gold that normalizes to something is unscorable. The two orders always
     agree.

@@ -122,7 +122,7 @@ def accepted(question: Question, golds: str) -> tuple[str, ...]:
 def references(question: Question, golds: str) -> tuple[str, ...]:
     """Return the texts that an answer may resemble.
 
-    Those of `accepted`; of a set of answers all of them as one text, a line each in the dataset's order; none where the
+    Those of `accepted`; of a set of answers all of them as one text, a line each in the dataset's order; none if the
     question cannot be answered.
     """
     if not question.answerable:
@@ -227,7 +227,7 @@ def f1(batch: Batch, rules: str, golds: str, lines: str) -> Scores:
 
     squad, longbench, musique: no special cases. longbench_zh: Chinese words by jieba, punctuation deleted;
     infinitebench_zh: its characters. hotpotqa (and
-    2Wiki), clara: 0 where prediction or gold is yes, no or noanswer and the two differ. squad_v2: unanswerable questions
+    2Wiki), clara: 0 if prediction or gold is yes, no or noanswer and the two differ. squad_v2: unanswerable questions
     want an abstention. lenient: 1 if the two differ only in form (as in em), else the overlap of the words that remain, and
     the yes/no rule. A set of answers is compared as one bag of tokens, each answer in its best wording, without the
     yes/no rule. Without a gold that normalizes to something: unscorable. lines=first reads the answer's first line alone.
@@ -272,7 +272,7 @@ def shortened(batch: Batch, lines: str) -> Batch:
 
 
 def answer_parts(batch: Batch, rules: str) -> tuple[Scores, Scores, Scores, Scores]:
-    """Return EM, precision, recall and F1 under the same rules, for metrics made of them; NaN where unscorable."""
+    """Return EM, precision, recall and F1 under the same rules, for metrics made of them; NaN if unscorable."""
     precision, recall, f1 = (_overlap(batch, rules, "all", part) for part in range(3))
     return _em(batch, rules, "all"), precision, recall, f1
 

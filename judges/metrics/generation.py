@@ -104,11 +104,11 @@ def bertscore_of_pairs(
         model: A name as `source_of` takes it, or a folder.
         layer: The layer whose vectors are compared.
         rescale: Whether values are rescaled by the package's English baseline, which it has for some models.
-        device: Where to compute; None chooses.
+        device: Device of the models; None chooses.
         batch_size: Texts read at once.
 
     Returns:
-        Shape (pairs,), at most 1; raw values are at least -1, and 0 where one side is empty.
+        Shape (pairs,), at most 1; raw values are at least -1, and 0 if one side is empty.
 
     Raises:
         MissingPackage: bert-score is not installed.
@@ -126,7 +126,7 @@ def bertscore_of_pairs(
 
 
 def _f1(precision: Scores, recall: Scores) -> Scores:
-    """Return the harmonic mean, 0 where the two differ in sign; float32 cosines exceed 1 by rounding, F1 does not."""
+    """Return the harmonic mean, 0 if the two differ in sign; float32 cosines exceed 1 by rounding, F1 does not."""
     alike = precision * recall > 0
     f1 = 2 * precision * recall / np.where(alike, precision + recall, 1)
     return np.clip(np.where(alike, f1, 0.0), -1.0, 1.0)
@@ -233,10 +233,10 @@ def perplexity_of_texts(texts: Sequence[str], model: str = "gpt2", *, device: st
     Args:
         texts: Any texts.
         model: A name as `source_of` takes it, or a folder.
-        device: Where to compute; None chooses.
+        device: Device of the models; None chooses.
 
     Returns:
-        Shape (texts,); NaN where a text has no token to score.
+        Shape (texts,); NaN if a text has no token to score.
 
     Raises:
         UserError: The model cannot be loaded.
@@ -331,7 +331,7 @@ def rouge_of_pairs(predictions: Sequence[str], references: Sequence[str], type: 
         stem: Whether words are stemmed; `evaluate`'s ROUGE does not by default.
 
     Returns:
-        Shape (pairs,), 0 where one side has no words.
+        Shape (pairs,), 0 if one side has no words.
 
     Raises:
         MissingPackage: rapidfuzz (for rougeL) or nltk (for stems) is not installed.

@@ -90,7 +90,7 @@ def rog_recall(batch: Batch) -> Scores:
 def rog_precision(batch: Batch) -> Scores:
     """Return golds that lie in the prediction / lines of the prediction.
 
-    It exceeds 1 where a line names several; blank lines between others count, those around are stripped. Otherwise
+    It exceeds 1 if a line names several; blank lines between others count, those around are stripped. Otherwise
     as rog_accuracy.
     """
     return _rog(batch)[3]
@@ -98,7 +98,7 @@ def rog_precision(batch: Batch) -> Scores:
 
 @register("rog_f1", source=_ROG, group="graph", needs=("answer",), high=None)
 def rog_f1(batch: Batch) -> Scores:
-    """Return harmonic mean of rog_precision and rog_recall, 0 without; above 1 where precision is. As rog_accuracy."""
+    """Return harmonic mean of rog_precision and rog_recall, 0 without; above 1 if precision is. As rog_accuracy."""
     return _rog(batch)[4]
 
 
@@ -129,7 +129,7 @@ def strict_recall(batch: Batch) -> Scores:
 
 @register("strict_f1", source=_STRICT, group="graph", needs=("answer",))
 def strict_f1(batch: Batch) -> Scores:
-    """Return harmonic mean of strict_precision and strict_recall, 0 where both are 0. As strict_recall."""
+    """Return harmonic mean of strict_precision and strict_recall, 0 if both are 0. As strict_recall."""
     matched, lines, golds, _ = _strict(batch)
     return 2 * matched / (lines + golds)
 
@@ -221,7 +221,7 @@ def micro(matched: Scores, lines: Scores, golds: Scores) -> tuple[float, float, 
             of unscorable questions are NaN and left out.
 
     Returns:
-        Sum of matches over the sum of lines, over the sum of golds, and the harmonic mean of the two; 0 where there
+        Sum of matches over the sum of lines, over the sum of golds, and the harmonic mean of the two; 0 if there
         is nothing to divide by.
     """
     result, predicted, wanted = (float(np.nansum(part)) for part in (matched, lines, golds))
@@ -316,7 +316,7 @@ def _strict(batch: Batch) -> Scores:
 
 
 def _table(batch: Batch, width: int, score: Callable[[Question, str], tuple[float, ...]]) -> Scores:
-    """Return one row per score, one column per question, NaN where unscorable."""
+    """Return one row per score, one column per question, NaN if unscorable."""
     table = np.full((width, len(batch)), np.nan)
     for column, (question, answer) in enumerate(zip(batch.questions, batch.answers, strict=True)):
         if not _unscorable(question):

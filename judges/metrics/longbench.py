@@ -65,7 +65,7 @@ def _each(result: Pairs, values: Sequence[float]) -> Scores:
 
 
 def rouge_l(prediction: str, reference: str) -> float:
-    """Return ROUGE-L F as the package `rouge` computes it, 0 where it finds one of the two empty."""
+    """Return ROUGE-L F as the package `rouge` computes it, 0 if it finds one of the two empty."""
     predicted, wanted = _sentences(prediction), _sentences(reference)
     if not predicted or not wanted:
         return 0.0
@@ -166,7 +166,7 @@ def longbench_code(batch: Batch, golds: str) -> Scores:
     """Return likeness of the first line of code in the answer to the gold, in whole percent, the maximum over the golds.
 
     That line is the first one without a backtick, `#` or `//`. The likeness is fuzzywuzzy's `ratio` without
-    python-Levenshtein: Python's `difflib.SequenceMatcher`, times 100, rounded; 1 for equal texts, 0 where one is empty.
+    python-Levenshtein: Python's `difflib.SequenceMatcher`, times 100, rounded; 1 for equal texts, 0 if one is empty.
     With that package next to it fuzzywuzzy computes something else. A question without a gold is unscorable.
     """
     result = pairs(batch, golds)

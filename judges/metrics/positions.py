@@ -82,7 +82,7 @@ class Positions:
         return _count_up(counts)
 
     def reciprocal_rank(self, k: int) -> Floats:
-        """Return 1 / rank of the first positive, 0 where none is within the first k."""
+        """Return 1 / rank of the first positive, 0 if none is within the first k."""
         return self._scored(self._per_query(1.0 / self.rank, (self._order == 1) & (self.rank <= k)))
 
     def average_precision(self, k: int) -> Floats:
@@ -180,7 +180,7 @@ def find_positives(
     Args:
         rankings: Ids best first, one ranking a query; of a repeated id the first mention counts.
         positives: The relevant ids of each query, in any order.
-        grades: By query, the grade (above 0) of each of its positives; None where all are 1.
+        grades: By query, the grade (above 0) of each of its positives; None if all are 1.
         distinct: Promises that no ranking and no set of positives repeats an id, which saves looking.
 
     Raises:

@@ -226,7 +226,7 @@ def has_answer_at(batch: Batch, k: int, searched: str) -> Scores:
 def has_answer_reciprocal_rank(batch: Batch, k: int, searched: str) -> Scores:
     """Return 1 / rank of the first passage that holds an accepted answer by has_answer's rule, 0 if none of the first k does.
 
-    Measures how high a reranker ranks passages with an answer, if no passage is annotated as positive. Unscorable where
+    Measures how high a reranker ranks passages with an answer, if no passage is annotated as positive. Unscorable if
     has_answer is.
     """
     ranks = _answer_ranks(batch, k, searched)

@@ -144,7 +144,7 @@ def duration(seconds_spent: float) -> str:
 
 
 def percentiles(cost: Cost | None, write: Callable[[float], str] = duration) -> str:
-    """Return `p50–p95` of a question's seconds; empty where they are not known."""
+    """Return `p50–p95` of a question's seconds; empty if they are not known."""
     if cost is None or missing(cost.seconds_p50):
         return ""
     return f"{write(cost.seconds_p50)}–{write(cost.seconds_p95)}"

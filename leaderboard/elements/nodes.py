@@ -161,7 +161,7 @@ def badge(text: str, kind: str = "", tip: str = "") -> Node:
 
 
 def prose(text: str) -> tuple[Node | str, ...]:
-    """Return text whose `words in backticks`, names of options and the like, are set apart; all else stays as it is."""
+    """Return text whose `words in backticks`, names of options and the like, are set apart; all else stays unchanged."""
     parts = _QUOTED.split(text)
     return tuple(el("span", part, cls="code") if at % 2 else part for at, part in enumerate(parts) if part)
 
@@ -190,7 +190,7 @@ class Head:
     Attributes:
         name: Its content.
         unit: Of its values.
-        tip: What it means.
+        tip: Its meaning.
         number: Whether its cells are numbers, and aligned as such.
         wide: Whether its cells are sentences.
     """

@@ -26,7 +26,7 @@ class PassageText:
     Attributes:
         text: As it is shown, from the first character to the last that the browser is sent.
         length: Characters that the passage has in all.
-        sentences: Where each sentence is; empty where the dataset does not split its passages.
+        sentences: Where each sentence is; empty if the dataset does not split its passages.
         gold: Which of the sentences support the answer.
         answers: Positions of accepted answers.
     """

@@ -187,14 +187,14 @@ def forest(
     reference: float | None = None,
     looks: Mapping[str, Look] | None = None,
 ) -> Picture | None:
-    """Return a line for each name with a dot and its interval for each of its points; None where nothing has a value.
+    """Return a line for each name with a dot and its interval for each of its points; None if nothing has a value.
 
     Args:
         lines: Names and their points, top first.
         title: Of the x axis, with its unit.
         label: The content of the picture, read aloud.
         reference: Position of a dashed line.
-        looks: How series look; None numbers them.
+        looks: Looks of the series; None numbers them.
     """
     lines = [(name, drawn) for name, points in lines if (drawn := [point for point in points if not math.isnan(point.value)])]
     if not lines:
@@ -225,7 +225,7 @@ def plot(
     front: Sequence[Point] = (),
     looks: Mapping[str, Look] | None = None,
 ) -> Picture | None:
-    """Return points with their intervals against a quantity; None where no point has both.
+    """Return points with their intervals against a quantity; None if no point has both.
 
     Args:
         points: In the order of the legend.
@@ -235,7 +235,7 @@ def plot(
         lines: Whether points of one series are joined, in the order given.
         named: Whether points of the front bear their names, as far as there is room.
         front: Points of a step line: the best quality at each maximum cost.
-        looks: How series look; None numbers them.
+        looks: Looks of the series; None numbers them.
     """
     drawn = [point for point in points if not (math.isnan(point.value) or math.isnan(point.x) or (logarithmic and point.x <= 0))]
     if not drawn:

@@ -170,7 +170,7 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
     Only metrics that the experiment shows count: other experiments may have scored the same runs on more.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name.
         title: Of the picture.
 

@@ -84,7 +84,7 @@ def ranked_families(
         metrics: Ids to choose from.
         definitions: Of metrics by id.
         card: Of the dataset.
-        primary: What the experiment declares, if anything.
+        primary: The experiment's declaration, if anything.
     """
     official = card.get("metrics", ())
     if all(run.metrics is not None for run in runs):
@@ -126,7 +126,7 @@ def columns_of(
         cards: Of datasets by fingerprint.
         family: One of `known_families`.
         measure: A metric's id, or `OWN`.
-        primary: What the experiment declares, if anything.
+        primary: The experiment's declaration, if anything.
     """
     results = []
     for runs in groups:

@@ -115,7 +115,7 @@ def why_apart(cell: Cell) -> str:
 
 
 def gaps(cell: Cell) -> str:
-    """Return `2 % unscored`: the share of a cell's questions without a value from the judge; empty where it gave each one."""
+    """Return `2 % unscored`: the share of a cell's questions without a value from the judge; empty if it gave each one."""
     return formats.unscored(cell.unscored, cell.n + cell.unscorable + cell.unscored)
 
 

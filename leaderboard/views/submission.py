@@ -276,7 +276,7 @@ def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], defin
         board: The runs that are there.
         metrics: The columns, the one that ranks first; at least one.
         definitions: Metric definitions by id.
-        contaminated: Whether its training data cover what is asked: then it has no place.
+        contaminated: Whether its training data cover the evaluated questions: then it has no place.
     """
     first = metrics[0]
     sign = -1 if higher_is_better(first, definitions) else 1

@@ -150,7 +150,7 @@ def ask_all(store: Store, plan: GatePlan, **how: Any) -> ManyGates:
     """Decide on every cell.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         plan: The cells.
         how: `strict`, `allow_partial`, `allow_same` and `anchored` of `results.gate.decision.ask`.
 

@@ -33,7 +33,7 @@ def side_of(store: Store, text: str, over_seeds: bool = False) -> Side:
     """Return what `--baseline` or `--candidate` means.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         text: As the user named it.
         over_seeds: Whether a method's name without its seed means all of its seeds.
 
@@ -69,7 +69,7 @@ def pairs_of(store: Store, first: Side, second: Side) -> tuple[list[tuple[RunRow
     """Pair the runs of both sides by benchmark, setting and seed.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         first, second: Baseline and candidate.
 
     Returns:

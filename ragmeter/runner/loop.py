@@ -219,7 +219,7 @@ class Stopped(Incomplete):
     """Question after question of a task failed by one cause, so that no more were asked.
 
     Attributes:
-        endpoints: That do not answer any more, as of `Task.endpoints`; empty where something else was at fault.
+        endpoints: That do not answer any more, as of `Task.endpoints`; empty if something else was at fault.
     """
 
     def __init__(self, error: Incomplete, endpoints: frozenset[str]) -> None:

@@ -232,9 +232,9 @@ def models_of(components: Iterable[Component]) -> dict[str, Any]:
         components: The method and all its parts.
 
     Returns:
-        `parameters`: of all models together, each counted once (a checkpoint of adapters as its base); None where one
+        `parameters`: of all models together, each counted once (a checkpoint of adapters as its base); None if one
         of them is unknown, asked through an endpoint, or a part does not say what it needs. `weights_here`: True where
-        no part asks an endpoint; None where one does not say. `counted`: name, parameters and how they are known, of each.
+        no part asks an endpoint; None if one does not say. `counted`: name, parameters and how they are known, of each.
     """
     needs = [part.needs for part in components]
     known = sum((item for item in needs if item is not None), Needs())

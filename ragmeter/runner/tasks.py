@@ -335,7 +335,7 @@ def estimate(state: TaskState) -> Estimate | None:
     first candidates, or the first of the corpus, which are as long as others on average.
 
     Returns:
-        None where the reader asks no endpoint, or nothing is pending.
+        None if the reader asks no endpoint, or nothing is pending.
     """
     made_of, benchmark = state.task.method.composition, state.task.loaded.benchmark
     reader = made_of.answering

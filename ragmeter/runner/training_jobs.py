@@ -38,7 +38,7 @@ MEASURE = "accuracy"
 
 
 def judge_for(config: TrainingConfig, cache: Path | None, device: str | None) -> Judge | None:
-    """Return the judge that a training's options ask for, checked, reached and built; None where they ask for none.
+    """Return the judge that a training's options ask for, checked, reached and built; None if they ask for none.
 
     Raises:
         UserError: There is no such judge of answers, or its options are not right.

@@ -321,7 +321,7 @@ class Row:
     Attributes:
         run: The run.
         cells: By metric id.
-        cost: None where nothing was measured.
+        cost: None if nothing was measured.
         violations: Violated relations between its scores.
         contaminated: Which of its training data cover the evaluated questions, one sentence each.
         indexing: Cost of preparing for the questions; not part of `cost`. None if unknown.
@@ -417,7 +417,7 @@ def boards(
     """Return the boards of an experiment (or of everything in the store), in the experiment's order.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name; None takes every run and no reference.
         metrics: Ids to show, or their beginnings (`f1`, `recall@5`); None shows those that the experiment names, or
             all that were scored.
@@ -480,7 +480,7 @@ def board(
     """Return one board from runs that share dataset, setting and seed.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         runs: The rows.
         reference: Name of the method to compare with.
         metrics: Columns; None for those that the experiment shows of these runs, or all that were scored.

@@ -46,7 +46,7 @@ class UsageCost:
         x: On the requested axis, per question; NaN if unknown.
         front: Whether no other finished method is at least as good and as cheap, and strictly better on one. Controls and
             unfinished runs are never on the front.
-        low, high: The 95 % interval of x; NaN where x is exact or its interval is not known.
+        low, high: The 95 % interval of x; NaN if x is exact or its interval is not known.
         possible: Whether it is not on the front, but the intervals do not rule out that it is.
     """
 
@@ -119,7 +119,7 @@ def cost_intervals(store: Store, board: Board, axis: Axis) -> dict[str, tuple[fl
     """Return the 95 % interval of each run's cost per question, over the same clusters as its quality.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         board: Its rows. A row for several runs has none, because its cost is a mean over them. A run with equal costs for all
             questions has none, because its cost is exact.
         axis: As for `spent`; parameters have no interval.

@@ -98,7 +98,7 @@ def since_last(store: Store, experiment: str, runs: Sequence[Made]) -> list[str]
     Call it before the experiment is entered with its new runs.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name.
         runs: The runs that it is about to have.
 

@@ -80,10 +80,10 @@ class Comparison:
         runs: In the requested order.
         metric: Its id.
         questions: All of the dataset, in its order.
-        values: Shape (runs, questions); NaN where a run has no value.
+        values: Shape (runs, questions); NaN if a run has no value.
         estimates: One per run.
         pairs: Every pair of runs with a common question, each once.
-        by_type: Slices by the dataset's question type, the most frequent first; empty where it has fewer than two.
+        by_type: Slices by the dataset's question type, the most frequent first; empty if it has fewer than two.
         by_evidence: Slices by the number of gold passages, which is the number of hops of a chain, the fewest first;
             empty likewise.
         sampled: The kind of cluster: questions of one cluster are not independent.
@@ -115,7 +115,7 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
     """Compare runs on one metric.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         runs: At least two, on the same questions.
         metric: Its id.
 
@@ -192,7 +192,7 @@ def _by_evidence(rows: Sequence[QuestionRow], values: NDArray[np.float64], clust
 def _slices(
     kinds: Sequence[str], names: Sequence[str], values: NDArray[np.float64], clusters: Clusters, metric: Range
 ) -> tuple[Slice, ...]:
-    """Return slices by each question's kind, in the order of `names`; none where all questions are of one kind."""
+    """Return slices by each question's kind, in the order of `names`; none if all questions are of one kind."""
     if len(names) < 2:
         return ()
     positions = {name: np.array([number for number, item in enumerate(kinds) if item == name]) for name in names}
@@ -213,7 +213,7 @@ class Setting:
 
     Attributes:
         key: Its path, `description.reader.config.model` or `description.rerankers[0].id`.
-        first, second: The JSON values; None where that run has none (`in_first`, `in_second` tell it from null).
+        first, second: The JSON values; None if that run has none (`in_first`, `in_second` tell it from null).
         in_first, in_second: Whether the run has the key at all.
     """
 
@@ -235,7 +235,7 @@ class Number:
 
     Attributes:
         metric: The id.
-        first, second: The values with their intervals; None where that run was not scored on it.
+        first, second: The values with their intervals; None if that run was not scored on it.
         difference: Second minus first, over the questions with a value for both; None if there are none.
         p_holm: Its p-value, Holm-corrected over the metrics shown.
         higher_is_better: The metric's direction.
@@ -316,7 +316,7 @@ def planned(
     """Estimate how many clusters detect a difference between two methods, from a pilot run of each.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         first, second: The pilots, on the same questions; the other repeats of each in its experiment are included.
         metrics: Ids, or their beginnings; empty: all metrics that both were scored on.
         effect: The true difference to detect, a fraction.
@@ -452,7 +452,7 @@ def diff(
     """Compare two runs.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         first, second: The runs; the repeats of each in the same experiment are included.
         metrics: Ids to show, or their beginnings; None shows all metrics that either run was scored on.
         questions: Number of questions with the largest differences to show.

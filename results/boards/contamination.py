@@ -29,7 +29,7 @@ def read_lines(
     """Return what the trainings of runs read of their benchmarks, one sentence each; also if that is unknown.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         runs: The compared runs; for two, the difference is added.
         metrics: Ids; the values and differences without the questions that were read are of these.
         names: What the runs are called; empty: by their methods.

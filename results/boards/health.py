@@ -83,7 +83,7 @@ def health(store: Store, runs: Sequence[RunRow]) -> tuple[HealthLine, ...]:
     """Return unusual facts about runs that share a board, in their order.
 
     Args:
-        store: Where they are.
+        store: The store with them.
         runs: Of one dataset and setting.
     """
     if not runs or not store.database.exists:

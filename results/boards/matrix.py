@@ -77,7 +77,7 @@ class Cell:
 
     Attributes:
         run: Its run there.
-        value, low, high: Mean over scorable questions and its 95 % interval; NaN where there is none.
+        value, low, high: Mean over scorable questions and its 95 % interval; NaN if there is none.
         n: Scorable questions.
         unscorable, unscored: Questions that cannot have a value, and questions without a value from the judge.
         insufficient_data: Why there is no interval; empty if there is one.
@@ -104,7 +104,7 @@ class Cell:
 
     @property
     def half(self) -> float:
-        """Return half the interval; NaN where there is none."""
+        """Return half the interval; NaN if there is none."""
         return (self.high - self.low) / 2
 
 
@@ -196,7 +196,7 @@ class Matrix:
         return results
 
     def mean(self, row: System) -> Mean | None:
-        """Return over all columns; None where one lacks a value that may be compared, or where metrics are not one kind."""
+        """Return over all columns; None if one lacks a value that may be compared, or where metrics are not one kind."""
         if row.key not in self._means:
             self._means[row.key] = self._mean(row)
         return self._means[row.key]

@@ -124,7 +124,7 @@ class Figure:
 
     @property
     def fraction(self) -> float | None:
-        """Return the value on the scale of our scores; None where its unit is neither percent nor fraction."""
+        """Return the value on the scale of our scores; None if its unit is neither percent nor fraction."""
         number, scale = self.number, SCALES.get(self.unit)
         return None if number is None or scale is None else number * scale
 

@@ -15,7 +15,7 @@ def members_of(store: Store, run: RunRow, over_seeds: bool = False, until: datet
     """Return the finished runs of this run's row on a board, this run included; the row's first run comes first.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         run: One of them; a run of no experiment is the only one.
         over_seeds: Whether the other trainings of the method in its experiment count, too.
         until: Only those that had begun by then.

@@ -92,7 +92,7 @@ def sides(
     """Return the sides of all rows that every member has scores for, by row and metric.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         columns: Scores of the single runs.
         members: The runs of each row.
         metrics: Ids.

@@ -150,7 +150,7 @@ def style_curves(
     """Return the curves of an experiment's methods.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name.
         over: The meaning of x.
         metrics: Ids or their beginnings; None: what the experiment shows.
@@ -257,8 +257,8 @@ class Gap:
     Attributes:
         styled: The base and the styles of the candidates.
         value: The method's value there, over the questions scored in both.
-        result: The gap and its parts; the parts are NaN where the store does not know which strings survived.
-        relative: The gap as a share of the formal value over the same questions, NaN where that is 0.
+        result: The gap and its parts; the parts are NaN if the store does not know which strings survived.
+        relative: The gap as a share of the formal value over the same questions, NaN if that is 0.
         content_known: Whether the parts are known.
         answers_kept: Share of the passages with a gold string that still have one, as a mean over the questions scored
             in both that had such a passage.
@@ -311,7 +311,7 @@ class GapTable:
     Attributes:
         base, setting, seed: Of the questions.
         metric: Its id.
-        scale: What values are multiplied by where they are shown.
+        scale: Factor for displaying values.
         rows: In the experiment's order.
         reference: The method that gaps are compared with; None if it was not run in both styles.
         average: By the name of a style, the mean gap over the methods that are not controls.
@@ -361,7 +361,7 @@ def style_gaps(
     """Return the style gaps of an experiment's methods, a table for each base and metric.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name.
         metrics: Ids or their beginnings; None: what the experiment shows.
         styles: Only mixes in which one of these occurs; None: all.

@@ -419,12 +419,12 @@ def _distinguished(name: str, runs: Sequence[RunRow], taken: Collection[str]) ->
 
 
 def why_not_ranked(run: RunRow, contaminated: Sequence[str], violations: Sequence[str], scored: int) -> str:
-    """Return why a run's value must not be compared with others'; empty where it may be.
+    """Return why a run's value must not be compared with others'; empty if it may be.
 
     Args:
         run: The run.
-        contaminated: Which of its training data cover what is asked, as `contaminated_by` finds them.
-        violations: What does not hold between its scores and must.
+        contaminated: Which of its training data cover the evaluated questions, as `contaminated_by` finds them.
+        violations: Violated relations between its scores.
         scored: Questions that have a row of the metric, with or without a value.
     """
     if run.kind == "control":

@@ -608,7 +608,7 @@ def _text(text: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value made of dictionaries, lists, numbers and texts: no NaN (None stands for it), no tuples, no arrays."""
+    """Return a value made of dictionaries, lists, numbers and texts: no NaN (None means it), no tuples, no arrays."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

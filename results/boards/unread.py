@@ -56,7 +56,7 @@ class Bounds:
         return max(self.if_wrong, self.if_right)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the bounds as JSON; for a measure of which less is better, `low_if_wrong` is the larger one."""
+        """Return the bounds as JSON; for a measure where lower is better, `low_if_wrong` is the larger one."""
         wrong, right = (None if math.isnan(value) else value for value in (self.if_wrong, self.if_right))
         known = {"unread": self.unread, "scorable": self.scorable, "low_if_wrong": wrong, "high_if_right": right}
         return known | ({"incomplete": self.incomplete} if self.incomplete else {})
@@ -155,7 +155,7 @@ def bounds_of_rows(
     """Return the bounds of every value that a judge gave, by row and metric.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         scores: Of the rows.
         members: The runs of each row.
         known: Definitions of metrics.

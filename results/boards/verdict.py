@@ -126,7 +126,7 @@ class Place:
         metric: The metric's id; None for a suite whose benchmarks have it in several versions or with several parameters.
         name: The metric as tables call it.
         higher_is_better: The metric's direction.
-        scale: What values are multiplied by where they are shown.
+        scale: Factor for displaying values.
         questions, clusters: Of the benchmarks together.
         kind: What a cluster is.
         fingerprints: Of the benchmarks' questions: two benchmarks may differ only in them.
@@ -183,7 +183,7 @@ class BoardVerdict:
         return "best" if self.behind else "single"
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; values are fractions, None stands for "no value"."""
+        """Return a JSON object; values are fractions, None means "no value"."""
         known = {name: getattr(self, name) for name in ("equal", "untested", "behind", "left_out")}
         best = None if self.best is None else {name: getattr(self.best, name) for name in ("name", "value", "low", "high", "n", "failed")}
         pairs = {

@@ -2,7 +2,7 @@
 
 Everything is addressed by content (fingerprints of runs and data), so merging adds what is not there yet: no row comes
 in twice, and a question that failed here and was answered there takes the answer while its run is open. A finished run
-stays as it is; if both stores finished the same task with other answers, the imported execution gets an id of its own.
+stays unchanged; if both stores finished the same task with other answers, the imported execution gets an id of its own.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _SHARED = {
     "battles": _BATTLE,
     "annotations": ("dataset_fingerprint", "setting", "question", "one", "other", "criterion", "annotator", "labeled"),
 }
-"""Tables that belong to no single run, with what tells their rows apart; what is here already stays as it is.
+"""Tables that belong to no single run, with what tells their rows apart; what is here already stays unchanged.
 
 Of one comparison by a judge all rows come in or none: calls of one judging and verdicts of another fit nowhere.
 """
@@ -370,7 +370,7 @@ def orphans(store: Store, runs: Sequence[RunRow]) -> list[RunRow]:
     """Return runs that no experiment names, that were not submitted and that have no tag.
 
     Args:
-        store: Where they are.
+        store: The store with them.
         runs: Those to choose from.
     """
     with store.database.reading() as connection:
@@ -382,7 +382,7 @@ def references(store: Store, runs: Sequence[str]) -> dict[str, list[str]]:
     """Return references to runs: tags, experiments, decisions of the gate, and human labels.
 
     Args:
-        store: Where they are.
+        store: The store with them.
         runs: Their ids.
 
     Returns:

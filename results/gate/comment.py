@@ -67,7 +67,7 @@ def comment_of(store: Store, decided: Gate | ManyGates, baseline: str, candidate
     """Return the comment: before, after, difference, outcome, what changed, and the questions that got worse.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         decided: The decision.
         baseline, candidate: The user's names of the two.
         address: Addresses of questions; None lists commands instead.

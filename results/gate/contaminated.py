@@ -55,7 +55,7 @@ def contamination(store: Store, role: str, runs: Sequence[RunRow], known: Checkp
     """Return what the training of one side read.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         role: `baseline` or `candidate`.
         runs: The side's repeats and seeds.
         known: Registered checkpoints.

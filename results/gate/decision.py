@@ -57,7 +57,7 @@ def ask(
     """Decide whether a candidate regressed against a baseline.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         baseline, candidate: The runs; the repeats of each in the same experiment are included.
         metrics: Ids, or their beginnings if each means one metric.
         margin: The tolerated loss, a fraction, on every metric not named in `margins`.
@@ -65,7 +65,7 @@ def ask(
         strict: Count any significant loss as a regression, even one within the margin; refuse runs whose endpoint changed.
         allow_partial: Compare unfinished runs over the questions that both have answered.
         allow_same: Decide even if nothing is tested, because both are the same run.
-        anchored: What the user calls the baseline, whose anchor counts; None leaves anchors aside.
+        anchored: The user's name of the baseline, whose anchor counts; None leaves anchors aside.
         cells: How many decisions about an anchor are made together; they share the error probability of one.
         over_seeds: Whether the other trainings of each method in its experiment count, too.
 

@@ -116,7 +116,7 @@ def ask_pairs(
     """Decide on every metric for every pair of runs; all must hold.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         pairs: Baseline and candidate on each benchmark.
         metrics, margin, margins: As in `results.gate.decision.ask`.
         notes: As in `ManyGates`.

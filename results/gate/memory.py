@@ -32,7 +32,7 @@ class Anchor:
     """The pinned run of a baseline on one benchmark.
 
     Attributes:
-        name: What the user calls the baseline.
+        name: The user's name of the baseline.
         run: The run's id.
         set_at: When it was pinned (UTC).
     """
@@ -70,8 +70,8 @@ def set_anchors(store: Store, name: str, runs: Iterable[RunRow]) -> list[RunRow]
     """Pin runs as the anchors of a baseline, one on each benchmark; a run that is already the anchor stays the anchor.
 
     Args:
-        store: Where to write.
-        name: What the user calls the baseline.
+        store: The store to write.
+        name: The user's name of the baseline.
         runs: The runs.
 
     Returns:

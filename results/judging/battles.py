@@ -81,7 +81,7 @@ class Pairing:
 
     @property
     def won(self) -> bool | None:
-        """Return whether the method wins significantly more questions than it loses, or fewer; None where neither."""
+        """Return whether the method wins significantly more questions than it loses, or fewer; None if neither."""
         if self.people is not None and self.corrected_by_people:
             ahead = self.people.corrected.value > 0.5
             return ahead if self.corrected <= 1 - LEVEL and not self.incomplete else None
@@ -181,7 +181,7 @@ def battle_boards(
     """Return boards of every pair judge that compared any of these runs; one for each repeat, since repeats are not compared.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         runs: The runs.
         reference: Name of the method that is the opponent in its pairings.
         ties: Value of a tied question.

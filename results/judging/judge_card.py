@@ -116,7 +116,7 @@ def judge_card(store: Store, judge: str) -> JudgeCard:
     """Return what the store knows of a judge.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         judge: Id of a judge in it.
     """
     cards = judgments.judges(store)

@@ -46,7 +46,7 @@ class Battle:
 
     Attributes:
         question, one, other, criterion, part, repetition: What was compared, and how it was shown.
-        verdict: `ONE`, `OTHER`, `TIE` or `NONE`; None where there is none.
+        verdict: `ONE`, `OTHER`, `TIE` or `NONE`; None if there is none.
         unscored: Why there is none; None too where the question is unscorable, which a single row says.
     """
 
@@ -137,7 +137,7 @@ def put_battles(
         match: Whose answers.
         judge: The judge.
         questions: Question ids.
-        calls: Per question; none where it is unscorable.
+        calls: Per question; none if it is unscorable.
         verdicts: Per question and call, by criterion, about the order shown (`PairJudge.verdicts`).
     """
     questions, calls, verdicts = _unread(store, match, judge, questions, calls, verdicts)
@@ -337,10 +337,10 @@ class Verdict:
         repetition: 0, 1 …
         call: The key of its stored conversation; None if no model was called.
         response: What was read out of the reply; of two runs, by criterion which won, the order shown undone: `one`,
-            `other`, `tie`, `none`, or None where there is no verdict.
+            `other`, `tie`, `none`, or None if there is no verdict.
         unscored: Why nothing could be read.
         model: As its endpoint names it; `rule` for rules.
-        prompt_tokens, completion_tokens, seconds, cost_usd: What it took.
+        prompt_tokens, completion_tokens, seconds, cost_usd: Its cost.
     """
 
     judge: str
@@ -370,7 +370,7 @@ def verdicts(store: Store, question: str, dataset_fingerprint: str, setting: str
     """Return all calls of judges about a question, by judge and run, in the order in which they were made.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         question: Its id.
         dataset_fingerprint, setting: Of the battles.
         run_ids: Only calls about these runs; a battle only if both are among them.

@@ -87,7 +87,7 @@ def export_items(store: Store, runs: Sequence[RunRow], criterion: str, number: i
     """Return a CSV of items to label, a random sample over all runs and questions, with empty labels.
 
     Args:
-        store: Where the answers are.
+        store: The store with them.
         runs: Whose.
         criterion: Written into every row.
         number: How many items.
@@ -110,7 +110,7 @@ def export_both(store: Store, runs: Sequence[RunRow], criterion: str, number: in
     """Return a CSV of questions with the answers of two runs in one row, in a drawn order, each to be labeled by itself.
 
     Args:
-        store: Where the answers are.
+        store: The store with them.
         runs: Whose; every two of one benchmark and setting.
         criterion, number, seed: As in `export_items`, a point criterion.
 

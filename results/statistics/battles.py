@@ -57,7 +57,7 @@ class OrderFlips:
 
     @property
     def rate(self) -> float:
-        """Return share of flips; NaN where no two orders could contradict each other."""
+        """Return share of flips; NaN if no two orders could contradict each other."""
         return self.flips / self.both_decided if self.both_decided else math.nan
 
 
@@ -86,7 +86,7 @@ class WinRate:
         wins, ties, losses: Questions with a score above, at and below ½.
         none: Questions whose verdicts are all `NONE` or failures, at least one of them `NONE`: both answers lost.
         unscored: Questions without any verdict; every judgment failed.
-        decided: wins / (wins + losses), ARK's formula; NaN where nothing was decided.
+        decided: wins / (wins + losses), ARK's formula; NaN if nothing was decided.
         decided_failures_zero: The same with unscored questions in the denominator.
         with_ties: (wins + ties / 2) / n by the tie rule `half`; a question with `none` counts 0 for both methods.
         with_ties_failures_zero: The same with unscored questions in the denominator.
@@ -232,7 +232,7 @@ def question_scores(pair: Codes, question: Codes, verdict: Codes, pairs: int, qu
         pairs, questions: Numbers of codes.
 
     Returns:
-        NaN where no verdict names a winner or a tie.
+        NaN if no verdict names a winner or a tie.
     """
     value = verdict_values(verdict)
     named = ~np.isnan(value)
@@ -243,7 +243,7 @@ def question_scores(pair: Codes, question: Codes, verdict: Codes, pairs: int, qu
 
 
 def question_states(pair: Codes, question: Codes, verdict: Codes, pairs: int, questions: int) -> NDArray[np.int8]:
-    """Return the overall `Verdict` of each question, shape (pairs, questions); -1 where it was not judged at all.
+    """Return the overall `Verdict` of each question, shape (pairs, questions); -1 if it was not judged at all.
 
     Args:
         pair, question, verdict, pairs, questions: As in `question_scores`.
@@ -341,7 +341,7 @@ def _spreads(states: NDArray[np.int8], ties: TieRule) -> list[RepetitionSpread]:
 
 
 def _means(table: Floats) -> Floats:
-    """Return means over the last axis without gaps; NaN where there is nothing."""
+    """Return means over the last axis without gaps; NaN if there is nothing."""
     known = ~np.isnan(table)
     count = known.sum(axis=-1)
     return np.where(count > 0, np.where(known, table, 0.0).sum(axis=-1) / np.maximum(count, 1), math.nan)

@@ -89,7 +89,7 @@ def estimate_of(value: float, draws: Floats, support: Support, unscorable: int, 
 
     Args:
         value: Of the sample.
-        draws: Shape (resamples,); NaN where a resample has no value, which is ignored, and reported if it is not
+        draws: Shape (resamples,); NaN if a resample has no value, which is ignored, and reported if it is not
             rare.
         support: Its questions and clusters.
         unscorable: Questions left out.

@@ -137,7 +137,7 @@ class Cells:
 
     @property
     def incidence(self) -> Floats:
-        """Shape (methods, pairs): 1 where a method is the lower of a pair, -1 where it is the higher."""
+        """Shape (methods, pairs): 1 if a method is the lower of a pair, -1 if it is the higher."""
         pairs = np.arange(len(self.left))
         signs = np.zeros((self.methods, len(pairs)))
         signs[self.left, pairs], signs[self.right, pairs] = 1.0, -1.0
@@ -210,7 +210,7 @@ def fit(cells: Cells, battles: Floats, wins: Floats, prior: float, start: Floats
     """Return strengths and effects that maximize the likelihood times a normal prior around 0.
 
     Args:
-        cells: What was compared.
+        cells: The compared methods.
         battles, wins: Shape (cells, fits), numbers of battles, and of wins of the lower method (ties are halves).
         prior: Standard deviation of the prior of every coefficient, in log-odds.
         start: Shape (methods + covariates, fits), the start; or one column, the start of all.
@@ -363,7 +363,7 @@ class BradleyTerry:
             standardized length ratio; None if not requested.
         battles, unscored: Rows with and without a score.
         draws: Shape (methods, rounds), the resampled strengths.
-        p: Shape (methods, methods), two-sided p-values of equal strength as in `pair_ps`; NaN where no battles link
+        p: Shape (methods, methods), two-sided p-values of equal strength as in `pair_ps`; NaN if no battles link
             two methods.
         corrected: The same, Holm-corrected over all pairs.
         level: Of the intervals, and of the claims behind the bands.
@@ -388,7 +388,7 @@ class BradleyTerry:
         return [code for code, strength in enumerate(self.strengths) if strength.separated]
 
     def difference(self, item: int, other: int) -> Estimate:
-        """Return the strength of one method minus another's, with its interval; NaN where no battles link them.
+        """Return the strength of one method minus another's, with its interval; NaN if no battles link them.
 
         The interval is not corrected for other pairs; `corrected` has the p-value corrected over all pairs.
         """
@@ -422,7 +422,7 @@ def bradley_terry(
 
     Args:
         first, second, question: Shape (battles,), codes from 0.
-        score: Shape (battles,), 1 where the first won, 0 where it lost, ½ for a tie or anything between for a mean
+        score: Shape (battles,), 1 if the first won, 0 if it lost, ½ for a tie or anything between for a mean
             over verdicts; NaN if the judge named neither; such battles are left out and counted.
         methods: Number of methods; None takes the largest code.
         shown_first: Shape (battles,), whether the judge was shown the first method's answer first; estimates the advantage
@@ -504,7 +504,7 @@ class _Sample:
     """Scored battles, gathered.
 
     Attributes:
-        cells: What was compared.
+        cells: The compared methods.
         table: Shape (2 × cells, clusters), sparse: battles, then wins, of each cell in each cluster.
         sizes: Shape (clusters,), questions of each cluster.
         battles, questions: Shape (methods,), of each method.

@@ -38,7 +38,7 @@ class Estimate:
     """A mean, or another statistic, with its interval.
 
     Attributes:
-        value: Over scorable questions, NaN where there are none.
+        value: Over scorable questions, NaN if there are none.
         low, high: The 95 % interval; NaN if there is insufficient data.
         n: Scorable questions.
         unscorable: Questions left out.

@@ -10,7 +10,7 @@ def pareto_front(quality: ArrayLike, costs: ArrayLike) -> NDArray[np.bool_]:
     """Return which methods are not dominated: no other one is at least as good and as cheap, and strictly better on one.
 
     Args:
-        quality: Shape (methods,), more is better.
+        quality: Shape (methods,), higher is better.
         costs: Shape (methods,) or (methods, columns): tokens, seconds, money; lower is better.
 
     Returns:

@@ -68,7 +68,7 @@ def prediction_powered_mean(
 
     Args:
         judged: Shape (items,), the judge's values; an item without one (NaN) is left out, label or not.
-        labels: Shape (items,), a person's; NaN where there is none.
+        labels: Shape (items,), a person's; NaN if there is none.
         weight: Lambda. None tunes it to the smallest variance within 0 and 1 (0 with fewer than three labeled
             clusters, since two points fit any line); 1 is plain prediction-powered inference, 0 the mean of the labels.
             If every item has a label, the judge adds nothing, and it is 0.
@@ -139,7 +139,7 @@ def rectified(judged: ArrayLike, labels: ArrayLike, items: ArrayLike) -> Floats:
 
     Args:
         judged: Shape (values,), several for one item if it was judged several times; NaN is left as it is.
-        labels: Shape (values,), the item's label at each of its values; NaN where there is none.
+        labels: Shape (values,), the item's label at each of its values; NaN if there is none.
         items: Shape (values,), codes from 0.
 
     Raises:

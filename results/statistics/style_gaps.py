@@ -39,7 +39,7 @@ class StyleRobustness:
 
     Attributes:
         gaps: By style, in the order given.
-        worst: The style with the largest gap, None where no style could be paired.
+        worst: The style with the largest gap, None if no style could be paired.
     """
 
     gaps: dict[str, StyleGap]

@@ -247,7 +247,7 @@ def register_recorded(store: Store, folders: Mapping[str, Path]) -> None:
 
 
 def checkpoints(store: Store) -> list[Checkpoint]:
-    """Return registered checkpoints, newest first; none where there is no store yet."""
+    """Return registered checkpoints, newest first; none if there is no store yet."""
     rows = store.database.rows(
         """SELECT method, version, stage, config, parents, data, sha256, path, added_at FROM checkpoints
                ORDER BY added_at DESC, sha256""",
@@ -368,13 +368,13 @@ def untag(store: Store, name: str) -> Tag:
 
 
 def tags(store: Store) -> list[Tag]:
-    """Return tags in the order of their names; none where there is no store yet."""
+    """Return tags in the order of their names; none if there is no store yet."""
     rows = store.database.rows("SELECT name, run, checkpoint, note, tagged_at FROM tags ORDER BY name", lenient=True)
     return [Tag(*row) for row in rows]
 
 
 def tag_named(store: Store, name: str) -> Tag | None:
-    """Return the tag of this name, None where there is none."""
+    """Return the tag of this name, None if there is none."""
     return next((item for item in tags(store) if item.name == name), None)
 
 
@@ -441,7 +441,7 @@ def run_of(store: Store, target: RunRow | Checkpoint, like: RunRow | None = None
     """Return a run unchanged; for a checkpoint, the newest finished run made with it.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         target: As `resolve` gives it.
         like: The run that it will be compared with: dataset, setting and seed must be the same.
 

@@ -49,7 +49,7 @@ def attribution(store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0,
     and without passages.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         run: The original run.
         metric: A metric where higher is better.
         ceiling: The maximum score of a question.
@@ -238,7 +238,7 @@ def samples(store: Store, fingerprint: str, number: int = 5, start: int = 0) -> 
     """Return questions spread evenly over a dataset, with their gold.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         fingerprint: Of the dataset.
         number: How many.
         start: Offset of each question from the first sample; equal values give equal samples.
@@ -303,7 +303,7 @@ def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> 
     """Return scores and costs of runs, in their order.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         runs: Of whatever data.
         metrics: Ids.
     """

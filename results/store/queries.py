@@ -82,7 +82,7 @@ class Running:
 
 
 def running(store: Store) -> list[Running]:
-    """Return runs that are being written, the one that was started first first; none where there is no store yet."""
+    """Return runs that are being written, the one that was started first first; none if there is no store yet."""
     rows = store.database.rows(_RUNNING, [RUNNING], lenient=True)
     return [Running(*row) for row in rows]
 
@@ -324,7 +324,7 @@ def runs(
     A submission belongs to every experiment with runs on the same questions, in the same setting, with the same seed.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment, method, dataset_fingerprint: Only those of this experiment, method id, data; None for all.
         hidden: Whether submissions that no board shows are among them (`HIDDEN`).
     """
@@ -433,7 +433,7 @@ def find_run(store: Store, text: str) -> RunRow:
     """Return the run that a RUN argument names.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         text: A fingerprint's beginning (four digits or more) or a path, which may leave out leading parts: the newest
             finished execution. With a token, as in `3f2a91c0.5b7e`, exactly that execution; `3f2a91c0#1` is the first.
 
@@ -557,7 +557,7 @@ class Columns:
     Attributes:
         questions: Ids, in the dataset's order.
         sampled: The kind of cluster, from the runs.
-        values: By (run, metric), shape (questions,), NaN where unscorable or not scored.
+        values: By (run, metric), shape (questions,), NaN if unscorable or not scored.
         unscorable: By (run, metric): questions that were scored and cannot have a value.
         unscored: By (run, metric): questions without a value from the judge.
         unread: By (run, metric), shape (questions,): which these are; only if there are any.

@@ -147,11 +147,11 @@ class Report:
         rows: Rows read.
         questions: Questions of the benchmark.
         findings: Problems, grouped.
-        predictions: In the questions' order, under the dataset's own ids; empty where there are errors.
-        contamination: Why the declared training data cover what is evaluated; empty where they do not.
-        scores: By metric id, shape (questions,), NaN where unscorable; empty where there are errors.
+        predictions: In the questions' order, under the dataset's own ids; empty if there are errors.
+        contamination: Why the declared training data cover what is evaluated; empty if they do not.
+        scores: By metric id, shape (questions,), NaN if unscorable; empty if there are errors.
         digest: A hash of the predictions; equal for equal submissions whatever the order and spelling of their rows.
-        official: What the official script prints for such a file, by its own names; None stands for NaN.
+        official: What the official script prints for such a file, by its own names; None means NaN.
         left_out: Questions that the file lacks and the official script leaves out, which tables count as wrong.
     """
 

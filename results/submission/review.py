@@ -83,7 +83,7 @@ def decide(store: Store, row: RunRow, action: str, reason: str = "", *, by: str 
     """Accept, hold, reject or withdraw a submission; a submission whose verification agreed is accepted as verified.
 
     Args:
-        store: Where it is.
+        store: The store with it.
         row: Its run.
         action: One of `ACTIONS`.
         reason: The text that visitors read; required except for `accept`.

@@ -81,7 +81,7 @@ def preview(report: Report, target: Target) -> dict[str, Estimate]:
 
     Args:
         report: Of `validate`.
-        target: What it was checked against.
+        target: The data that it was checked against.
 
     Returns:
         By metric id; empty if the report has errors.
@@ -134,9 +134,9 @@ def store_report(
     """Write a validated submission.
 
     Args:
-        store: Where to.
+        store: The store to write.
         report: Of `validate`, without errors.
-        target: What it was checked against.
+        target: The data that it was checked against.
         metrics: Those that were scored; their definitions are kept.
         environment: Of this machine, which scored it.
         provenance: Further facts about its origin.
@@ -243,7 +243,7 @@ class Agreement:
         n: Those questions.
         differing: Questions whose two values differ, or with only one unscorable value.
         largest: The largest difference of a question.
-        first: The first differing questions with both values, None where unscorable.
+        first: The first differing questions with both values, None if unscorable.
         agrees: Whether the difference is within the tolerance and the same questions are scorable.
     """
 

@@ -255,9 +255,9 @@ class JudgeEntry:
         definition: One paragraph: what is asked, what counts, what is unscored.
         factory: From options and services to a `PointJudge` or `PairJudge`.
         config: The class of its options.
-        measures: What a point judge measures, main one first.
-        criteria: What a pair judge compares by, main one first.
-        needs: What of a question and answer it reads.
+        measures: Measures of a point judge, main one first.
+        criteria: Criteria of a pair judge, main one first.
+        needs: Fields of a question and answer that it reads.
         source: Paper or library that defines it.
         also: From a config to whatever else decides what it says: hashes of prompts, versions of libraries.
         code: Of a plug-in; None for shipped judges.

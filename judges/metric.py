@@ -202,10 +202,10 @@ class MetricEntry:
         parameters: In the order in which they print.
         low, high: The declared range; None is unbounded.
         higher_is_better: Direction.
-        needs: What it reads, in the words of `NEEDS`.
+        needs: Its inputs, as named in `NEEDS`.
         source: Paper, official script or library that defines it.
         group: "answer", "retrieval", "support", … for listing.
-        missing: What a question without prediction scores.
+        missing: Score of a question without prediction.
         exact: Whether the value is exact (fit for invariants) or a model's opinion.
         unit: `fraction` (shown × 100) or `number` (shown as it is: a count, a perplexity).
         language: From the parameters to the language whose words it cuts a text into; None if it knows none.

@@ -460,7 +460,7 @@ def matrix_of(
         at: The store.
         experiment, setting, family, measure: As chosen.
         datasets: Keys of the columns.
-        query: What the filters ask for, as a text of its own.
+        query: The filters' conditions, as a text.
         _filters: The same, which is not part of what is remembered.
         reference: Name of the method to compare with.
         correction: Of p-values.

@@ -85,7 +85,7 @@ def serve(
 
     Args:
         store_folder: The store; it may be written to, or first come to be, meanwhile.
-        port: Where to listen.
+        port: Port to listen on.
         host: The address to listen on; the default is reachable only from this machine.
         open_browser: Whether to open a browser window.
         submit: The command that what visitors send in is handed to (`leaderboard.intake`); None: read-only.

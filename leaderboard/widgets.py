@@ -64,7 +64,7 @@ def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "cente
     Args:
         key: Unique within the page.
         shares: How many, or how wide each is among them.
-        align: Where a lower widget stands among higher ones.
+        align: Vertical alignment of lower widgets.
     """
     with st.container(key=f"{_PREFIX}{key}"):
         return st.columns(shares, vertical_alignment=align)
@@ -547,8 +547,8 @@ def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> boo
 
     Args:
         labels: Of all columns, by key.
-        result: What can be filtered by.
-        active: How many ask for something.
+        result: The available filters.
+        active: Number of active filters.
     """
     with st.popover(f"Filters ({active})" if active else "Filters", icon=":material/filter_list:", width="stretch"):
         several("Datasets", "datasets", list(labels), (), least=0, most=_MOST, show=lambda key: labels[key], resets=_SORTED)

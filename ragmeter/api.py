@@ -206,7 +206,7 @@ class Results:
         store: The store that it was read from.
         experiment: The experiment's name; None for every run in the store.
         boards: One for each group of runs that may be compared: same data, setting and seed. Values are fractions.
-        battles: What judges of pairs say, where there are any.
+        battles: Results of pair judges, if there are any.
     """
 
     store: Store
@@ -310,7 +310,7 @@ def run(
         calls: Keep the calls of models under the questions that they were made for (`results show RUN QUESTION`).
         progress: Show bars and messages on standard error.
         revisions: By row, the revision of the system that it asks, such as `{"my_app": "3f2c1a7"}`.
-        max_usd, max_hours, max_calls: What all models and apps together may cost in this call; the rest stays pending.
+        max_usd, max_hours, max_calls: Limits on the cost of all models and apps in this call; the rest stays pending.
 
     Returns:
         The experiment's results, those of earlier calls included.
@@ -443,8 +443,8 @@ class Compared:
         higher_is_better: Its direction.
         first, second: Value of a and of b, each with its 95 % interval, over the questions it has a value on.
         paired: b minus a over the questions that both have a value on, with interval, p-value and counts.
-        settings: What differs in how the two were made.
-        read: Which of the questions the trainings of a or b (first or second) read, or that it is unknown.
+        settings: Differences in how the two were made.
+        read: Questions that the trainings of a or b (first or second) read, or a note that they are unknown.
         scale: Factor for displaying values.
     """
 

@@ -243,7 +243,7 @@ class Prompts:
     """ragas' prompts as texts, and the JSON that each asks for.
 
     Args:
-        atomicity, coverage: Which examples show how to break claims down.
+        atomicity, coverage: The examples that show how to split claims.
 
     Raises:
         MissingPackage: ragas is not installed.

@@ -138,7 +138,7 @@ class Pairs:
 
     Attributes:
         size: Number of questions.
-        rows: Which question each pair belongs to. Shape (pairs,).
+        rows: The question of each pair. Shape (pairs,).
         answers, references: One text a pair each.
     """
 
@@ -169,7 +169,7 @@ def pairs(batch: Batch, golds: str, usable: Callable[[str], bool] = bool) -> Pai
     Args:
         batch: Questions and predictions.
         golds: `all` or `first`.
-        usable: Which references count.
+        usable: The usable references.
     """
 
     def make() -> Pairs:

@@ -100,7 +100,7 @@ class Positions:
         it (at most R count), R is the number of positives.
 
         Args:
-            negatives: Where the judged negatives of the same queries are in the same rankings.
+            negatives: Positions of the judged negatives of the same queries in the same rankings.
         """
         depth = max(self.rank.max(initial=0), negatives.rank.max(initial=0)) + 1
         order = negatives.query * depth + negatives.rank

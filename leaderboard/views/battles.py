@@ -181,7 +181,7 @@ def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node
 
     Args:
         boards: The name of each board, and the board.
-        criterion: By which the answers were compared.
+        criterion: The criterion of the comparison.
     """
     results = [(name, board, item) for name, board in boards for item in battles.placed(board, criterion)]
     if not results:

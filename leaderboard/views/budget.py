@@ -159,8 +159,8 @@ def curve_table(curves: Sequence[BudgetCurve], metric: str, scale: Scale, full: 
 
     Args:
         curves: In the order of the chart.
-        metric: What quality is.
-        scale: How it is written.
+        metric: The measure of quality.
+        scale: Its number format.
         full: The name of the run that ratios are relative to.
     """
     relative = f"Relative to {full}, which is read in full" if full is not None else "No run is read in full"

@@ -275,7 +275,7 @@ def scatter(drawn: Sequence[Point], first: str, second: str, shown: Scale) -> No
     """Return one mark for each pair of scores that occurs; its area says on how many questions.
 
     Args:
-        drawn: What `points` found; what is infinite has no place.
+        drawn: The result of `points`; infinite values are not drawn.
         first: The run along the x axis, by name.
         second: The run along the y axis.
         shown: The metric's scale.

@@ -338,7 +338,7 @@ def question_list(
         names: Method name by run.
         metric: The metric of the scores.
         definitions: Metric definitions by id.
-        earlier, later: Where the pages before and after begin, if there are any.
+        earlier, later: Starts of the pages before and after, if there are any.
     """
     shown = scale_of(metric, definitions)
     items = []

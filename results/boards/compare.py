@@ -87,7 +87,7 @@ class Comparison:
         by_evidence: Slices by the number of gold passages, which is the number of hops of a chain, the fewest first;
             empty likewise.
         sampled: The kind of cluster: questions of one cluster are not independent.
-        read: Which of the questions the trainings of the runs read, or that it is unknown.
+        read: Questions that the trainings of the runs read, or a note that they are unknown.
     """
 
     runs: tuple[RunRow, ...]

@@ -32,7 +32,7 @@ def read_lines(
         store: The store to read.
         runs: The compared runs; for two, the difference is added.
         metrics: Ids; the values and differences without the questions that were read are of these.
-        names: What the runs are called; empty: by their methods.
+        names: Names of the runs; empty: their methods' names.
         members: By run, all runs that count with it; None: it alone.
     """
     known, cards, definitions = known_checkpoints(store), provenance.cards(store), queries.definitions(store)

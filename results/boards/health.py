@@ -58,7 +58,7 @@ class HealthLine:
     """Something unusual.
 
     Attributes:
-        code: Which check found it.
+        code: The check that found it.
         run: The run; "" if it concerns the whole board.
         text: The finding as a sentence without a full stop.
         values: The numbers and names in it.

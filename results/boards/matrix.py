@@ -156,7 +156,7 @@ class Matrix:
         costs: By run.
         reference: Name of the method that differences are from.
         correction: Of their p-values.
-        sampled: What was sampled, by the column's key.
+        sampled: The kind of cluster, by the column's key.
         questions: By the column's key.
         kin: By the column's key, a group number; columns with equal numbers share questions.
         overall: Methods with a comparable value on every benchmark, by Borda count; empty for a single benchmark.

@@ -74,7 +74,7 @@ class Figure:
     """One published number.
 
     Attributes:
-        paper: Which paper prints it, by the name of its CSV file.
+        paper: The paper, by the name of its CSV file.
         table: The table's number, or `text SECTION` or `figure N` for a number that only the text prints.
         method: The row's name in the paper.
         id: Our method that it is about, `name` or `name(option=value,…)`; empty if there is none.

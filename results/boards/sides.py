@@ -61,7 +61,7 @@ class Answers:
             unread: Of each, whose verdicts are missing; None if there are none.
             questions: Ids.
             metric: The metric's id.
-            definition: What the store knows of it.
+            definition: The store's definition.
             trained: Whether a part of the method was trained here; several trainings always are.
         """
         trainings = tuple(self.made_of.get(run, "") for run in members)

@@ -104,7 +104,7 @@ class Figures:
         unscored: Questions without a value from the judge.
         insufficient_data: Why there is no interval; empty if there is one.
         questions: Of the benchmark.
-        sampled: What was sampled.
+        sampled: The kind of cluster.
         question_ids: Ids of the questions, in the order of the scores.
         definition: Of the metric.
         missing: Missing values of a judge, by run.

@@ -80,7 +80,7 @@ def held_back_by(
 
     Args:
         outcomes: By metric, with all questions.
-        candidate, baseline: What each side's training read, and its scores by metric.
+        candidate, baseline: The questions that each side's training read, and its scores by metric.
         decide: From the scores of candidate and baseline to decisions.
     """
     results: dict[str, str] = {}

@@ -66,7 +66,7 @@ def ask(
         allow_partial: Compare unfinished runs over the questions that both have answered.
         allow_same: Decide even if nothing is tested, because both are the same run.
         anchored: The user's name of the baseline, whose anchor counts; None leaves anchors aside.
-        cells: How many decisions about an anchor are made together; they share the error probability of one.
+        cells: Number of joint decisions about an anchor; they share the error probability of one.
         over_seeds: Whether the other trainings of each method in its experiment count, too.
 
     Raises:

@@ -47,8 +47,8 @@ class Memory:
     """Earlier decisions that affect the next one on one metric.
 
     Attributes:
-        attempt: Which attempt of the candidate this is, from 1; of one that has passed, the attempt at which it did.
-        number: Which decision about the anchor this is, from 1; 0 without an anchor.
+        attempt: Number of the candidate's attempt, from 1; if it has passed, the attempt at which it did.
+        number: Number of the decision about the anchor, from 1; 0 without an anchor.
         earlier: Stored decisions on these questions and this metric, whatever they are about.
     """
 

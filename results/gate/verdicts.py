@@ -44,7 +44,7 @@ class Since:
     Attributes:
         run: The anchor.
         set_at: When it was pinned (UTC).
-        number: Which decision about this anchor this is, from 1.
+        number: Number of the decision about this anchor, from 1.
         outcome: The same as of a gate against the anchor, whose two bounds have the level that is left for it.
         decision: The same with its numbers.
     """
@@ -71,8 +71,8 @@ class Verdict:
         lacking: Those that the candidate answered without getting a value, although the baseline has one.
         held_back: Why the outcome is "inconclusive" although the interval would allow a claim; empty otherwise.
         clusters_needed: Clusters needed to decide; None if it is decided, or if no number would.
-        memory: Which attempt of the candidate this is, and which decision about the anchor.
-        generalizes: What the decision holds for: new questions, new trainings or this checkpoint only, a judge's eyes.
+        memory: Numbers of the candidate's attempt and of the decision about the anchor.
+        generalizes: What the decision generalizes to: new questions, new trainings or this checkpoint only, this judge's eyes.
         since: The loss since the anchor; None without one.
     """
 
@@ -130,7 +130,7 @@ class Gate:
         questions: Of the dataset.
         sampled: The sampling clusters of the questions.
         changed: Differences between the two descriptions.
-        remarks: What a reader must know besides the outcome; warnings come first.
+        remarks: Remarks in addition to the outcome; warnings come first.
         anchor: Id of the run that the loss since then was measured from; None without one.
         members: By `baseline` and `candidate`, all runs that count on that side: repeats, and seeds if wanted.
     """

@@ -45,7 +45,7 @@ class Battle:
     """A verdict on two answers by one criterion, the order of presentation undone.
 
     Attributes:
-        question, one, other, criterion, part, repetition: What was compared, and how it was shown.
+        question, one, other, criterion, part, repetition: The compared answers, and how they were shown.
         verdict: `ONE`, `OTHER`, `TIE` or `NONE`; None if there is none.
         unscored: Why there is none; None too where the question is unscorable, which a single row says.
     """
@@ -336,7 +336,7 @@ class Verdict:
         part: The judge's prompt or, for two runs, the order in which they were shown.
         repetition: 0, 1 …
         call: The key of its stored conversation; None if no model was called.
-        response: What was read out of the reply; of two runs, by criterion which won, the order shown undone: `one`,
+        response: The parsed reply; for two runs, the winner by criterion, in the original order: `one`,
             `other`, `tie`, `none`, or None if there is no verdict.
         unscored: Why nothing could be read.
         model: As its endpoint names it; `rule` for rules.

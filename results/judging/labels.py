@@ -51,7 +51,7 @@ class Label:
     """A person's label.
 
     Attributes:
-        question, one, other: What was labeled; `other` is None for single answers.
+        question, one, other: The labeled answers; `other` is None for single answers.
         criterion: By what: a measure of a judge (`accuracy`), or a criterion (`overall`).
         annotator: Who.
         label: As given; of pairs `ONE`, `OTHER`, `TIE` or `NONE`, the order shown undone.

@@ -59,7 +59,7 @@ class Running:
         done, failed: Answered so far, and those among them that failed.
         started_at: When it was first started, UTC.
         resumed_at: When the present execution started, UTC; later than `started_at` where it was resumed.
-        dollars: What the answers so far cost; NaN if the cost of some call is unknown.
+        dollars: Cost of the answers so far; NaN if the cost of some call is unknown.
     """
 
     run: str
@@ -473,7 +473,7 @@ def unknown_run(store: Store, noun: str, text: str, names: Sequence[str], every:
     """Return the error for a text that matches no run; it suggests runs whose method's name contains the text, else the nearest names.
 
     Args:
-        store: Where experiments are read: the newest one's runs are named first.
+        store: The store of the experiments: the newest one's runs are named first.
         noun: The kind of object.
         text: The given text.
         names: All candidates.

@@ -88,7 +88,7 @@ class Findings:
 
     Attributes:
         strict: Whether what an official script tolerates is an error.
-        tolerated: How often something was counted that an official script tolerates.
+        tolerated: Number of findings that an official script tolerates.
     """
 
     def __init__(self, shown: int = LIMITS.shown, *, strict: bool = False) -> None:
@@ -151,7 +151,7 @@ class Report:
         contamination: Why the declared training data cover what is evaluated; empty if they do not.
         scores: By metric id, shape (questions,), NaN if unscorable; empty if there are errors.
         digest: A hash of the predictions; equal for equal submissions whatever the order and spelling of their rows.
-        official: What the official script prints for such a file, by its own names; None means NaN.
+        official: Output of the official script for such a file, by its own names; None means NaN.
         left_out: Questions that the file lacks and the official script leaves out, which tables count as wrong.
     """
 

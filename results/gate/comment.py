@@ -1,6 +1,6 @@
 """Write a gate's decision as a comment on a pull request.
 
-GitHub renders the comment and notifies everybody whom it mentions, so all names, questions and values are untrusted:
+GitHub renders the comment and notifies all users that it mentions, so all names, questions and values are untrusted:
 they are escaped, or are in code spans.
 """
 

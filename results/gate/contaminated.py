@@ -40,19 +40,19 @@ class Contamination:
 
     @property
     def remarks(self) -> list[str]:
-        """Return what a reader must know, one sentence each."""
+        """Return remarks for readers, one sentence each."""
         return [f"the {self.role} is {CONTAMINATED}: {reason}" for reason in self.reasons]
 
 
 def remarks_of(sides: Sequence[Contamination]) -> list[str]:
-    """Return what a reader must know of both sides, one sentence each."""
+    """Return remarks on both sides for readers, one sentence each."""
     unknown = " and ".join(f"the {side.role}" for side in sides if side.unknown)
     lines = [line for side in sides for line in side.remarks]
     return lines + [f"unknown which questions the weights of {unknown} were trained on (no record)"] * bool(unknown)
 
 
 def contamination(store: Store, role: str, runs: Sequence[RunRow], known: Checkpoints, questions: Sequence[str]) -> Contamination:
-    """Return what the training of one side read.
+    """Return the questions that the training of one side read.
 
     Args:
         store: The store to read.

@@ -70,7 +70,7 @@ def ask(
         over_seeds: Whether the other trainings of each method in its experiment count, too.
 
     Raises:
-        UserError: The runs must not be compared, were not scored alike, a margin is missing, or the anchor is gone.
+        UserError: The runs must not be compared, were not scored alike, a margin is missing, or the anchor was deleted.
     """
     check_comparable(baseline, candidate, allow_partial=allow_partial)
     same = baseline.run == candidate.run
@@ -125,7 +125,7 @@ def ask(
         for number in {known[m].number for m in ids}:
             chosen = [m for m in ids if known[m].number == number and (anchor.run, m) in every]
             if chosen:
-                # Holm's correction within the report is over the metrics; cells that are decided apart share it too.
+                # Holm's correction within the report is over the metrics; cells that are decided separately share it too.
                 level = 1 - 2 * spending.of_decision(number) * len(chosen) / max(cells, len(ids))
                 decisions = against(anchor, chosen, level=level)[2].decisions
                 since |= {m: Since(anchor, pinned.set_at, number, decisions[m].outcome, decisions[m]) for m in chosen}
@@ -213,7 +213,7 @@ def _not_tested(verdict: Verdict) -> Verdict:
 
 
 def _with_open(side: Side, lacking: NDArray[np.bool_]) -> Side:
-    """Return a side in which scores that are lacking are open too: a claim must hold whatever they are."""
+    """Return a side in which missing scores count as unknown: a claim must hold for all their possible values."""
     known = np.zeros(side.scores.shape, dtype=np.bool_) if side.open is None else side.open
     unknown = known | (lacking & np.isnan(side.scores))
     return replace(side, open=unknown) if unknown.any() else side

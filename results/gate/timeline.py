@@ -49,7 +49,7 @@ class Point:
 
 
 def timelines(store: Store, runs: Sequence[RunRow]) -> dict[Line, list[Point]]:
-    """Return the timelines of runs: those that something was decided about first, then the longest.
+    """Return the timelines of runs: those with decisions first, then the longest.
 
     Args:
         store: The store of checkpoints, tags, anchors and decisions.

@@ -124,7 +124,7 @@ class Gate:
     Attributes:
         outcome: As `outcome_of` gives it over the metrics; all must pass.
         baseline, candidate: The runs; of several repeats or seeds, the first.
-        verdicts: One a metric, in the order asked for.
+        verdicts: One per metric, in the requested order.
         strict: Whether any significant loss counts, even one within the margin.
         partial: Whether unfinished runs were allowed.
         questions: Of the dataset.
@@ -132,7 +132,7 @@ class Gate:
         changed: Differences between the two descriptions.
         remarks: Remarks in addition to the outcome; warnings come first.
         anchor: Id of the run that the loss since then was measured from; None without one.
-        members: By `baseline` and `candidate`, all runs that count on that side: repeats, and seeds if wanted.
+        members: By `baseline` and `candidate`, all runs that count on that side: repeats, and seeds if requested.
     """
 
     outcome: Outcome

@@ -1,4 +1,4 @@
-"""Boards of pairwise verdicts: who beats whom, how often, and whether significantly; strengths where many have met."""
+"""Boards of pairwise verdicts: win rates with their significance, and strengths if three or more methods were compared."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from results.store.store import Store
 IN_ITS_EYES = "in this judge's eyes"
 """Qualifier of significance marks until people have labeled enough pairs."""
 STRENGTHS_FROM = 3
-"""Methods from which on strengths say more than win rates do."""
+"""Minimum number of methods for strengths; with fewer, win rates contain the same information."""
 _AS_ONE = {ONE: Verdict.WIN, OTHER: Verdict.LOSS, TIE: Verdict.TIE, NONE: Verdict.NONE, None: Verdict.UNSCORED}
 _AS_OTHER = {**_AS_ONE, ONE: Verdict.LOSS, OTHER: Verdict.WIN}
 _SCORES = np.array([0.0, 0.5, 1.0, math.nan, math.nan])
@@ -108,12 +108,12 @@ class BattleBoard:
 
     Attributes:
         judge: Its id.
-        rule: Whether rules judged, and no model.
+        rule: Whether rules judged instead of a model.
         dataset, setting, seed: Of the board.
         questions: Of the dataset.
         pairings: By criterion, then method.
-        strengths: By criterion, methods with their strengths, strongest first; only if at least three have met
-            and every rate is shown.
+        strengths: By criterion, methods with their strengths, strongest first; only if at least three were compared and
+            every rate is shown.
         controls: Method ids of the board's controls, by name.
         corrected: Criteria whose strengths are corrected by people's labels.
     """
@@ -201,7 +201,7 @@ def battle_boards(
 
 
 def _by_repeat(group: Sequence[RunRow]) -> Iterator[list[RunRow]]:
-    """Yield the runs of each repeat, with the first runs of methods that were not repeated so often."""
+    """Yield the runs of each repeat, with the first runs of methods with fewer repeats."""
     for repeat in dict.fromkeys(repeat_of(run.method) for run in group):
         there = {first_name(run.method) for run in group if repeat_of(run.method) == repeat}
         yield [run for run in group if repeat_of(run.method) == (repeat if first_name(run.method) in there else 0)]
@@ -325,7 +325,7 @@ def _with_people(
     clusters: Sequence[str] | None,
     position: Mapping[str, int],
 ) -> PredictionPowered | None:
-    """Return the share of wins of one pair as people see it; None if too few clusters are labeled to say anything."""
+    """Return the share of wins of one pair as people see it; None if too few clusters are labeled."""
     mine = [(battle.question, verdict) for battle, verdict in zip(battles, verdicts, strict=True) if (battle.one, battle.other) == pair]
     queries_of = list(dict.fromkeys(question for question, _ in mine))
     codes = {question: number for number, question in enumerate(queries_of)}
@@ -368,9 +368,9 @@ def _strengths(
     return tuple(sorted(results, key=lambda row: -row[1].logit.value))
 
 
-# Where a pair judge places the controls of a board, by the tests of all pairs that its win rates are marked with.
-# What is expected of a control is what `flags` expects of it: nothing stands above the gold answer, and what says nothing
-# or the wrong thing stands below the methods.
+# A pair judge's ranking of a board's controls, by the tests of all pairs that mark its win rates.
+# The expected ranks are those of `flags`: no method is above the gold answer, and empty or wrong
+# answers are below the methods.
 
 
 _METHOD = ""
@@ -380,11 +380,11 @@ _LEVELS = {BEST: 2, _METHOD: 1, NO_ANSWER: 0, **dict.fromkeys(WORTHLESS, 0)}
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A control among the rivals that it met and must stand above, or below.
+    """A control with the rivals that it was compared with and must rank above, or below.
 
     Attributes:
         control: Its name.
-        above: Whether it must stand above them: the gold answer; else below.
+        above: Whether it must rank above them (the gold answer) or below.
         right: Rivals from which it differs significantly in the right direction.
         level: Rivals from which it does not differ significantly.
         wrong: Rivals from which it differs significantly in the wrong direction.
@@ -398,7 +398,7 @@ class Placed:
 
     @property
     def rivals(self) -> int:
-        """Return how many it is judged by."""
+        """Return the number of its rivals."""
         return len(self.right) + len(self.level) + len(self.wrong)
 
 

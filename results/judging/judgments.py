@@ -47,7 +47,7 @@ class Battle:
     Attributes:
         question, one, other, criterion, part, repetition: The compared answers, and how they were shown.
         verdict: `ONE`, `OTHER`, `TIE` or `NONE`; None if there is none.
-        unscored: Why there is none; None too where the question is unscorable, which a single row says.
+        unscored: Why there is none; also None if the question is unscorable, which a single row states.
     """
 
     question: str
@@ -61,12 +61,12 @@ class Battle:
 
     @property
     def unscorable(self) -> bool:
-        """Return whether there was nothing to judge by."""
+        """Return whether the question was unscorable."""
         return self.verdict is None and self.unscored is None
 
 
 def _key(about: str | Match, judge: str) -> dict[str, str]:
-    """Return the columns by which what a judge said of a run, or of two, is found."""
+    """Return the key columns of a judge's verdicts on a run, or on two."""
     return {"run": about, "judge": judge} if isinstance(about, str) else {**asdict(about), "judge": judge}
 
 
@@ -95,7 +95,7 @@ def put_judgments(
     calls: Sequence[Sequence[JudgeCall]],
     scores: Sequence[Mapping[str, Score]],
 ) -> None:
-    """Write what a point judge said of some of a run's answers.
+    """Write a point judge's verdicts on some of a run's answers.
 
     A verdict that was read stays; only one that could not be read is replaced.
 
@@ -199,7 +199,7 @@ def judged(store: Store, about: str | Match, judge: Judge, *, retry_unscored: bo
 
 
 def calls(store: Store, about: str | Match, judge: str) -> dict[str, list[JudgeCall]]:
-    """Return what a judge's calls about a run, or about two, said, by question, in the order in which they were made."""
+    """Return the results of a judge's calls about a run, or about two, by question, in the order of the calls."""
     key, table = _key(about, judge), "judge_calls" if isinstance(about, str) else "battle_calls"
     query = f"SELECT question, {', '.join(_CALL)} FROM {table} WHERE {_where(key)} ORDER BY rowid"
     results: dict[str, list[JudgeCall]] = {}
@@ -210,7 +210,7 @@ def calls(store: Store, about: str | Match, judge: str) -> dict[str, list[JudgeC
 
 
 def scores(store: Store, run: str, judge: str) -> dict[str, dict[str, Score]]:
-    """Return what a point judge's measures are worth for a run, by question and measure."""
+    """Return a run's values on a point judge's measures, by question and measure."""
     names = {item["metric"]: item["name"] for item in judges(store)[judge]["measures"]}
     rows = store.database.rows(
         "SELECT question, metric, value, unscored FROM scores WHERE run = ? AND list_contains(?, metric)", [run, list(names)]
@@ -234,7 +234,7 @@ def battles(store: Store, dataset_fingerprint: str, setting: str, judge: str, ma
 
 
 def unread_battles(store: Store, match: Match, judge: Judge) -> tuple[int, int]:
-    """Return how many questions a pair judge gave no verdict by its main criterion, and how many it could have given one."""
+    """Return the number of questions without a verdict of a pair judge by its main criterion, and the number of scorable questions."""
     key = _key(match, str(judge)) | {"criterion": judge.entry.criteria[0]}
     ((unread, scorable),) = store.database.rows(
         f"""SELECT count(*) FILTER (read = 0), count(*) FROM (
@@ -256,16 +256,16 @@ def matches(store: Store, judge: str | None = None) -> list[tuple[str, Match]]:
 
 
 def judges(store: Store) -> dict[str, dict[str, Any]]:
-    """Return cards of the judges that the store knows, by id."""
+    """Return cards of the judges in the store, by id."""
     rows = store.database.rows("SELECT judge, card FROM judges ORDER BY judge", lenient=True)
     return {judge: shareable(card) for judge, card in rows}
 
 
 def find_judge(store: Store, name: str) -> dict[str, Any]:
-    """Return the card of the judge in the store that a name means: its id, or a beginning of it that is not another's.
+    """Return the card of the judge in the store with this id, or with this unique beginning of an id.
 
     Raises:
-        UserError: None is meant, or several are.
+        UserError: No judge matches, or several do.
     """
     known = judges(store)
     cards = [known[name]] if name in known else [card for judge, card in known.items() if judge.startswith(name) or card["judge"] == name]
@@ -298,7 +298,7 @@ def _replace_calls(
     questions: Sequence[str],
     calls: Sequence[Sequence[JudgeCall]],
 ) -> None:
-    """Put these calls in the place of all about these questions, which a table `fresh` then lists."""
+    """Replace all calls about these questions by these, and list the questions in a table `fresh`."""
     connection.register("fresh", pa.table({"question": strings(list(questions))}))
     connection.execute(f"DELETE FROM {table} WHERE {_where(key)} AND {_FRESH}", [*key.values()])
     rows = [(question, call) for question, made in zip(questions, calls, strict=True) for call in made]

@@ -1,6 +1,6 @@
 """Define judges: a model (or a rule), its prompts, a parser and a policy, all of them part of the judge's id.
 
-A judge works in three steps that can be done apart. `ask` makes the calls; `parse` reads one raw reply; `score` (of a
+A judge works in three separate steps. `ask` makes the calls; `parse` reads one raw reply; `score` (of a
 point judge) or `verdicts` (of a pair judge) makes numbers of what was read. The store keeps each call's key in the
 cache of replies, so that the last two steps can be done again, with another rule, without a single call.
 
@@ -50,7 +50,7 @@ class Item:
     Attributes:
         question: With its gold.
         prediction: The answer.
-        passages: What the answer was read from, best first.
+        passages: The passages that the answer was read from, best first.
     """
 
     question: Question
@@ -87,12 +87,12 @@ class JudgeCall:
     """One call of a judge, as the store keeps it.
 
     Attributes:
-        part: Which of the judge's prompts, or which claim; for pair judges `AS_GIVEN` or `SWAPPED`.
+        part: The judge's prompt, or the claim; for pair judges `AS_GIVEN` or `SWAPPED`.
         repetition: 0, 1 …
-        key: Of the reply in the cache; None where no model was asked (a rule, or a case that needs no opinion).
-        parsed: What was read out of it.
+        key: Of the reply in the cache; None if no model was called (a rule, or a case that needs no model).
+        parsed: Its parsed content.
         model: As the endpoint names it, with its fingerprint and version where it says them; `RULE` for rules, "" where none was asked.
-        prompt_tokens, completion_tokens, seconds, cost_usd: What it took.
+        prompt_tokens, completion_tokens, seconds, cost_usd: Its cost.
     """
 
     part: str
@@ -135,7 +135,7 @@ def counting(calls: Sequence[JudgeCall]) -> list[JudgeCall]:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A question's value on a measure: a number; or a reason for its lack; or neither, where it is unscorable."""
+    """A question's value on a measure: a number; or the reason why it is missing; or neither, if it is unscorable."""
 
     value: float | None
     unscored: str | None = None
@@ -165,7 +165,7 @@ class JudgeConfig(FrozenModel):
     """Base of every judge's options: frozen, and unknown keys are errors."""
 
     policy: ClassVar[frozenset[str]] = frozenset()
-    """Options that say what replies count and nothing of what is asked: those that a replay may change."""
+    """Options that affect the use of replies but not the prompts: a replay may change them."""
 
     alongside: ClassVar[Mapping[str, Any]] = {}
     """Options that are not part of the judge's identity, as `model_dump(exclude=…)` takes them: prices, and names of files
@@ -178,7 +178,7 @@ class JudgeConfig(FrozenModel):
 
     @property
     def weights(self) -> str:
-        """Return hash of those of a local model that is asked, "" where there is none."""
+        """Return the hash of the weights of a local model, "" if there is none."""
         return ""
 
     def deciding(self) -> dict[str, Any]:
@@ -212,7 +212,7 @@ class JudgeConfig(FrozenModel):
 
     @property
     def needs(self) -> Needs:
-        """Return the model that is asked, where one is."""
+        """Return the model of the judge, None without a model."""
         return Needs()
 
 
@@ -255,9 +255,9 @@ class JudgeEntry:
         definition: One paragraph: what is asked, what counts, what is unscored.
         factory: From options and services to a `PointJudge` or `PairJudge`.
         config: The class of its options.
-        measures: What a point judge measures, main one first.
-        criteria: What a pair judge compares by, main one first.
-        needs: What of a question and answer it reads.
+        measures: Measures of a point judge, main one first.
+        criteria: Criteria of a pair judge, main one first.
+        needs: Fields of a question and answer that it reads.
         source: Paper or library that defines it.
         also: From a config to whatever else decides what it says: hashes of prompts, versions of libraries.
         code: Of a plug-in; None for shipped judges.

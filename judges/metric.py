@@ -31,7 +31,7 @@ class QuestionGraphs:
 
     Attributes:
         graphs: Each question's own graph, by question id; a question that is not there has none.
-        corpus: Where triples are found by id; None where no question has a graph.
+        corpus: Triples by id; None if no question has a graph.
     """
 
     graphs: Mapping[str, Sequence[Triple]] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class QuestionGraphs:
         return cls(graphs, benchmark.corpus)
 
     def nodes(self, question_id: str) -> set[str]:
-        """Return heads and tails of a question's own graph; none where it has no graph."""
+        """Return heads and tails of a question's own graph; none if it has no graph."""
         graph = self.graphs.get(question_id, ())
         return {name for head, _, tail in graph for name in (head, tail)}
 
@@ -70,7 +70,7 @@ class QuestionGraphs:
 
 
 Scores = NDArray[np.float64]
-"""Shape (questions,), NaN where unscorable."""
+"""Shape (questions,), NaN if unscorable."""
 
 Missing = float | Literal["empty", "unscorable"]
 """Score of a question without an answer: a number, the score of an empty answer, or none (NaN)."""
@@ -94,20 +94,20 @@ NEEDS: Mapping[str, str] = {
     "verdict": "a judge's verdict",
     "claims": "the claims that a judge finds in a text",
 }
-"""The words with which a metric or a judge says what it reads; registration refuses others."""
+"""The inputs that a metric or a judge can declare; registration refuses others."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Questions with their predictions, row by row; what every metric is handed.
+    """Questions with their predictions, row by row: the input of every metric.
 
     Attributes:
         questions, predictions: One of each a row.
-        passage: From the id of a passage (or triple) to it, None where texts are not at hand.
-        memo: What `once` keeps.
-        graphs: The questions' graphs, None where it is not known whether they have any.
+        passage: From the id of a passage (or triple) to it, None if texts are not available.
+        memo: The cache of `once`.
+        graphs: The questions' graphs, None if it is not known whether they have any.
 
     Work that several metrics need (which ranks hold positives, normalized texts, a model's reading) is done once per
     batch: see `once`.
@@ -159,12 +159,12 @@ class Parameter:
     Attributes:
         name: As written in the id; `k` is written `@k`.
         kind: `int`, `float`, `str` or `bool`, which is written `true` or `false`.
-        default: Used where the id does not say; None makes it required.
+        default: Used if the id does not state it; None makes it required.
         choices: Allowed values, empty for any.
-        help: What it means.
+        help: Its meaning.
         quiet: Whether an id leaves it out where it has its default: for parameters that came later, so that the ids
             in people's stores stay what they are.
-        check: From a value to what is wrong with it, None where nothing is.
+        check: From a value to what is wrong with it, None if nothing is.
     """
 
     name: str
@@ -202,13 +202,13 @@ class MetricEntry:
         parameters: In the order in which they print.
         low, high: The declared range; None is unbounded.
         higher_is_better: Direction.
-        needs: What it reads, in the words of `NEEDS`.
+        needs: Its inputs, as named in `NEEDS`.
         source: Paper, official script or library that defines it.
         group: "answer", "retrieval", "support", … for listing.
-        missing: What a question without prediction scores.
+        missing: Score of a question without prediction.
         exact: Whether the value is exact (fit for invariants) or a model's opinion.
         unit: `fraction` (shown × 100) or `number` (shown as it is: a count, a perplexity).
-        language: From the parameters to the language whose words it cuts a text into; None where it knows none.
+        language: From the parameters to the language whose words it cuts a text into; None if it knows none.
         zero_under: Values of `rules` whose owners' scripts count as 0 what is unscorable here.
         code: Of a plug-in; None for shipped metrics.
     """
@@ -266,7 +266,7 @@ class Metric:
         """Score a batch.
 
         Returns:
-            Shape (len(batch),), NaN where unscorable.
+            Shape (len(batch),), NaN if unscorable.
 
         Raises:
             ValueError: The metric returned something else.
@@ -285,12 +285,12 @@ UNSPACED = frozenset(("zh", "ja", "th", "lo", "km", "my"))
 
 
 def require_language(metric: Metric, languages: Collection[str], *, where: str | None = None) -> None:
-    """Stop where a metric cuts words in another language's way, which would make one word of a clause.
+    """Refuse a metric that splits words by another language's rules, which would turn a clause into one word.
 
     Args:
         metric: The metric.
-        languages: Those of the texts; none where it is not known.
-        where: What asks for it.
+        languages: Those of the texts; empty if unknown.
+        where: The setting that requests it.
 
     Raises:
         UserError: It does.
@@ -340,15 +340,15 @@ def register(
 ) -> Callable[[F], F]:
     """Declare a metric; decorates its function `(batch, **parameters) -> Scores`, whose docstring is the definition.
 
-    Of a plug-in, `identity` says what its ids depend on: `code` puts the hash of its code into them, so that scores by
-    other code are never taken for these; `version` puts only the version, which the author raises by hand.
+    Of a plug-in, `identity` says what its ids depend on: `code` puts the hash of its code into them, so that scores of
+    other code are never mistaken for these; `version` puts only the version, which the author raises by hand.
 
     Raises:
         ValueError: There is no definition, or `needs` is empty or says something that is not in `NEEDS`.
     """
     unknown = [need for need in needs if need not in NEEDS]
     if unknown or not needs:
-        problem = f"needs {unknown[0]!r}, which nobody provides" if unknown else "does not say what it needs"
+        problem = f"needs {unknown[0]!r}, which is not available" if unknown else "does not declare its inputs"
         raise ValueError(f"metric {identifier!r} {problem}; known: {', '.join(NEEDS)}")
 
     def decorate(compute: F) -> F:
@@ -381,7 +381,7 @@ def register(
 
 
 def parse(text: str, *, where: str | None = None) -> Metric:
-    """Return the metric that an id denotes; parameters and version may be left out where they have defaults.
+    """Return the metric that an id denotes; parameters and version may be left out if they have defaults.
 
     Raises:
         UserError: The id does not parse, or names a metric, parameter, value or version that does not exist.

@@ -27,7 +27,7 @@ def score(
     graphs: QuestionGraphs | None = None,
     faults: dict[Metric, BaseException] | None = None,
 ) -> dict[str, Scores]:
-    """Score predictions under several metrics; what metrics share is computed once.
+    """Score predictions under several metrics; shared values are computed once.
 
     Every question counts. One without prediction, and for metrics that read the answer also one whose prediction says
     that it failed (`notes["failed"]`), scores what the metric declares as `missing`, unless its gold makes it
@@ -35,7 +35,7 @@ def score(
 
     Args:
         questions: The questions of the task.
-        predictions: One per question in the same order, None where there is none; or by question id (as methods know
+        predictions: One per question in the same order, None if there is none; or by question id (as methods know
             it, or the dataset's own).
         metrics: Metrics or their ids.
         passage: From the id of a passage (or triple) to it, for metrics that read texts.
@@ -43,7 +43,7 @@ def score(
         faults: Takes what metrics raised, which then are left out; None: the first error is raised.
 
     Returns:
-        By canonical metric id, shape (questions,), NaN where unscorable.
+        By canonical metric id, shape (questions,), NaN if unscorable.
 
     Raises:
         UserError: A metric id is unknown, or a prediction belongs to another question.
@@ -113,7 +113,7 @@ def can_score(metric: Metric, questions: Sequence[Question], graphs: QuestionGra
 
 
 def _message(question: Question, prediction: Prediction | None) -> Prediction:
-    """Return what is scored of a prediction: no answer where there is none, or where it says that it failed."""
+    """Return the scored answer of a prediction: none if it is missing or marked as failed."""
     if prediction is None:
         return Prediction(question.query_id, "")
     return replace(prediction, answer="") if prediction.notes.get(FAILED) else prediction
@@ -135,12 +135,12 @@ def _aligned(questions: Sequence[Question], predictions: Sequence[Prediction | N
         raise UserError(
             f"{len(predictions)} predictions for {len(questions)} questions",
             code="prediction-count-mismatch",
-            try_this="give one per question, None where there is none, or a mapping by question id",
+            try_this="give one per question, None if there is none, or a mapping by question id",
         )
     for question, prediction in zip(questions, predictions, strict=True):
         if prediction is not None and prediction.question_id not in (question.id, question.query_id):
             raise UserError(
-                f"the prediction for {prediction.question_id!r} stands where that for {question.query_id!r} belongs",
+                f"the prediction for {prediction.question_id!r} is in the position of that for {question.query_id!r}",
                 code="predictions-out-of-order",
                 where=f"question {question.id!r}",
                 try_this="put the predictions in the order of the questions, or give a mapping by question id",
@@ -149,7 +149,7 @@ def _aligned(questions: Sequence[Question], predictions: Sequence[Prediction | N
 
 
 def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, float] | None = None) -> list[str]:
-    """Return what must hold between the scores of one run, over its scorable questions.
+    """Check the relations that must hold between the scores of one run, over its scorable questions.
 
     - Every value is finite and within its metric's declared range.
     - What is the same by definition is equal: mrr@1, precision@1 and hit@1; has_answer_mrr@1 and
@@ -162,11 +162,11 @@ def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, 
     - A reported value is the mean of the values of the questions.
 
     Args:
-        scores: Shape (questions,) per metric, NaN where unscorable.
+        scores: Shape (questions,) per metric, NaN if unscorable.
         reported: The value that is shown for a metric, where there is one.
 
     Returns:
-        One sentence per violation, with the number of questions and the first of them; empty where all is well.
+        One sentence per violation, with the number of questions and the first of them; empty if all is well.
     """
     results: list[str] = []
     for metric, values in scores.items():
@@ -194,7 +194,7 @@ def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, 
 
 
 def mean_of(values: Scores) -> float:
-    """Return the mean over scorable questions, NaN where there are none."""
+    """Return the mean over scorable questions, NaN if there are none."""
     scorable = values[~np.isnan(values)]
     return float(scorable.mean()) if scorable.size else float("nan")
 
@@ -267,7 +267,7 @@ def _never_above(item: Metric, other: Metric) -> bool:
 
 
 def _agree(item: Metric, other: Metric, but: str = "") -> bool:
-    """Return whether the parameters that both have are the same, but for one."""
+    """Return whether the shared parameters are equal, except for one."""
     return all(item.values[name] == other.values[name] for name in item.values.keys() & other.values.keys() - {but})
 
 

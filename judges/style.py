@@ -1,19 +1,19 @@
 """Measure the quality of rewritten texts: style, preserved content, fluency.
 
-Values are per pair of texts; `StyleQuality` gives their number, mean and spread, and the arrays themselves to callers that
-wants intervals.
+Values are per pair of texts; `StyleQuality` gives their number, mean and spread, and the arrays themselves to callers that want
+intervals.
 
 | measure | of a pair |
 | --- | --- |
 | `informal`, `informal_source` | verdict of a style classifier: 1 Informal, 0 Formal (strength) |
 | `bertscore` | BERTScore F1 of source and rewriting (content) |
 | `entities` | share of the source's names and numbers that the rewriting has too (content) |
-| `numbers` | share of the source's numbers that the rewriting has too; none where it has no number (content) |
+| `numbers` | share of the source's numbers that the rewriting has too; none if it has no number (content) |
 | `answer_kept` | whether a gold answer string is in the rewriting, where one is in the source (content) |
 | `unchanged` | whether the rewriting is the source, white space aside |
 | `words` | words of the rewriting / words of the source |
 | `perplexity`, `perplexity_source` | exp of the mean negative log-likelihood per token (fluency) |
-| `sentiment`, `sentiment_source`, `sentiment_shift` | polarity, and the difference to the source's |
+| `sentiment`, `sentiment_source`, `sentiment_shift` | polarity, and the difference from the source's |
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ REACH = 2
 
 
 def polarity(text: str) -> float:
-    """Return (positive − negative) / (positive + negative) words of a text, in [-1, 1]; 0 where there are none.
+    """Return (positive − negative) / (positive + negative) words of a text, in [-1, 1]; 0 if there are none.
 
     A word counts by fixed lists of English words, with the other sign where one of the two words before it is a
     negation (not, never, no, …, anything that ends in n't). Case does not count. This is not TextBlob's polarity, which
@@ -96,11 +96,11 @@ def text_item(text: str, source: str = "") -> Item:
 
 
 class StyleValidator:
-    """Objects to informal texts that are not judged Informal; other styles are none of its business.
+    """Reject informal texts that are not judged Informal; other styles are not checked.
 
     Args:
         judge: `style` or `rule_style`, built.
-        id: What the judge is.
+        id: The judge's identity.
         styles: The styles that must read as Informal.
     """
 
@@ -119,11 +119,11 @@ class StyleValidator:
 
 
 class ContentValidator:
-    """Objects to texts that are not judged to keep everything their source says.
+    """Reject texts that are not judged to keep all facts of their source.
 
     Args:
         judge: `content`, built.
-        id: What the judge is.
+        id: The judge's identity.
     """
 
     def __init__(self, judge: PointJudge, id: str) -> None:
@@ -169,7 +169,7 @@ def share_of(verdict: str, queries: Sequence[Sequence[JudgeCall]]) -> Scores:
 
 
 def _objection(what: str, calls: Sequence[JudgeCall], wanted: str) -> str | None:
-    """Return half of the verdicts and more must be the one wanted; a text that nobody judged has not passed."""
+    """Return why a text is rejected: at least half of the verdicts must be the wanted one; unjudged texts are rejected."""
     results = verdicts(calls)
     if not results:
         reason = next((call.parsed.unscored for call in calls if call.parsed.unscored), "nothing to judge")
@@ -199,7 +199,7 @@ class StyleText:
     Attributes:
         style: The other style.
         source, styled: The two texts, without titles.
-        golds: Gold answers of the question that the pair belongs to; () where it belongs to none.
+        golds: Gold answers of the question that the pair belongs to; () if it belongs to none.
     """
 
     style: str
@@ -213,7 +213,7 @@ class Measured:
     """Values of one measure over the pairs of one style.
 
     Attributes:
-        values: Shape (pairs,); NaN where a pair has none.
+        values: Shape (pairs,); NaN if a pair has none.
     """
 
     values: Scores
@@ -225,12 +225,12 @@ class Measured:
 
     @property
     def mean(self) -> float | None:
-        """Return over those; None where there are none."""
+        """Return over those; None if there are none."""
         return float(np.nanmean(self.values)) if self.n else None
 
     @property
     def sd(self) -> float | None:
-        """Return standard deviation (n − 1); None where fewer than two pairs have a value."""
+        """Return standard deviation (n − 1); None if fewer than two pairs have a value."""
         return float(np.nanstd(self.values, ddof=1)) if self.n > 1 else None
 
     def to_json(self) -> dict[str, Any]:
@@ -284,7 +284,7 @@ def style_quality(
 ) -> list[StyleQuality]:
     """Measure rewritten texts, style by style.
 
-    What needs a model is measured where one is named: texts that are in several pairs are shown to it once.
+    Measures that need a model are computed if one is named; it sees texts of several pairs once.
 
     Args:
         texts: The pairs.
@@ -295,7 +295,7 @@ def style_quality(
         perplexity: A causal language model (SARK: `gpt2`); None: not measured.
         sentiment: From texts to polarities; None: not measured.
         failed: Rewritings that were given up, by style.
-        device: Where models compute; None chooses.
+        device: Device of the models; None chooses.
 
     Returns:
         One per style, in the order of first appearance.

@@ -1,8 +1,8 @@
-"""Hands what visitors send to `ragmeter submit`, in a process of its own: bounded, timed, and without any key.
+"""Pass visitors' files to `ragmeter submit` in a separate process: bounded, timed, and without any key.
 
 Nothing that was sent is executed, unpacked to disk or used as a name: the files lie under names of ours in a private
-folder that is removed when the visitor leaves. The environment of the server says how to start the command; without it,
-the server is read-only. An owner decides about submissions with a token, of which the server only knows a hash.
+folder that is removed when the visitor leaves. The server's environment has the command to start; without it, the server is
+read-only. An owner decides about submissions with a token, of which the server only knows a hash.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _turn = threading.BoundedSemaphore(1)
 
 
 def submit_command() -> list[str] | None:
-    """Return the command that submissions are handed to; None where the server takes none."""
+    """Return the command that checks submissions; None if the server accepts none."""
     try:
         results = json.loads(os.environ.get(VARIABLE) or "null")
     except ValueError:
@@ -62,7 +62,7 @@ def waits_for_approval() -> bool:
 
 
 def token_hash(token: str) -> str:
-    """Return what the server knows of an owner's token.
+    """Return the stored hash of the owner's token.
 
     Raises:
         UserError: The token is too short to be secret.
@@ -89,7 +89,7 @@ def is_owner(token: str) -> bool:
 
 
 class Draft:
-    """Files that somebody sent in, in a private folder that is removed with this object at the latest.
+    """Files that a visitor sent, in a private folder that is removed with this object at the latest.
 
     Args:
         predictions: The predictions, or a bundle.
@@ -106,10 +106,10 @@ class Draft:
         if card is not None and len(card) > LIMITS.card_bytes:
             raise UserError(f"the card is larger than {LIMITS.card_bytes // 1024} KiB", code="card-too-large", where="card")
         if bundled and card is not None:
-            raise UserError("a bundle brings its own card", code="card-besides-bundle", where="card", try_this="leave the card out")
+            raise UserError("a bundle contains its own card", code="card-besides-bundle", where="card", try_this="leave the card out")
         if not bundled and card is None:
             raise UserError(
-                "predictions need a card that says what they are",
+                "predictions need a card that describes them",
                 code="predictions-without-card",
                 where="card",
                 try_this="ragmeter submit template",
@@ -126,7 +126,7 @@ class Draft:
         self._remove()
 
 
-_ELSEWHERE = "hand it to who keeps this board: ragmeter submit takes larger files"
+_ELSEWHERE = "send it to the owner of this board: ragmeter submit takes larger files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Verdict:
         report: Of the validation: findings with lines, contamination, means.
         notes: Further sentences.
         preview: By metric, value, low, high, n, unscorable, insufficient_data; where nothing was to be stored.
-        run: Fingerprint of the stored run; None where nothing was stored.
+        run: Fingerprint of the stored run; None if nothing was stored.
     """
 
     report: Mapping[str, Any]
@@ -152,7 +152,7 @@ class Verdict:
 
 
 def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
-    """Check a submission; store it where it is asked to be kept and nothing is wrong with it.
+    """Check a submission; store it if requested and valid.
 
     Args:
         draft: The files.
@@ -160,7 +160,7 @@ def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
         keep: Whether to store it.
 
     Raises:
-        UserError: The server takes none, is busy with another one, or the submission cannot be read.
+        UserError: The server accepts none, is busy with another one, or the submission cannot be read.
     """
     start = submit_command()
     if start is None:
@@ -176,7 +176,7 @@ def decide(run: str, action: str, reason: str, store_folder: Path) -> str:
     Args:
         run: Its fingerprint.
         action: One of `results.submission.review.ACTIONS`.
-        reason: What visitors read.
+        reason: The text that visitors read.
         store_folder: The store.
 
     Raises:
@@ -225,8 +225,8 @@ def _answer(done: subprocess.CompletedProcess[bytes], read: Callable[[Any], T]) 
     except (ValueError, LookupError, TypeError):
         error = None
     if error is None:
-        # What went wrong is for who keeps the server, not for visitors.
+        # The error is for the owner of the server, not for visitors.
         sys.stderr.write(done.stderr.decode("utf-8", "replace"))
-        raise UserError("the check broke off", code="check-failed", try_this="tell who keeps this board: its log says why")
+        raise UserError("the check crashed", code="check-failed", try_this="tell the owner of this board: the server's log has the reason")
     what, where, remedy = (_public(error[name]) for name in ("what", "where", "try"))
     raise UserError(str(what), code="refused-submission", where=where, try_this=remedy)

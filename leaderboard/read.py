@@ -83,13 +83,13 @@ def store_of(at: Source) -> Store:
 def _kept(
     query: Callable[Concatenate[Store, P], R], most: int = 8, *, shared: bool = False, wait: str = ""
 ) -> Callable[Concatenate[Source, P], R]:
-    """Return a question to the store whose answers are remembered.
+    """Return a query of the store whose results are cached.
 
     Args:
-        query: What asks the store.
-        most: How many answers are remembered.
+        query: The query.
+        most: Maximum number of cached results.
         shared: Whether readers share one answer, which must not be changed, rather than have a copy each.
-        wait: What a page says while the store is asked.
+        wait: Text of the page during the query.
     """
 
     @wraps(query)
@@ -100,7 +100,7 @@ def _kept(
     return cast(Callable[Concatenate[Source, P], R], cache(show_spinner=wait or False, max_entries=most)(ask))
 
 
-_JUDGED = "Reading what the judge said …"
+_JUDGED = "Reading the judge's replies …"
 experiments = _kept(queries.experiments)
 """Stored experiments, newest first."""
 has_runs = _kept(queries.has_runs)
@@ -127,7 +127,7 @@ _all_runs = _kept(queries.runs, shared=True)
 def ordered_experiments(at: Source) -> list[str]:
     """Return the names of experiments, the most substantial first; before them the one that the server was started for.
 
-    Substance is questions times methods, over all benchmarks, of what has finished. Of equals the newest comes first.
+    Substance is questions times methods, over all benchmarks, of what has finished. Ties are sorted newest first.
     """
     pinned = os.environ.get(EXPERIMENT_VARIABLE)
     known = sorted(experiments(at), key=lambda row: (row.name != pinned, -row.answered))
@@ -193,7 +193,7 @@ def board_of(at: Source, experiment: str | None, group: int, reference: str | No
 
 @st.cache_data(show_spinner=False, max_entries=32)
 def cost_intervals(at: Source, experiment: str | None, group: int, metric: str, axis: budget.Axis) -> dict[str, tuple[float, float]]:
-    """Return the intervals of what the runs of a board take per question, by run."""
+    """Return the intervals of the cost per question of a board's runs, by run."""
     return budget.cost_intervals(store_of(at), _column(at, experiment, group, None, metric), axis)
 
 
@@ -249,7 +249,7 @@ def conversation(at: Source, call: str) -> Conversation | None:
 
 @st.cache_data(show_spinner=_JUDGED, max_entries=16)
 def battles(at: Source, judge: str, length: bool) -> list[BattleBoard]:
-    """Return a pair judge's boards; `length`: strengths with what a longer answer gains taken off."""
+    """Return a pair judge's boards; `length`: strengths adjusted for the length of answers."""
     store = store_of(at)
     return battle_board.battle_boards(store, queries.runs(store), length=length, judge=judge)
 
@@ -278,7 +278,7 @@ def styled_experiments(at: Source) -> list[str]:
 
 @st.cache_data(show_spinner="Comparing …", max_entries=16)
 def style_curves(at: Source, experiment: str, over: Over) -> list[CurveTable]:
-    """Return curves of an experiment's methods; none where nothing has two points."""
+    """Return curves of an experiment's methods; none if no method has two points."""
     try:
         return style.style_curves(store_of(at), experiment, over)
     except UserError:
@@ -454,13 +454,13 @@ def matrix_of(
     reference: str | None,
     correction: Correction,
 ) -> Matrix:
-    """Return the matrix of those who compete.
+    """Return the matrix of the ranked methods.
 
     Args:
         at: The store.
         experiment, setting, family, measure: As chosen.
         datasets: Keys of the columns.
-        query: What the filters ask for, as a text of its own.
+        query: The filters' conditions, as a text.
         _filters: The same, which is not part of what is remembered.
         reference: Name of the method to compare with.
         correction: Of p-values.

@@ -52,7 +52,7 @@ def board_document(store: Store, experiment: str, now: datetime) -> dict[str, An
     """Return the boards of an experiment.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name.
         now: When the document is made.
 
@@ -96,7 +96,7 @@ def document_of(
 
 
 def as_json(document: Any, *, indent: int | None = None) -> str:
-    """Return JSON that may stand inside a page's `script` element: no character in it begins a tag or a comment."""
+    """Return JSON that is safe inside a page's `script` element: no character in it begins a tag or a comment."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=indent)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -110,7 +110,7 @@ def behind(store: Store, experiment: str, results: Sequence[Board], definitions:
     """Yield sections, each a heading and a table.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name.
         results: Its boards.
         definitions: Of metrics by id.
@@ -181,7 +181,7 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     against what it costs; then what style costs, what compression saves, and who wins against whom.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name.
         now: When the report is made.
 
@@ -231,7 +231,7 @@ def page(data: Mapping[str, Any]) -> str:
 </head>
 <body>
 <main id="page"></main>
-<noscript>This report is drawn by the script that it contains; please let it run. It loads nothing.</noscript>
+<noscript>This report needs JavaScript: please enable it. The script is part of this file and loads nothing.</noscript>
 <script type="application/json" id="report">{as_json(data)}</script>
 <script type="module">{script}</script>
 </body>
@@ -315,7 +315,7 @@ def _section_head(board: Board) -> Node:
     if board.reference is not None:
         text += f" ▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %)."
     flags = [
-        f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it measures something else than right answers."
+        f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it does not measure whether answers are correct."
         for metric, wrong in board.flags.items()
     ]
     title = board_label([row.run for row in board.rows])

@@ -85,8 +85,8 @@ def serve(
 
     Args:
         store_folder: The store; it may be written to, or first come to be, meanwhile.
-        port: Where to listen.
-        host: The address to listen on; the default is reachable from this machine alone.
+        port: Port to listen on.
+        host: The address to listen on; the default is reachable only from this machine.
         open_browser: Whether to open a browser window.
         submit: The command that what visitors send in is handed to (`leaderboard.intake`); None: read-only.
         on_start: Called with the address; what the server itself says then goes to standard error.
@@ -95,7 +95,7 @@ def serve(
         owner: The hash of the token with which an owner decides about submissions (`intake.token_hash`); None: only on the command line.
 
     Returns:
-        The server's exit code; 0 where it was interrupted.
+        The server's exit code; 0 if it was interrupted.
 
     Raises:
         UserError: Streamlit is not installed, or the address cannot be listened on.
@@ -115,7 +115,7 @@ def serve(
             code = child.wait()
         except KeyboardInterrupt:
             return 0
-    # A negative code is the signal by which somebody ended the server.
+    # A negative code is the signal that ended the server.
     return 0 if code in (-signal.SIGINT, -signal.SIGTERM) else abs(code)
 
 

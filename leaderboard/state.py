@@ -37,7 +37,7 @@ class Miss:
 
     Attributes:
         requested: As the URL has it.
-        shown: What is chosen instead; empty where nothing is.
+        shown: The value chosen instead; empty if there is none.
     """
 
     requested: str
@@ -59,7 +59,7 @@ def begin(page: str) -> None:
     if previous not in (None, page) and not st.query_params.to_dict():
         left = st.session_state.get(_VIEW, {})
         st.query_params.from_dict({name: left[name] for name in _SHARED if left.get(name)})
-        # Not every page has what another left behind: that is nobody's mistake.
+        # Not every page has the values of another page: this is not an error.
         _seen().add(_here())
     st.session_state[_VIEW] = {}
     st.session_state[_MISSES] = {}
@@ -133,7 +133,7 @@ def view() -> dict[str, str]:
 
 
 def permalink() -> str | None:
-    """Return the address of this view with every choice spelled out; None where the server does not know its own."""
+    """Return the address of this view with every choice spelled out; None if the server does not know its own."""
     address = st.context.url
     return f"{address.partition('?')[0]}?{urlencode(view())}" if address else None
 
@@ -176,10 +176,10 @@ def select(
     """Return a select box bound to a parameter.
 
     Args:
-        label: What it chooses.
+        label: Name of the choice.
         name: The parameter.
         options: Its values.
-        default: Where the URL says nothing, or something that does not exist.
+        default: Used if the URL has no value, or one that does not exist.
         show: From a value to what is shown.
         resets: Parameters that lose their meaning when this one changes.
         help: Shown on hover; our own words only, it is read as Markdown.

@@ -54,9 +54,8 @@ STYLE = (
     " [data-testid='stMultiSelect'] [data-tag] :is(span, button), [data-testid='stMultiSelect'] [data-tag]"
     " { color: light-dark(#ffffff, #10151b); }"
 )
-"""For Streamlit: on a phone all bars of widgets are folded behind one switch, two widgets are in a row, and the line of counts
-stands below the table. What is chosen
-would be white on our light blue in dark mode."""
+"""For Streamlit: on a phone all bars of widgets are folded behind one switch, two widgets are in a row, and the line of counts is below
+the table. Selected values would be white on our light blue in dark mode."""
 
 
 def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "center", "bottom"] = "top") -> list[Any]:
@@ -65,7 +64,7 @@ def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "cente
     Args:
         key: Unique within the page.
         shares: How many, or how wide each is among them.
-        align: Where a lower widget stands among higher ones.
+        align: Vertical alignment of lower widgets.
     """
     with st.container(key=f"{_PREFIX}{key}"):
         return st.columns(shares, vertical_alignment=align)
@@ -90,7 +89,7 @@ def show(node: Node, key: str, act: Callable[[Mapping[str, str | None]], None] |
     """Draw a tree.
 
     Args:
-        node: What to draw.
+        node: The tree.
         key: Unique within the page.
         act: Called before the next run with the `action` of the element that was clicked.
     """
@@ -105,12 +104,12 @@ def show(node: Node, key: str, act: Callable[[Mapping[str, str | None]], None] |
 
 
 def draw(drawing: Picture | None, key: str, name: str = "") -> None:
-    """Draw a picture as wide as there is room; nothing where there is none.
+    """Draw a picture at full width; nothing without a picture.
 
     Args:
-        drawing: What to draw.
+        drawing: The picture.
         key: Unique within the page.
-        name: Of its files without what follows the point, our own words; empty where they are offered elsewhere.
+        name: Of its files without what follows the point, our own words; empty if they are offered elsewhere.
     """
     if drawing is None:
         return
@@ -170,7 +169,7 @@ FILLING = (
 
 
 def without_store(at: Source) -> bool:
-    """Say so where there is no store, and what to do."""
+    """Show a message and the remedy if there is no store."""
     if at.stamp:
         return False
     tell("No results here yet", f"The folder {at.folder} holds no store. {FILL}", FILLING)
@@ -240,7 +239,7 @@ class Chosen:
 
 
 def choose() -> Chosen | None:
-    """Draw the shared choices; None where the store has nothing to show, which has then been said."""
+    """Draw the shared choices; None if the store has nothing to show, which has then been said."""
     at = read.source()
     try:
         return _choose(at)
@@ -274,7 +273,7 @@ def experiment_box(at: Source) -> str | None:
 
 
 def nothing(at: Source) -> bool:
-    """Say that there is nothing to show, and what to do; False where there is something."""
+    """Show a message and the remedy if there is nothing to show; return False if there is something."""
     if without_store(at):
         return True
     if not read.has_runs(at):
@@ -291,7 +290,7 @@ def _choose(at: Source) -> Chosen | None:
         experiment = experiment_box(at)
     results = read.run_groups(at, experiment)
     if not results:
-        tell("This experiment has no runs yet", "It was stored, but nothing has started.", ("ragmeter run --resume",))
+        tell("This experiment has no runs yet", "It is stored, but no run has started.", ("ragmeter run --resume",))
         return None
     labels = {board_key(runs[0]): board_label(runs) for runs in results}
     if len(set(labels.values())) < len(labels):
@@ -351,7 +350,7 @@ def permalink() -> None:
 
 
 def default_reference(chosen: Chosen) -> str:
-    """Return the experiment's reference where it has a run here."""
+    """Return the experiment's reference if it has a run here."""
     for row in read.experiments(chosen.at):
         if row.name == chosen.experiment and row.reference in chosen.methods:
             return row.reference
@@ -420,11 +419,11 @@ def several(
     """Return a box in which several values are chosen, bound to a parameter.
 
     Args:
-        label: What it chooses.
+        label: Name of the choice.
         name: The parameter.
         options: Its values; none holds a comma.
-        default: Where the URL names too few that exist.
-        least: How many make a choice; while fewer are chosen, they are returned as they are.
+        default: Used if the URL names too few that exist.
+        least: Minimum number of a choice; while fewer are chosen, they are returned as they are.
         most: No more can be chosen.
         show: From a value to what is shown.
         resets: Parameters that lose their meaning when this one changes.
@@ -503,7 +502,7 @@ def choose_reference(methods: Sequence[str], default: str) -> str | None:
 
 def choose_papers() -> bool:
     """Let published figures be shown in their cells."""
-    return state.switch("Published figures", "papers", help="The closest figure that a paper prints, below ours")
+    return state.switch("Published figures", "papers", help="The closest published figure, below ours")
 
 
 def choose_correction() -> Correction:
@@ -527,7 +526,7 @@ def filters_of_url(result: Choices) -> Filters:
 
 
 def datasets_of_url(labels: Mapping[str, str]) -> list[str]:
-    """Return columns that the URL asks for; all of them where it names none."""
+    """Return columns that the URL requests; all of them if it names none."""
     return [key for key in labels if key in _keys("datasets", labels)] or list(labels)
 
 
@@ -548,8 +547,8 @@ def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> boo
 
     Args:
         labels: Of all columns, by key.
-        result: What can be filtered by.
-        active: How many ask for something.
+        result: The available filters.
+        active: Number of active filters.
     """
     with st.popover(f"Filters ({active})" if active else "Filters", icon=":material/filter_list:", width="stretch"):
         several("Datasets", "datasets", list(labels), (), least=0, most=_MOST, show=lambda key: labels[key], resets=_SORTED)
@@ -559,8 +558,8 @@ def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> boo
         state.select("Weights", "weights", list(WEIGHT_NAMES), ANY, show=lambda item: WEIGHT_NAMES[item], resets=_ROWS)
         if not (result.sizes_known and result.weights_known):
             st.caption(
-                "Sizes and weights are counted where a model ran here and stated on a submission's card; a "
-                "model behind an endpoint does not tell."
+                "Sizes and weights are counted for models that ran here and taken from the card for submissions. They are unknown "
+                "for models behind an endpoint."
             )
         if result.training:
             _several("Not trained on", "untrained", result.training)
@@ -662,10 +661,10 @@ def segments(label: str, name: str, options: Mapping[str, str], default: str, *,
     """Draw it.
 
     Args:
-        label: What it chooses; read aloud, not drawn.
+        label: Name of the choice; read aloud, not drawn.
         name: The parameter.
         options: Its values with our own words for them, which are read as Markdown.
-        default: Where the URL says nothing, or something that does not exist.
+        default: Used if the URL has no value, or one that does not exist.
         resets: Parameters that lose their meaning when this one changes.
     """
     value = state.pick(name, list(options), default, lambda item: options[item])

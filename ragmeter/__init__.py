@@ -37,7 +37,7 @@ class _Beside:
 
 
 def _refuse_others() -> None:
-    """Another package of such a name that was imported before would be taken for ours by every import to come."""
+    """Refuse foreign packages with our names: later imports would use them instead of ours."""
     for name in _PACKAGES:
         if (other := sys.modules.get(name)) is None:
             continue

@@ -149,7 +149,7 @@ def table_frame(boards: Sequence[Board]) -> DataFrame:
 def scores_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
     """Return one row for each run, question and metric of some boards, in the boards' order.
 
-    A value is NaN where the question is not answered yet, unscorable, or was given no value by a judge.
+    A value is NaN if the question is not answered yet, unscorable, or was given no value by a judge.
     """
     parts: list[dict[str, Any]] = []
     for board in boards:
@@ -192,7 +192,7 @@ DICTIONARY = "the dictionary"
 TEXT_WIDTH = 160
 """Columns of the tables as text."""
 
-# In a notebook without ipywidgets, libraries that can draw bars complain that they cannot; nobody asked them to.
+# In a notebook without ipywidgets, libraries warn that they cannot draw progress bars, which are not needed.
 warnings.filterwarnings("ignore", message="IProgress not found")
 
 
@@ -203,10 +203,10 @@ class Results:
     A notebook shows it as tables of value × 100 ± half its 95 % interval; `print` shows them as the command line does.
 
     Attributes:
-        store: Where it was read.
+        store: The store that it was read from.
         experiment: The experiment's name; None for every run in the store.
         boards: One for each group of runs that may be compared: same data, setting and seed. Values are fractions.
-        battles: What judges of pairs say, where there are any.
+        battles: Results of pair judges, if there are any.
     """
 
     store: Store
@@ -237,7 +237,7 @@ class Results:
     def scores(self) -> DataFrame:
         """Return one row for each run, question and metric: method, dataset, setting, seed, question, metric, value, run.
 
-        `value` is a fraction; NaN where the question is not answered yet, unscorable, or got no value from a judge.
+        `value` is a fraction; NaN if the question is not answered yet, unscorable, or got no value from a judge.
 
         Raises:
             MissingPackage: pandas is not installed.
@@ -291,10 +291,10 @@ def run(
     max_hours: float | None = None,
     max_calls: int | None = None,
 ) -> Results:
-    """Run an experiment: answer and score what the store does not hold of it yet (as `ragmeter run`).
+    """Run an experiment: answer and score its questions that are not in the store yet (as `ragmeter run`).
 
-    Stopped at any moment, the same call resumes where it was. A task that breaks costs the others nothing: it is warned
-    of, and is among `Results.failed`.
+    Stopped at any moment, the same call resumes where it was. A failed task does not affect the others: it causes a
+    warning, and is in `Results.failed`.
 
     Args:
         experiment: A YAML file, the name of a shipped experiment, the content of such a file as a dictionary, or an
@@ -310,7 +310,7 @@ def run(
         calls: Keep the calls of models under the questions that they were made for (`results show RUN QUESTION`).
         progress: Show bars and messages on standard error.
         revisions: By row, the revision of the system that it asks, such as `{"my_app": "3f2c1a7"}`.
-        max_usd, max_hours, max_calls: What all models and apps together may cost in this call; the rest stays pending.
+        max_usd, max_hours, max_calls: Limits on the cost of all models and apps in this call; the rest stays pending.
 
     Returns:
         The experiment's results, those of earlier calls included.
@@ -424,7 +424,7 @@ def _without_line(where: str | None) -> str | None:
 
 
 def _near(folder: Path) -> Path:
-    """Return a folder as it is seen from here, where it lies below."""
+    """Return a folder relative to the working directory if it is inside."""
     here = Path.cwd()
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
@@ -437,15 +437,15 @@ class Compared:
     """A paired comparison; values and differences are fractions, as the store has them.
 
     Attributes:
-        store: Where it was read.
+        store: The store that it was read from.
         a, b: The runs; differences are b minus a.
         metric: The metric's id.
         higher_is_better: Its direction.
         first, second: Value of a and of b, each with its 95 % interval, over the questions it has a value on.
         paired: b minus a over the questions that both have a value on, with interval, p-value and counts.
-        settings: What differs in how the two were made.
-        read: Which of the questions the trainings of a or b (first or second) read, or that it is unknown.
-        scale: What values are multiplied by where they are shown.
+        settings: Differences in how the two were made.
+        read: Questions that the trainings of a or b (first or second) read, or a note that they are unknown.
+        scale: Factor for displaying values.
     """
 
     store: Store
@@ -524,7 +524,7 @@ class Compared:
             ("p", f"{self.p:.4f}"),
             ("wins / ties / losses", f"{self.wins} / {self.ties} / {self.losses}"),
         ]
-        direction = "" if self.higher_is_better else "; less is better"
+        direction = "" if self.higher_is_better else "; lower is better"
         notes = [f"difference: second minus first, paired over {counted(self.n, 'question')}{direction}"]
         notes += [f"no verdict: {self.paired.insufficient_data}"] if self.paired.insufficient_data else []
         notes += self.read

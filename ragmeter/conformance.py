@@ -39,7 +39,7 @@ QUESTIONS = 12
 GRAPH_SIZE = 60
 """Number of triples in the graph of a question; the corpus consists of the triples of these graphs."""
 ALONE = 4
-"""Questions asked of their own candidates alone: each needs an index."""
+"""Number of questions with a corpus of only their candidates: each needs an index."""
 SEED = 7
 SCORE_TOLERANCE = 1e-5
 """Relative; scores may differ by float noise between batches, the order may not."""
@@ -63,7 +63,7 @@ def show_checks(what: str, checks: Sequence[Check]) -> None:
 
 
 def check_method(component: Component) -> list[Check]:
-    """Run every check on a method over a small validation world, or over graphs of one where it ranks triples.
+    """Run every check on a method over a small validation world, or over graphs of one if it ranks triples.
 
     A retriever, reranker, compressor or reader is completed to a pipeline with the offline defaults.
     """
@@ -115,12 +115,12 @@ def _method_checks(component: Component) -> list[Check]:
     own = [query for query in queries if query.candidates][:ALONE]
     expected = {query.id: by_id[query.id] for query in own if query.id in by_id}
     again = alone(build(), own, benchmark.corpus)
-    checks.append(Check("invariant to the other questions", *same(expected, again, "a corpus of the question's candidates alone")))
+    checks.append(Check("invariant to the other questions", *same(expected, again, "a corpus of only the question's candidates")))
     stopped = method.answer(iter(queries))
     before = next(stopped)
     stopped.close()  # type: ignore[attr-defined]
     rest = method.answer(query for query in queries if query.id != before.question_id)
-    checks.append(Check("invariant to interruptions", *same(by_id, [before, *rest], "an interrupted answering, gone on with,")))
+    checks.append(Check("invariant to interruptions", *same(by_id, [before, *rest], "an interrupted run, resumed,")))
     if not control:
         closed = list(method.answer(replace(query, candidates=()) for query in queries))
         checks.append(_each("closed book leaves no evidence", closed, lambda p: p.evidence[0].id if p.evidence else None))
@@ -222,7 +222,7 @@ def _json_change(prediction: Prediction) -> str | None:
 
 
 def same(expected: dict[str, Prediction], again: Iterable[Prediction], what: str) -> tuple[bool, str]:
-    """Return whether predictions are equal to those expected, and else what differs; `what` says of which they are.
+    """Return whether predictions are equal to those expected, and else what differs; `what` names them.
 
     Scores may differ by `SCORE_TOLERANCE`, their order may not.
     """

@@ -25,7 +25,7 @@ class EndpointSpec(FrozenModel):
     """Address at which a model is served."""
 
     base_url: str = Field(description="e.g. http://localhost:8000/v1")
-    key_variable: str | None = Field(None, description="environment variable that holds the key; null: the endpoint wants none")
+    key_variable: str | None = Field(None, description="environment variable that holds the key; null: the endpoint needs none")
 
 
 def addressed(source: Source) -> Source:

@@ -51,7 +51,7 @@ def candidate_retriever(setting: Setting) -> Component | None:
 
 
 def _find_component(name: str, where: str | None = None) -> Component:
-    """Return a retriever, with a preset's options where one is in brackets.
+    """Return a retriever, with a preset's options if one is in brackets.
 
     Raises:
         UserError: There is no such method or preset.
@@ -104,7 +104,7 @@ MOST_REPEATS = 100
 
 
 class ComponentSpec(FrozenModel):
-    """A reader, reranker or compressor; a bare string stands for `{id: …}`."""
+    """A reader, reranker or compressor; a bare string means `{id: …}`."""
 
     id: str = Field(description="its registered name")
     config: dict[str, Any] = Field(default_factory=dict, description="its options")
@@ -119,8 +119,8 @@ class BenchmarkSpec(FrozenModel):
     limit: int | None = Field(None, ge=1, description="only the first questions")
     cluster: str | None = Field(
         None,
-        description="what was sampled: question, document, world, conversation, evidence group, or a key of the questions' metadata; "
-        "default: what the dataset says",
+        description="kind of cluster: question, document, world, conversation, evidence group, or a key of the questions' metadata; "
+        "default: the dataset's",
     )
     config: dict[str, Any] = Field(default_factory=dict, description="the dataset's options")
     grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
@@ -132,14 +132,14 @@ class MethodSpec(FrozenModel):
     id: str = Field(description="its registered name; `ragmeter list methods` lists them")
     name: str | None = Field(None, description="shown in tables; default: id, with the reader if it is not the default")
     config: dict[str, Any] = Field(default_factory=dict, description="the method's options; may name a `preset`")
-    reader: str | ComponentSpec | None = Field(None, description="who answers; default: the extractive reader")
+    reader: str | ComponentSpec | None = Field(None, description="model that answers; default: the extractive reader")
     rerankers: list[str | ComponentSpec] = Field(default_factory=list, description="one after another")
-    compressor: str | ComponentSpec | None = Field(None, description="what shortens the passages before they are read")
-    k: int | None = Field(None, ge=1, description="passages handed to the reader")
+    compressor: str | ComponentSpec | None = Field(None, description="compressor of the passages that the reader gets")
+    k: int | None = Field(None, ge=1, description="passages given to the reader")
     depth: int | None = Field(None, ge=1, description="length of the ranking that is kept and scored")
     budget: int | None = Field(None, ge=1, description="tokens that the compressor may deliver")
     revision: Revision = Field(None, description=DESCRIPTION)
-    repeats: int | None = Field(None, ge=1, le=MOST_REPEATS, description="as the experiment's `repeats`, for this method alone")
+    repeats: int | None = Field(None, ge=1, le=MOST_REPEATS, description="as the experiment's `repeats`, for this method only")
     grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
     @field_validator("revision")
@@ -151,10 +151,10 @@ class MethodSpec(FrozenModel):
 
 
 class JudgeSpec(ComponentSpec):
-    """A judge; a bare string stands for `{id: …}`."""
+    """A judge; a bare string means `{id: …}`."""
 
     opponents: Literal["reference", "all"] | None = Field(
-        default=None, description="whom a pair judge compares: every method with the reference (default), or all with all"
+        default=None, description="pairs that a pair judge compares: every method with the reference (default), or all pairs"
     )
     grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
@@ -174,37 +174,37 @@ class ExperimentSpec(FrozenModel):
     plugins: list[str] = Field(
         default_factory=list, description="Python files to load first, relative to this file: [acme.py]; their registrations count"
     )
-    seed: int = Field(0, ge=0, lt=2**32, description="everything random derives from it")
+    seed: int = Field(0, ge=0, lt=2**32, description="source of all randomness")
     benchmarks: list[BenchmarkSpec] = Field(min_length=1, description="what is asked")
-    methods: list[MethodSpec] = Field(min_length=1, description="who answers; every one answers every benchmark")
+    methods: list[MethodSpec] = Field(min_length=1, description="rows of the table; each method answers every benchmark")
     metrics: list[str] | None = Field(None, min_length=1, description="default: the dataset's official ones and retrieval metrics")
     trainings: list[TrainingSpec] = Field(
         default_factory=list, description="trained before methods run; their options name them {checkpoint: NAME}"
     )
     endpoints: dict[str, EndpointSpec] = Field(
-        default_factory=dict, description="by model, the address and key variable of each `llm` in this file that names it"
+        default_factory=dict, description="address and key variable per model, for each `llm` in this file that names the model"
     )
     judges: list[str | JudgeSpec] = Field(default_factory=list, description="`ragmeter list judges` lists them")
-    reference: str | None = Field(None, description="method that differences are taken to; default: the first one")
+    reference: str | None = Field(None, description="method that differences are measured from; default: the first one")
     positive_controls: list[str] = Field(
-        default_factory=list, description="rows that are trained on what is asked, on purpose: compared with the others, never ranked"
+        default_factory=list, description="rows that are trained on the test questions on purpose: compared with the others, never ranked"
     )
-    primary: PrimarySpec | None = Field(None, description="the metric, and the comparison, that decide; declared before anything is run")
+    primary: PrimarySpec | None = Field(None, description="the metric and comparison that decide, declared before the run")
     limit: int | None = Field(None, ge=1, description="only the first questions of every benchmark")
     repeats: int = Field(1, ge=1, le=MOST_REPEATS, description="how often every method answers each question, and is judged")
-    limits: Limits = Field(default_factory=Limits, description="what one execution may spend, all roles together")
+    limits: Limits = Field(default_factory=Limits, description="limits on the spending of one execution, over all roles")
     max_failure_rate: float = Field(
-        MAX_RATE, ge=0, le=1, description="share of a run's questions that may fail; with more it is incomplete (from 20 questions on)"
+        MAX_RATE, ge=0, le=1, description="maximum share of failed questions; above it, the run is incomplete (from 20 questions on)"
     )
     max_unscored: float = Field(
         MAX_UNSCORED,
         ge=0,
         le=1,
-        description="share of a judge's verdicts that may be missing; with more its value is not shown (from 20 questions)",
+        description="maximum share of missing verdicts; above it, the judge's value is not shown (from 20 questions)",
     )
     grid: dict[str, list[Any]] | None = Field(None, description="axes that rows name in their own `grid`, with their values")
     profiles: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="named sets of these keys, laid over the file by `--profile`"
+        default_factory=dict, description="named sets of these keys; `--profile` applies one to the file"
     )
 
 
@@ -218,7 +218,7 @@ class BenchmarkPlan:
     setting: Setting
     limit: int | None
     where: str | None = None
-    """File and line of the setting, or of the benchmark where it names none."""
+    """File and line of the setting, or of the benchmark if it names none."""
     cluster: str | None = None
     cluster_at: str | None = None
     """Cluster field that the file declares, with its line."""
@@ -355,7 +355,7 @@ def parse(
         store, settings: As in `load`.
 
     Raises:
-        UserError: It says something wrong; the message names file, line and key.
+        UserError: It is invalid; the message names file, line and key.
     """
     source = yaml_source.read(text, name)
     if not isinstance(source.value, Mapping):
@@ -521,7 +521,7 @@ def _benchmark(spec: BenchmarkSpec, index: int, source: Source, limit: int | Non
 
 
 def _methods(spec: MethodSpec, index: int, source: Source, trainings: Trainings) -> Iterator[MethodPlan]:
-    """Yield the method; one for each seed of the trainings that it uses, where they have several."""
+    """Yield the method; one for each seed of the trainings that it uses, if they have several."""
     at = ("methods", index)
     # A dump of a probe lacks its request headers.
     options = spec.model_dump(exclude={"revision", "repeats"})

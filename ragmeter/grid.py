@@ -1,4 +1,4 @@
-"""Expand the rows of an experiment file that stand for several.
+"""Expand the rows of an experiment file that define several rows.
 
 A row with `grid:` becomes one row per combination of the values of its axes, the first axis slowest:
 

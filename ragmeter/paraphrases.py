@@ -41,10 +41,10 @@ class Paraphrase:
 
 
 def paraphrases(benchmarks: Sequence[Benchmark], trained: Sequence[str], encode: Encode, threshold: float = THRESHOLD) -> list[Paraphrase]:
-    """Return evaluated questions with a trained text that is at least so similar, the most similar pair first.
+    """Return evaluated questions with a training text above the threshold, the most similar pair first.
 
     Args:
-        benchmarks: What is evaluated.
+        benchmarks: The evaluated data.
         trained: Texts that were trained on.
         encode: The encoder.
         threshold: Lowest cosine.

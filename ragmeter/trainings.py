@@ -33,9 +33,9 @@ class TrainingSpec(FrozenModel):
     """One training, of one seed or several."""
 
     id: str = Field(description="`ragmeter list trainings` lists them")
-    name: str | None = Field(None, description="what methods call it; default: id")
+    name: str | None = Field(None, description="name that methods refer to it by; default: id")
     seeds: list[int] | None = Field(None, min_length=1, description="default: the experiment's own")
-    config: dict[str, Any] = Field(default_factory=dict, description="its options; `preset` lays named ones below")
+    config: dict[str, Any] = Field(default_factory=dict, description="its options; `preset` sets named defaults")
     grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
 

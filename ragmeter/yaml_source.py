@@ -105,7 +105,7 @@ _BOUNDS = {
 
 
 def _remedy(first: Any, model: type[BaseModel], path: Path, value: str) -> str | None:
-    """Return what to write in place of a wrong value; None where nothing is known of the key."""
+    """Return what to write in place of a wrong value; None if nothing is known of the key."""
     kind, context = first["type"], first.get("ctx", {})
     named = next((position for position in reversed(range(len(path))) if isinstance(path[position], str)), None)
     if named is None:
@@ -151,7 +151,7 @@ def _keys(model: type[BaseModel], path: Path) -> list[str]:
 
 
 def _meaning(model: type[BaseModel], path: Path) -> str:
-    """Return what a model says of the key at a path, in parentheses; nothing where it says nothing."""
+    """Return what a model says of the key at a path, in parentheses; nothing if it says nothing."""
     field = _fields(model, path[:-1]).get(str(path[-1]))
     return f" ({field.description})" if field is not None and field.description else ""
 

@@ -56,6 +56,8 @@ class StyledConfig(DatasetConfig):
         "around formal evidence. Report both variants: a style-biased method gains on one what it loses on the"
         " other",
     )
+    seed: int = Field(0, description="random seed for the candidates that are rewritten")
+    draw: Draw = Field("exact", description="exact: counts by question; coin: each candidate by itself")
 
 
 @register("styled", card=CARD, version=mix.VERSION, config=StyledConfig, default_split="test")

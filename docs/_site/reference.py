@@ -394,7 +394,7 @@ def signature(entry: MetricEntry) -> str:
 def span(low: float | None, high: float | None, higher_is_better: bool) -> str:
     """A range in words."""
     ends = f"{'−∞' if low is None else f'{low:g}'} – {'∞' if high is None else f'{high:g}'}"
-    return ends + ("" if higher_is_better else ", less is better")
+    return ends + ("" if higher_is_better else ", lower is better")
 
 
 def _group(group: str) -> list[str]:

@@ -42,7 +42,7 @@ def rightly_declines(question: Question, prediction: Prediction, declining: Call
     Args:
         question: With its gold.
         prediction: The answer.
-        declining: What counts as declining.
+        declining: Texts that count as declining.
     """
     return gold_abstains(question) and FAILED not in prediction.notes and bool(normalize(prediction.answer)) and declining(prediction)
 
@@ -56,7 +56,7 @@ def settled(question: Question, first: Prediction, second: Prediction, declining
     Args:
         question: With its gold.
         first, second: The answers in the order shown.
-        declining: What counts as declining.
+        declining: Texts that count as declining.
 
     Returns:
         None if both are answers, and a judge must compare them.

@@ -87,7 +87,7 @@ class LLMJudgeConfig(AskingJudgeConfig):
         return self.template.load(self.prompt)
 
     def work(self, lengths: Lengths, judgments: float, answer: float, shown: int = 1) -> Work:
-        """Return the work: a call a judgment, its prompt with question, gold, what is judged, and the gold document where it is shown."""
+        """Return the work: one call per judgment; its prompt has the question, the gold, the judged text, and maybe the gold document."""
         length = sum(map(tokens, self.load().texts)) + lengths.question + lengths.answer
         document = 2 * lengths.passage if getattr(self, "reference", None) == "document" else 0
         return ask(self.llm, judgments, length + document + shown * min(answer, self.max_answer_chars / CHARACTERS))
@@ -107,9 +107,9 @@ class Case:
     """One thing to be judged.
 
     Attributes:
-        part: Which of the judge's prompts.
-        messages: What is asked; None where the case is settled.
-        settled: What holds without an opinion.
+        part: The judge's prompt.
+        messages: The request; None if the case is settled.
+        settled: The verdict without a call.
         shape: The JSON that the reply is asked to be, None for text. A request: what comes back is read by the judge's
             own parser, now and when it is read again.
         strict: The JSON that is asked for if the reply cannot be read; None: that of `shape`.
@@ -214,7 +214,7 @@ class Asker:
 
     @cached_property
     def _model(self) -> ChatModel:
-        # No seed of a task: what a judge says depends on its identity, and on the repeat, alone.
+        # Not the seed of a task: a judge's reply depends only on its identity and the repeat.
         return open_llm(self.config.llm, self._services.seeded(self._services.repeat), role="judge", known=True)
 
 
@@ -243,7 +243,7 @@ def _mean(calls: Sequence[JudgeCall], worth: Mapping[str, float | None]) -> Scor
 
 
 Golds = Literal["all", "first"]
-"""Every accepted wording, or the first answer alone."""
+"""Every accepted wording, or only the first answer."""
 
 ONE = "The gold is the right answer."
 ANY = "The gold lists accepted answers, separated by |: one of them suffices."
@@ -306,7 +306,7 @@ class CaseJudge(ABC, Generic[C]):
 
     @abstractmethod
     def cases(self, item: Any) -> list[Case]:
-        """Return what of an item (or pair) is to be judged; nothing where it is unscorable."""
+        """Return the parts of an item (or pair) to judge; none if it is unscorable."""
 
     @abstractmethod
     def parse(self, part: str, reply: str) -> Parsed:

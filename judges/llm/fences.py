@@ -30,7 +30,7 @@ _SHOWN = {"<": "‹", ">": "›", "[": "⟦", "]": "⟧", ":": "‹:›", "=": "
 
 
 def neutralized(text: str, tags: Iterable[str] = (), keys: Iterable[str] = ()) -> str:
-    """Return a text that can stand between tags without ending them.
+    """Return a text that cannot end the tags around it.
 
     Look-alikes that a model reads as the same (other cases, full-width letters, invisible characters in between) count
     as well.
@@ -55,7 +55,7 @@ def neutralized(text: str, tags: Iterable[str] = (), keys: Iterable[str] = ()) -
 
 
 def cut(text: str, most: int) -> str:
-    """Return the beginning of a text, which says where it was cut."""
+    """Return the beginning of a text with a mark of the cut."""
     if len(text) <= most:
         return text
     return f"{text[:most]}\n[… cut: {most:,} of {len(text):,} characters are shown]"
@@ -91,7 +91,7 @@ def _folded(text: str) -> tuple[str, range | list[int]]:
 
 @lru_cache(maxsize=1 << 16)
 def _seen(char: str) -> str:
-    """Return a character without case and width; nothing where it has no width at all."""
+    """Return a character without case and width; nothing if it has no width."""
     return "" if unicodedata.category(char) == "Cf" else unicodedata.normalize("NFKC", char).casefold()
 
 
@@ -107,12 +107,12 @@ def tags_of(template: str) -> frozenset[str]:
 
 
 def fenced(prompt: Prompt, texts: Mapping[str, str], keys: Iterable[str] = ()) -> Messages:
-    """Return the conversation; what is put in is neutralized, so that it can end no tag.
+    """Return the conversation; inserted texts are neutralized, so that they cannot end a tag.
 
     Args:
         prompt: The template.
-        texts: What is put in.
-        keys: Keys of the JSON that it asks for, which judged text cannot hold then.
+        texts: The texts to insert.
+        keys: Keys of the requested JSON, which are neutralized in judged text.
     """
     tags = tags_of(prompt.source)
     return prompt.messages(**{name: neutralized(text, tags, keys).strip() or EMPTY for name, text in texts.items()})

@@ -70,7 +70,7 @@ class Claims(BaseModel):
 
 
 class Verdict(BaseModel):
-    """A verdict on a claim; what else the reply says of it is of no account."""
+    """A verdict on a claim; other text in the reply is ignored."""
 
     verdict: int = Field(ge=0, le=1)
 
@@ -164,7 +164,7 @@ def from_counts(answer: Sequence[int], reference: Sequence[int], mode: Mode) -> 
 
     tp is how many of the answer's claims the reference supports, fp how many it does not, fn how many of the
     reference's claims the answer does not support. precision = tp/(tp+fp), recall = tp/(tp+fn), f1 is their harmonic
-    mean, and all are 0 where tp is. (So recall counts claims of both texts; that is ragas' definition.)
+    mean, and all are 0 if tp is. (So recall counts claims of both texts; that is ragas' definition.)
 
     Args:
         answer: Per claim of the answer whether the reference supports it.
@@ -224,7 +224,7 @@ def mean_score(scores: Sequence[Score]) -> Score:
     return next((score for score in scores if score.value is None), Score(None, "no call was made"))
 
 
-# ragas is imported when the first prompt is written, because that takes seconds; it never calls anybody here.
+# ragas is imported when the first prompt is written, because that takes seconds; it makes no calls here.
 
 
 def ragas_version() -> str:
@@ -243,7 +243,7 @@ class Prompts:
     """ragas' prompts as texts, and the JSON that each asks for.
 
     Args:
-        atomicity, coverage: Which examples show how to break claims down.
+        atomicity, coverage: The examples that show how to split claims.
 
     Raises:
         MissingPackage: ragas is not installed.
@@ -368,7 +368,7 @@ class Grounding:
         return Prompts(self.config.atomicity, self.config.coverage)
 
     async def _claims(self, item: Item, part: str, text: str, repetition: int) -> list[JudgeCall]:
-        """Return the call that takes a text apart, and the one that judges its claims, where there are any."""
+        """Return the call that splits a text into claims, and the one that judges them, if there are any."""
         apart = await self._call(part, self._prompts.apart(part, item.question.text, text), repetition)
         (result,) = counting(apart)
         claims = result.parsed.value["claims"] if result.parsed.value else []
@@ -383,13 +383,13 @@ class Grounding:
 
 
 def reference_of(question: Question) -> str:
-    """Return the reference text: the first answer, or all of them where all are wanted; "" where there is none."""
+    """Return the reference text: the first answer, or all of them if requested; "" if there is none."""
     wanted = [answer for answer in question.wanted if answer.strip()] if has_gold(question) else []
     return ", ".join(wanted if question.answer_set else wanted[:1])
 
 
 def settled(item: Item) -> dict[str, Score]:
-    """Return the measures that are known without asking anybody; see `judge_grounding`."""
+    """Return the measures that are known without a call; see `judge_grounding`."""
     known = {}
     if unanswered(item) or not contexts(item)[STATEMENT_VERDICTS].strip():
         known[FAITHFULNESS.name] = Score(0.0)
@@ -463,7 +463,7 @@ def judge_grounding(config: GroundingConfig, services: Services) -> Grounding:
 
 
 FAITHFUL, CORRECT = "claims found", "claims compared"
-"""Parts of what is kept of an item."""
+"""Stored parts of an item."""
 
 LEAST_OVERLAP = 0.8
 """Share of a claim's content words that one passage must hold to support it."""
@@ -490,7 +490,7 @@ class RuleGrounding(Ruled[RuleGroundingConfig]):
     """The judge."""
 
     def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
-        """Return what the rules say; nobody is asked."""
+        """Return the verdicts of rules, without calls."""
         return [
             [JudgeCall(FAITHFUL, 0, None, self._faithful(item), RULE), JudgeCall(CORRECT, 0, None, self._correct(item), RULE)]
             for item in items
@@ -532,7 +532,7 @@ class RuleGrounding(Ruled[RuleGroundingConfig]):
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the distinct words of a text: letter case, punctuation, articles and a possessive s gone, 1,070 as 1070."""
+    """Return the distinct words of a text: without letter case, punctuation, articles and possessive s, 1,070 as 1070."""
     results = {word.replace(",", "") for word in _WORD.findall(text.casefold())}
     return frozenset(results - {"a", "an", "the", "s"})
 

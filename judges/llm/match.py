@@ -135,7 +135,7 @@ class MatchVerdicts:
 
     Args:
         judge: `match` or `rule_match`, built.
-        fingerprint: Of its identity; "" where nobody keeps what it says.
+        fingerprint: Of its identity; "" if its replies are not stored.
     """
 
     def __init__(self, judge: PointJudge, fingerprint: str = "") -> None:
@@ -143,12 +143,12 @@ class MatchVerdicts:
         self.in_flight = in_flight([(judge, "ask")])
 
     async def verdicts_one(self, question: Question, answer: str) -> str | None:
-        """Return the verdict most repetitions give, among equals the worse; None where it is unscored or unscorable."""
+        """Return the verdict of most repetitions, the worse one in a tie; None if it is unscored or unscorable."""
         return commonest(await self._ask(Item(question, Prediction(question.id, answer))))
 
 
 def commonest(calls: Sequence[JudgeCall]) -> str | None:
-    """Return the verdict that most calls give, among equals the worse; None where none was read."""
+    """Return the verdict of most calls, the worse one in a tie; None if none was read."""
     counts = Counter(call.parsed.value["verdict"] for call in counting(calls) if call.parsed.value is not None)
     most = {verdict for verdict, count in counts.items() if count == max(counts.values())}
     return next((verdict for verdict in _WORST_FIRST if verdict in most), None)

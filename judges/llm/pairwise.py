@@ -45,7 +45,7 @@ class PairwiseVerdict(BaseModel):
 
 
 class OpenVerdict(BaseModel):
-    """The same where there is no reference."""
+    """The same without a reference."""
 
     reasoning: str
     comprehensiveness: _Choice
@@ -108,7 +108,7 @@ class Comparing(CaseJudge[P]):
 
     @abstractmethod
     def beside(self, pair: Pair) -> Mapping[str, str] | None:
-        """Return what the prompt shows next to question and answers, by placeholder; None where the question is unscorable."""
+        """Return what the prompt shows next to question and answers, by placeholder; None if the question is unscorable."""
 
     def _case(self, pair: Pair, order: str, further: Mapping[str, str]) -> Case:
         shown = in_order(pair, order)

@@ -180,7 +180,7 @@ class _Statements:
 
     Args:
         text: The reply without its thought.
-        words: What is offered.
+        words: The offered verdicts.
     """
 
     def __init__(self, text: str, words: _Words) -> None:
@@ -354,7 +354,7 @@ def _in_lines(text: str, criteria: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _bare(value: Any) -> Any:
-    """Return a verdict out of what holds it: an object with a winner, a list of one."""
+    """Extract a verdict from an object with a winner, or a list of one."""
     if isinstance(value, dict):
         named = {_plain(str(key)): item for key, item in value.items()}
         value = next((named[key] for key in ("winner", "verdict") if key in named), None)

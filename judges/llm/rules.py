@@ -104,7 +104,7 @@ class RuleMatch(Ruled[RuleMatchConfig]):
 
 
 def match_verdicts(questions: Sequence[Question], predictions: Sequence[Prediction], config: RuleMatchConfig) -> list[str | None]:
-    """Return the verdicts of `RuleMatch`; None where there is no gold to judge by."""
+    """Return the verdicts of `RuleMatch`; None if there is no gold."""
     batch = Batch(questions, predictions)
     exact, holds, overlap = (parse_metric(name).compute(batch) for name in ("em", "cover_em(match=word)", "f1(rules=squad)"))
     results: list[str | None] = []
@@ -148,7 +148,7 @@ class RulePairwise(Ruled[RulePairwiseConfig]):
 
     Two such have the verdict none. If a gold is a set phrase that declines, declining is right: it wins over an answer
     that holds no gold, and ties with one that does. An answer that equals a gold is never out. Faithfulness: support is
-    1 where the answer holds a gold as whole words in a row, else its token F1; more support wins. Conciseness: fewer
+    1 if the answer holds a gold as whole words in a row, else its token F1; more support wins. Conciseness: fewer
     words after normalization win. Overall: faithfulness; where that is a tie and both have support, conciseness; where
     neither has any, a tie. A question without a gold that normalizes to something is unscorable. The two orders always
     agree.
@@ -181,7 +181,7 @@ class RulePairwise(Ruled[RulePairwiseConfig]):
 
 
 def answer_support(questions: Sequence[Question], predictions: Sequence[Prediction]) -> NDArray[np.float64]:
-    """Return how far answers say what the gold says, in [0, 1]; shape (questions,), NaN where there is nothing to go by."""
+    """Return how much of the gold answers contain, in [0, 1]; shape (questions,), NaN without a usable gold."""
     batch = Batch(questions, predictions)
     holds, overlap = (parse_metric(name).compute(batch) for name in ("cover_em(match=word)", "f1(rules=squad)"))
     return np.maximum(holds, overlap)

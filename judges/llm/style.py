@@ -48,7 +48,7 @@ class ContentConfig(LLMJudgeConfig):
 class ContentJudge(Worded[ContentConfig]):
     """The model is shown a source and its rewriting and says Kept, Lost or Altered.
 
-    Of an answer, the source is the text of its passages. Texts that differ in white space alone are Kept, an empty
+    Of an answer, the source is the text of its passages. Texts that differ only in white space are Kept, an empty
     rewriting is Lost, both without a call. A reply that states none of the verdicts, or several, is asked for once more
     as JSON and then unscored. Without a source there is nothing to keep: unscorable. Repetitions are averaged over
     those that were read; unscored if these are fewer than half.
@@ -104,7 +104,7 @@ class StyleConfig(LLMJudgeConfig):
     also=prompt_identity,
 )
 class StyleJudge(Worded[StyleConfig]):
-    """The model is shown the answer alone and says Formal or Informal.
+    """The model is shown only the answer and says Formal or Informal.
 
     A reply that states neither, or both, is asked for once more as JSON and then unscored. An answer that is missing
     or blank has no style: unscorable. Repetitions are averaged over those that were read; unscored if these are fewer

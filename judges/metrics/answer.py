@@ -110,19 +110,19 @@ def set_cover(prediction: str, groups: Sequence[Wordings], match: str) -> float:
     return float(all(named))
 
 
-GOLDS = Parameter("golds", str, "all", ("all", "first"), "the best of all accepted answers, or the first alone", quiet=True)
+GOLDS = Parameter("golds", str, "all", ("all", "first"), "the best of all accepted answers, or only the first", quiet=True)
 """`first` is how CLaRa's and ARK's released code reads several answers."""
 
 
 def accepted(question: Question, golds: str) -> tuple[str, ...]:
-    """Return the strings that an answer may equal: every accepted one, or the first answer alone."""
+    """Return the strings that an answer may equal: every accepted one, or only the first answer."""
     return question.golds if golds == "all" else question.answers[:1]
 
 
 def references(question: Question, golds: str) -> tuple[str, ...]:
     """Return the texts that an answer may resemble.
 
-    Those of `accepted`; of a set of answers all of them as one text, a line each in the dataset's order; none where the
+    Those of `accepted`; of a set of answers all of them as one text, a line each in the dataset's order; none if the
     question cannot be answered.
     """
     if not question.answerable:
@@ -138,7 +138,7 @@ class Pairs:
 
     Attributes:
         size: Number of questions.
-        rows: Which question each pair belongs to. Shape (pairs,).
+        rows: The question of each pair. Shape (pairs,).
         answers, references: One text a pair each.
     """
 
@@ -148,10 +148,10 @@ class Pairs:
     references: list[str]
 
     def best(self, values: Scores) -> Scores:
-        """Return the highest value of each question's pairs, NaN where it has none but NaN.
+        """Return the highest value of each question's pairs, NaN if all are NaN.
 
         Args:
-            values: Shape (pairs,), NaN where a reference is not usable.
+            values: Shape (pairs,), NaN if a reference is not usable.
         """
         result = np.full(self.size, np.nan)
         np.fmax.at(result, self.rows, values)
@@ -169,7 +169,7 @@ def pairs(batch: Batch, golds: str, usable: Callable[[str], bool] = bool) -> Pai
     Args:
         batch: Questions and predictions.
         golds: `all` or `first`.
-        usable: Which references count.
+        usable: The usable references.
     """
 
     def make() -> Pairs:
@@ -227,7 +227,7 @@ def f1(batch: Batch, rules: str, golds: str, lines: str) -> Scores:
 
     squad, longbench, musique: no special cases. longbench_zh: Chinese words by jieba, punctuation deleted;
     infinitebench_zh: its characters. hotpotqa (and
-    2Wiki), clara: 0 where prediction or gold is yes, no or noanswer and the two differ. squad_v2: unanswerable questions
+    2Wiki), clara: 0 if prediction or gold is yes, no or noanswer and the two differ. squad_v2: unanswerable questions
     want an abstention. lenient: 1 if the two differ only in form (as in em), else the overlap of the words that remain, and
     the yes/no rule. A set of answers is compared as one bag of tokens, each answer in its best wording, without the
     yes/no rule. Without a gold that normalizes to something: unscorable. lines=first reads the answer's first line alone.
@@ -272,7 +272,7 @@ def shortened(batch: Batch, lines: str) -> Batch:
 
 
 def answer_parts(batch: Batch, rules: str) -> tuple[Scores, Scores, Scores, Scores]:
-    """Return EM, precision, recall and F1 under the same rules, for metrics made of them; NaN where unscorable."""
+    """Return EM, precision, recall and F1 under the same rules, for metrics made of them; NaN if unscorable."""
     precision, recall, f1 = (_overlap(batch, rules, "all", part) for part in range(3))
     return _em(batch, rules, "all"), precision, recall, f1
 

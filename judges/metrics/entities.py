@@ -1,6 +1,6 @@
 """Entity preservation: which names and numbers of one text are in another.
 
-Two extractors under two ids: a model of spaCy, and rules that need nothing. Neither stands in for the other.
+Two extractors under two ids: a model of spaCy, and rules without dependencies. Neither replaces the other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EXTRACTOR = Parameter("extractor", str, RULE, EXTRACTORS, "our rules, or named-
 def entity_preservation(batch: Batch, extractor: str, golds: str) -> Scores:
     """Return entities of the gold that are entities of the answer too / entities of the gold, the maximum over the golds.
 
-    Entities are lower-cased strings, each once. Golds without entities are left out where another has some; a question
+    Entities are lower-cased strings, each once. Golds without entities are left out if another has some; a question
     of whose golds none has any scores 1, as in CLaRa. A set of answers is one text, a line each. rule: capitalized
     words in a row (joined by of, de, von …; a sentence's first word only where it is not a common one) and numbers.
     """
@@ -53,7 +53,7 @@ def entity_preservation_of_pairs(sources: Sequence[str], targets: Sequence[str],
         extractor: `rule`, or the name of a spaCy model.
 
     Returns:
-        Shape (pairs,), in [0, 1]; 1 where a source has no entities.
+        Shape (pairs,), in [0, 1]; 1 if a source has no entities.
 
     Raises:
         UserError: There is no such extractor, or spaCy or its model is not installed.
@@ -64,7 +64,7 @@ def entity_preservation_of_pairs(sources: Sequence[str], targets: Sequence[str],
 
 
 def available_extractor() -> str:
-    """Return the extractor to choose where there is a choice: spaCy's model where it is installed, else the rules."""
+    """Return the default extractor: spaCy's model if it is installed, else the rules."""
     try:
         import spacy.util
     except ImportError:

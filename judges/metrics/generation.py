@@ -25,7 +25,7 @@ MODELS = "RAGMETER_MODELS"
 
 
 def path_like(name: str) -> str | None:
-    """Return what is wrong with a model's name in a metric id; None where nothing is."""
+    """Return the error in a model's name in a metric id; None if there is none."""
     if not name:
         return "names no model"
     if name.startswith(("/", ".", "~")) or "\\" in name:
@@ -59,7 +59,7 @@ _LAYER = Parameter(
 _RESCALE = Parameter("rescale", bool, False, (True, False), "by bert-score's English baseline of model and layer")
 
 SLICE = 4096
-"""Pairs handed to `bert-score` at a time: it holds the vectors of all their tokens."""
+"""Pairs per call of `bert-score`: it holds the vectors of all their tokens."""
 UNBOUNDED = 100_000
 """Lengths above this are what tokenizers state that know no limit."""
 
@@ -100,15 +100,15 @@ def bertscore_of_pairs(
     """Return BERTScore F1 of each prediction against its reference.
 
     Args:
-        predictions, references: One text a pair each.
+        predictions, references: One text per pair.
         model: A name as `source_of` takes it, or a folder.
         layer: The layer whose vectors are compared.
         rescale: Whether values are rescaled by the package's English baseline, which it has for some models.
-        device: Where to compute; None chooses.
+        device: Device of the models; None chooses.
         batch_size: Texts read at once.
 
     Returns:
-        Shape (pairs,), at most 1; raw values are at least -1, and 0 where one side is empty.
+        Shape (pairs,), at most 1; raw values are at least -1, and 0 if one side is empty.
 
     Raises:
         MissingPackage: bert-score is not installed.
@@ -126,7 +126,7 @@ def bertscore_of_pairs(
 
 
 def _f1(precision: Scores, recall: Scores) -> Scores:
-    """Return the harmonic mean, 0 where the two differ in sign; float32 cosines exceed 1 by rounding, F1 does not."""
+    """Return the harmonic mean, 0 if the two differ in sign; float32 cosines exceed 1 by rounding, F1 does not."""
     alike = precision * recall > 0
     f1 = 2 * precision * recall / np.where(alike, precision + recall, 1)
     return np.clip(np.where(alike, f1, 0.0), -1.0, 1.0)
@@ -182,7 +182,7 @@ class _Source(str):
 
 
 def _limit(tokenizer: Any, config: Any) -> None:
-    """State how much the model reads, where its tokenizer does not: bert-score cuts texts by that alone."""
+    """Set the model's maximum length if its tokenizer has none, because bert-score truncates texts by it."""
     positions = getattr(config, "max_position_embeddings", None)
     if tokenizer.model_max_length > UNBOUNDED and positions:
         # RoBERTa and its kin count positions from behind the padding id.
@@ -201,7 +201,7 @@ def _package() -> Any:
 _LANGUAGE_MODEL = Parameter("model", str, "gpt2", help="a causal language model, by name", check=path_like)
 
 Item = tuple[list[int], list[int]]
-"""Token ids of what is given, and of what is scored after it."""
+"""Token ids of the context, and of the scored text after it."""
 
 
 @register(
@@ -233,10 +233,10 @@ def perplexity_of_texts(texts: Sequence[str], model: str = "gpt2", *, device: st
     Args:
         texts: Any texts.
         model: A name as `source_of` takes it, or a folder.
-        device: Where to compute; None chooses.
+        device: Device of the models; None chooses.
 
     Returns:
-        Shape (texts,); NaN where a text has no token to score.
+        Shape (texts,); NaN if a text has no token to score.
 
     Raises:
         UserError: The model cannot be loaded.
@@ -261,15 +261,15 @@ def perplexity_of_texts(texts: Sequence[str], model: str = "gpt2", *, device: st
 
 
 def windows(ids: list[int], begin: int | None, length: int) -> list[Item]:
-    """Cut a text into what a model reads at once, so that each token is scored once.
+    """Cut a text into windows for a model, so that each token is scored once.
 
     Args:
         ids: The text's token ids.
-        begin: The model's begin token, None where it has none.
+        begin: The model's begin token, None if it has none.
         length: Tokens that the model takes in all.
 
     Returns:
-        What is given and what is scored, window by window; later windows are given half a context.
+        The context and the scored tokens, window by window; later windows are given half a context.
     """
     options, rest = ([begin], ids) if begin is not None else (ids[:1], ids[1:])
     results: list[Item] = []
@@ -301,7 +301,7 @@ _STEM = Parameter("stem", bool, True, (True, False), "Porter stems of words long
 
 _LETTERS = bytes(code if chr(code) in "abcdefghijklmnopqrstuvwxyz0123456789" else ord(" ") for code in range(256))
 _SHORT = 3
-"""Up to so many letters a word is its own stem."""
+"""Words of up to this many letters are their own stem."""
 
 
 @register(
@@ -326,12 +326,12 @@ def rouge_of_pairs(predictions: Sequence[str], references: Sequence[str], type: 
     """Return ROUGE F-measure of each prediction against its reference, as `rouge_score.RougeScorer` gives it.
 
     Args:
-        predictions, references: One text a pair each.
+        predictions, references: One text per pair.
         type: `rouge1`, `rouge2` or `rougeL`.
         stem: Whether words are stemmed; `evaluate`'s ROUGE does not by default.
 
     Returns:
-        Shape (pairs,), 0 where one side has no words.
+        Shape (pairs,), 0 if one side has no words.
 
     Raises:
         MissingPackage: rapidfuzz (for rougeL) or nltk (for stems) is not installed.

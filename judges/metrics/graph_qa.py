@@ -90,7 +90,7 @@ def rog_recall(batch: Batch) -> Scores:
 def rog_precision(batch: Batch) -> Scores:
     """Return golds that lie in the prediction / lines of the prediction.
 
-    It exceeds 1 where a line names several; blank lines between others count, those around are stripped. Otherwise
+    It exceeds 1 if a line names several; blank lines between others count, those around are stripped. Otherwise
     as rog_accuracy.
     """
     return _rog(batch)[3]
@@ -98,7 +98,7 @@ def rog_precision(batch: Batch) -> Scores:
 
 @register("rog_f1", source=_ROG, group="graph", needs=("answer",), high=None)
 def rog_f1(batch: Batch) -> Scores:
-    """Return harmonic mean of rog_precision and rog_recall, 0 without; above 1 where precision is. As rog_accuracy."""
+    """Return harmonic mean of rog_precision and rog_recall, 0 without; above 1 if precision is. As rog_accuracy."""
     return _rog(batch)[4]
 
 
@@ -129,7 +129,7 @@ def strict_recall(batch: Batch) -> Scores:
 
 @register("strict_f1", source=_STRICT, group="graph", needs=("answer",))
 def strict_f1(batch: Batch) -> Scores:
-    """Return harmonic mean of strict_precision and strict_recall, 0 where both are 0. As strict_recall."""
+    """Return harmonic mean of strict_precision and strict_recall, 0 if both are 0. As strict_recall."""
     matched, lines, golds, _ = _strict(batch)
     return 2 * matched / (lines + golds)
 
@@ -221,7 +221,7 @@ def micro(matched: Scores, lines: Scores, golds: Scores) -> tuple[float, float, 
             of unscorable questions are NaN and left out.
 
     Returns:
-        Sum of matches over the sum of lines, over the sum of golds, and the harmonic mean of the two; 0 where there
+        Sum of matches over the sum of lines, over the sum of golds, and the harmonic mean of the two; 0 if there
         is nothing to divide by.
     """
     result, predicted, wanted = (float(np.nansum(part)) for part in (matched, lines, golds))
@@ -316,7 +316,7 @@ def _strict(batch: Batch) -> Scores:
 
 
 def _table(batch: Batch, width: int, score: Callable[[Question, str], tuple[float, ...]]) -> Scores:
-    """Return one row per score, one column per question, NaN where unscorable."""
+    """Return one row per score, one column per question, NaN if unscorable."""
     table = np.full((width, len(batch)), np.nan)
     for column, (question, answer) in enumerate(zip(batch.questions, batch.answers, strict=True)):
         if not _unscorable(question):
@@ -324,7 +324,7 @@ def _table(batch: Batch, width: int, score: Callable[[Question, str], tuple[floa
     return table
 
 
-# What a retriever of triples found: of the answers that lie in a question's graph, those that it ranks high.
+# Recall of a retriever of triples: the share of answers inside a question's graph that it ranks high.
 # Of reference triples the same is asked by `recall@k`: the positives of a question over a graph are ids of triples, and
 # a question without any is unscorable.
 
@@ -349,7 +349,7 @@ def answer_entity_recall(batch: Batch, k: int) -> Scores:
 
 
 def _positions(batch: Batch) -> Positions:
-    """Return the rank at which each answer inside its graph first occurs, where it does."""
+    """Return the rank at which each answer inside its graph first occurs, if it does."""
     graphs = batch.graphs
     if graphs is None:
         raise UserError(

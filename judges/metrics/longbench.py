@@ -1,4 +1,4 @@
-"""LongBench's scorer where it has metrics of its own: ROUGE-L as the package `rouge` has it, classes, numbers, code.
+"""LongBench's own metrics: ROUGE-L as the package `rouge` has it, classes, numbers, code.
 
 Its question answering is `f1(rules=longbench)` and `f1(rules=longbench_zh)`. All are the maximum over the golds, of the
 whole answer or, for few-shot tasks, of its first line (`lines=first`).
@@ -65,7 +65,7 @@ def _each(result: Pairs, values: Sequence[float]) -> Scores:
 
 
 def rouge_l(prediction: str, reference: str) -> float:
-    """Return ROUGE-L F as the package `rouge` computes it, 0 where it finds one of the two empty."""
+    """Return ROUGE-L F as the package `rouge` computes it, 0 if it finds one of the two empty."""
     predicted, wanted = _sentences(prediction), _sentences(reference)
     if not predicted or not wanted:
         return 0.0
@@ -78,7 +78,7 @@ def rouge_l(prediction: str, reference: str) -> float:
 
 
 def _sentences(text: str) -> list[list[str]]:
-    # White space alone between two stops is a sentence of one empty word, as there.
+    # As in the original, only white space between two stops is a sentence of one empty word.
     return [" ".join(piece.split()).split(" ") for piece in text.split(".") if piece]
 
 
@@ -166,7 +166,7 @@ def longbench_code(batch: Batch, golds: str) -> Scores:
     """Return likeness of the first line of code in the answer to the gold, in whole percent, the maximum over the golds.
 
     That line is the first one without a backtick, `#` or `//`. The likeness is fuzzywuzzy's `ratio` without
-    python-Levenshtein: Python's `difflib.SequenceMatcher`, times 100, rounded; 1 for equal texts, 0 where one is empty.
+    python-Levenshtein: Python's `difflib.SequenceMatcher`, times 100, rounded; 1 for equal texts, 0 if one is empty.
     With that package next to it fuzzywuzzy computes something else. A question without a gold is unscorable.
     """
     result = pairs(batch, golds)
@@ -174,7 +174,7 @@ def longbench_code(batch: Batch, golds: str) -> Scores:
 
 
 def code_line(answer: str) -> str:
-    """Return the first line of code in an answer; "" where there is none."""
+    """Return the first line of code in an answer; "" if there is none."""
     lines = answer.lstrip("\n").split("\n")
     return next((line for line in lines if not any(mark in line for mark in ("`", "#", "//"))), "")
 

@@ -42,7 +42,7 @@ class Positions:
 
     @cached_property
     def _total(self) -> Floats:
-        """Return number of positives as a divisor: NaN where there are none."""
+        """Return number of positives as a divisor: NaN if there are none."""
         return np.where(self.positives > 0, self.positives, np.nan)
 
     def _scored(self, values: Floats) -> Floats:
@@ -82,7 +82,7 @@ class Positions:
         return _count_up(counts)
 
     def reciprocal_rank(self, k: int) -> Floats:
-        """Return 1 / rank of the first positive, 0 where none is within the first k."""
+        """Return 1 / rank of the first positive, 0 if none is within the first k."""
         return self._scored(self._per_query(1.0 / self.rank, (self._order == 1) & (self.rank <= k)))
 
     def average_precision(self, k: int) -> Floats:
@@ -100,7 +100,7 @@ class Positions:
         it (at most R count), R is the number of positives.
 
         Args:
-            negatives: Where the judged negatives of the same queries are in the same rankings.
+            negatives: Positions of the judged negatives of the same queries in the same rankings.
         """
         depth = max(self.rank.max(initial=0), negatives.rank.max(initial=0)) + 1
         order = negatives.query * depth + negatives.rank
@@ -180,7 +180,7 @@ def find_positives(
     Args:
         rankings: Ids best first, one ranking a query; of a repeated id the first mention counts.
         positives: The relevant ids of each query, in any order.
-        grades: By query, the grade (above 0) of each of its positives; None where all are 1.
+        grades: By query, the grade (above 0) of each of its positives; None if all are 1.
         distinct: Promises that no ranking and no set of positives repeats an id, which saves looking.
 
     Raises:
@@ -207,11 +207,11 @@ def find_positives(
 
 
 _FEW = 8
-"""Up to so many positives are looked up one by one."""
+"""Maximum number of positives that are looked up one by one."""
 
 
 def _places_in(rankings: Sequence[Sequence[str]], positives: Sequence[Collection[str]]) -> list[int]:
-    """Return the 0-based place of each positive in its ranking, the ranking's length or more where it is not there."""
+    """Return the 0-based place of each positive in its ranking, the ranking's length or more if it is missing."""
     indices: list[int] = []
     for ranking, wanted in zip(rankings, positives, strict=True):
         if len(wanted) <= _FEW:

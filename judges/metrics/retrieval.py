@@ -26,10 +26,10 @@ _TREC = "trec_eval; NIST"
 TEXT, TITLED = "text", "title_text"
 PASSAGES, DOCUMENTS = "passages", "documents"
 _SEARCHED = Parameter(
-    "searched", str, TEXT, (TEXT, TITLED), "what of a passage may hold the answer: its text alone, or its title too", quiet=True
+    "searched", str, TEXT, (TEXT, TITLED), "part of a passage to search for the answer: only its text, or its title too", quiet=True
 )
 _LEVEL = Parameter(
-    "level", str, PASSAGES, (PASSAGES, DOCUMENTS), "what is ranked: passages, or the documents that they were cut from", quiet=True
+    "level", str, PASSAGES, (PASSAGES, DOCUMENTS), "ranked items: passages, or the documents that they were cut from", quiet=True
 )
 _RANKED = (_K, _LEVEL)
 
@@ -58,7 +58,7 @@ def _highest(graded: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def documents_of(batch: Batch) -> Callable[[str], str]:
-    """Return a function from a passage to its document; a passage outside the corpus stands for itself."""
+    """Return a function from a passage to its document; a passage outside the corpus is its own document."""
     if batch.passage is None:
         raise UserError(
             "documents are ranked, which needs the passages",
@@ -226,7 +226,7 @@ def has_answer_at(batch: Batch, k: int, searched: str) -> Scores:
 def has_answer_reciprocal_rank(batch: Batch, k: int, searched: str) -> Scores:
     """Return 1 / rank of the first passage that holds an accepted answer by has_answer's rule, 0 if none of the first k does.
 
-    Says how high a reranker puts what can be answered from, where no passage is annotated as positive. Unscorable where
+    Measures how high a reranker ranks passages with an answer, if no passage is annotated as positive. Unscorable if
     has_answer is.
     """
     ranks = _answer_ranks(batch, k, searched)
@@ -238,7 +238,7 @@ _KEPT_TEXTS = 100_000
 
 
 def _answer_ranks(batch: Batch, k: int, searched: str) -> Scores:
-    """Return rank of the first passage with an answer; infinity where none of the first k has one, NaN where unscorable."""
+    """Return rank of the first passage with an answer; infinity if none of the first k has one, NaN if unscorable."""
     depth, ranks = batch.memo.get(("answer_ranks", searched), (0, None))
     if ranks is not None and depth >= k:
         return ranks

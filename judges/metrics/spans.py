@@ -9,7 +9,7 @@ from benchmarks.schema import SPANS
 from judges.metric import Batch, Parameter, Scores, register
 
 _K = Parameter("k", int, None, help="how many of the first passages count")
-_WORDS = Parameter("words", int, 0, help="at most so many words of passages count, within the first k; 0: any number", quiet=True)
+_WORDS = Parameter("words", int, 0, help="maximum number of words of passages within the first k; 0: no maximum", quiet=True)
 
 
 _SOURCE = "Smith & Troynikov 2024 (token-wise recall of chunks)"

@@ -64,7 +64,7 @@ def sp_recall(batch: Batch) -> Scores:
 
 @register("sp_f1", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_f1(batch: Batch) -> Scores:
-    """Return harmonic mean of sp_precision and sp_recall, 0 where both are 0. Otherwise as sp_em."""
+    """Return harmonic mean of sp_precision and sp_recall, 0 if both are 0. Otherwise as sp_em."""
     return sentence_parts(batch)[3]
 
 
@@ -140,31 +140,31 @@ def evidence_recall(batch: Batch) -> Scores:
 
 @register("evidence_f1", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_f1(batch: Batch) -> Scores:
-    """Return harmonic mean of evidence_precision and evidence_recall, 0 where both are 0. Otherwise as evidence_em."""
+    """Return harmonic mean of evidence_precision and evidence_recall, 0 if both are 0. Otherwise as evidence_em."""
     return triple_parts(batch)[3]
 
 
 @_register_joint("joint_em")
 def joint_em(batch: Batch, rules: str) -> Scores:
-    """Return product of answer EM and sp_em (2wiki: and evidence_em). Unscorable where one of them is."""
+    """Return product of answer EM and sp_em (2wiki: and evidence_em). Unscorable if one of them is."""
     return joint_parts(batch, rules)[0]
 
 
 @_register_joint("joint_precision")
 def joint_precision(batch: Batch, rules: str) -> Scores:
-    """Return product of answer precision and sp_precision (2wiki: and evidence_precision). Unscorable where one of them is."""
+    """Return product of answer precision and sp_precision (2wiki: and evidence_precision). Unscorable if one of them is."""
     return joint_parts(batch, rules)[1]
 
 
 @_register_joint("joint_recall")
 def joint_recall(batch: Batch, rules: str) -> Scores:
-    """Return product of answer recall and sp_recall (2wiki: and evidence_recall). Unscorable where one of them is."""
+    """Return product of answer recall and sp_recall (2wiki: and evidence_recall). Unscorable if one of them is."""
     return joint_parts(batch, rules)[2]
 
 
 @_register_joint("joint_f1")
 def joint_f1(batch: Batch, rules: str) -> Scores:
-    """Return harmonic mean of joint_precision and joint_recall, 0 where both are 0. Unscorable where one part is."""
+    """Return harmonic mean of joint_precision and joint_recall, 0 if both are 0. Unscorable if one part is."""
     return joint_parts(batch, rules)[3]
 
 
@@ -260,7 +260,7 @@ def _parts(batch: Batch, matched: list[int], claims: list[int], golds: list[int]
 
 
 def harmonic(precision: Scores, recall: Scores) -> Scores:
-    """Return the harmonic mean, 0 where both are 0."""
+    """Return the harmonic mean, 0 if both are 0."""
     total = precision + recall
     return np.where(total == 0, 0.0, 2 * precision * recall / np.where(total == 0, 1.0, total))
 
@@ -289,7 +289,7 @@ def _malformed(prediction: Prediction, key: str, wanted: str) -> UserError:
 
 
 def _by_answer(triple: Triple, question: Question) -> Names:
-    """Return other names of head and tail, where one of them is the answer: all that is known without ids of entities."""
+    """Return other names of head and tail, if one of them is the answer: without ids of entities, only these are known."""
     return question.aliases.get(triple[0], ()), question.aliases.get(triple[2], ())
 
 

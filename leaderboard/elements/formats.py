@@ -22,7 +22,7 @@ class Scale:
     """Format of a metric's values.
 
     Attributes:
-        factor: What a stored value is multiplied with.
+        factor: Factor of a stored value.
         decimals: Digits after the point.
         unit: Of a value.
         difference_unit: Of a difference of two values.
@@ -75,11 +75,11 @@ def missing(number: float | None) -> bool:
 
 
 def unscored(count: int, query: int) -> str:
-    """Return `2 % unscored`: how many of the questions that a judge was asked it gave no value; empty where it gave each one.
+    """Return `2 % unscored`: the share of a judge's questions without a value; empty if there is none.
 
     Args:
-        count: Questions without a value for want of a verdict.
-        query: All questions of the score, those among them.
+        count: Questions without a value because a verdict is missing.
+        query: All questions of the score, including those.
     """
     if not count:
         return ""
@@ -130,7 +130,7 @@ def seconds(number: float | None, *, milliseconds: bool = False) -> str:
 
 
 def dollars(number: float | None) -> str:
-    """Return US dollars; four decimals below one cent would read as nothing."""
+    """Return US dollars; with enough digits below one cent, because four decimals would show 0."""
     if missing(number):
         return NOTHING
     return "0" if number == 0 else f"{number:,.2f}" if number >= 0.1 else f"{number:.4f}"  # type: ignore[operator]
@@ -144,7 +144,7 @@ def duration(seconds_spent: float) -> str:
 
 
 def percentiles(cost: Cost | None, write: Callable[[float], str] = duration) -> str:
-    """Return `p50–p95` of a question's seconds; empty where they are not known."""
+    """Return `p50–p95` of a question's seconds; empty if they are not known."""
     if cost is None or missing(cost.seconds_p50):
         return ""
     return f"{write(cost.seconds_p50)}–{write(cost.seconds_p95)}"
@@ -212,9 +212,9 @@ def families(metrics: Sequence[str], definitions: Mapping[str, Mapping[str, Any]
 
     Args:
         metrics: Ids that the board has, in the order in which the experiment names them.
-        definitions: What the store knows of them.
-        official: The dataset's own metrics, main one first. Where the board lacks that one, the experiment asks about
-            something else: then its own order counts.
+        definitions: The store's definitions.
+        official: The dataset's own metrics, main one first. If the board lacks that one, the experiment measures
+            something else, and its own order is used.
     """
     if official and not any(_same(metric, official[0]) for metric in metrics):
         official = metrics

@@ -1,4 +1,4 @@
-"""Trees of page elements: the one way in which stored text reaches a page.
+"""Trees of page elements: the only way in which stored text reaches a page.
 
 Names, answers and passages are untrusted text. They are leaves of a tree that the browser builds with
 `createElement` and `textContent` (`assets/view.js`); no string is ever parsed as HTML or Markdown. Tags and
@@ -38,7 +38,7 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def show_value(value: Any) -> str:
-    """Return a setting as text: texts as they are but for where folders lie, all else as JSON, cut where it is long."""
+    """Return a setting as text: texts unchanged except for paths of folders, all else as JSON, cut if it is long."""
     text = _placed(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
@@ -94,7 +94,7 @@ class Node:
         ]
 
     def texts(self) -> Iterator[str]:
-        """Yield every piece of text below, in reading order."""
+        """Yield all texts of the tree, in reading order."""
         for child in self.children:
             if isinstance(child, str):
                 yield child
@@ -122,7 +122,7 @@ def el(
     """Return an element; None among children and attributes is left out.
 
     Raises:
-        ValueError: A tag, attribute or class that pages do not use: it must have come from data.
+        ValueError: A tag, attribute or class that pages do not use: it must come from data.
     """
     if tag not in TAGS:
         raise ValueError(f"pages have no element {tag!r}")
@@ -161,7 +161,7 @@ def badge(text: str, kind: str = "", tip: str = "") -> Node:
 
 
 def prose(text: str) -> tuple[Node | str, ...]:
-    """Return text whose `words in backticks`, names of options and the like, are set apart; all else stays as it is."""
+    """Return text whose `words in backticks`, names of options and the like, are set apart; all else stays unchanged."""
     parts = _QUOTED.split(text)
     return tuple(el("span", part, cls="code") if at % 2 else part for at, part in enumerate(parts) if part)
 
@@ -188,9 +188,9 @@ class Head:
     """A column.
 
     Attributes:
-        name: What is in it.
+        name: Its content.
         unit: Of its values.
-        tip: What it means.
+        tip: Its meaning.
         number: Whether its cells are numbers, and aligned as such.
         wide: Whether its cells are sentences.
     """
@@ -230,11 +230,11 @@ def plain_table(caption: str, heads: Sequence[Head], lines: Sequence[Line], key:
     """Return a table.
 
     Args:
-        caption: What it shows; read aloud, not drawn.
+        caption: Its content; read aloud, not drawn.
         heads: The first is of the rows' names.
-        lines: One cell less than there are heads.
-        key: Unique within the page; keeps where it was scrolled to.
-        label: What its region is called, where that is not the caption.
+        lines: The rows, with one cell fewer than there are heads.
+        key: Unique within the page; keeps the scroll position.
+        label: Name of its region, if it is not the caption.
 
     Raises:
         ValueError: A row has too many or too few cells.
@@ -243,7 +243,7 @@ def plain_table(caption: str, heads: Sequence[Head], lines: Sequence[Line], key:
 
 
 def grid(caption: str, heads: Sequence[Node], rows: Sequence[Node], key: str, cls: str = "board", label: str = "") -> Node:
-    """Return a table of finished heads and rows that scrolls by itself; `label` where its region is called otherwise."""
+    """Return a table of finished heads and rows that scrolls by itself; `label` if its region has another name."""
     table = el("table", el("caption", caption, cls="unseen"), el("thead", el("tr", *heads)), el("tbody", *rows), cls=cls)
     return el("div", table, cls="scroll", key=key, role="region", label=label or caption)
 
@@ -251,7 +251,7 @@ def grid(caption: str, heads: Sequence[Node], rows: Sequence[Node], key: str, cl
 def text_rows(table: Node) -> Iterator[tuple[Node, list[str]]]:
     """Yield each row of a table with its cells as text, heads first; rows that only divide others are left out.
 
-    What is on lines of its own in a cell is separated by commas.
+    Separate lines within a cell are separated by commas.
     """
     for row in table.find(tag="tr"):
         if "divider" not in row.classes.split():
@@ -269,11 +269,11 @@ def _line_text(part: Node | str) -> str:
     return f"({text})" if text and "badge" in part.classes.split() else text
 
 
-CONTROLS = "Controls: they see the gold answers or evidence, so they bound what is attainable and are not ranked"
+CONTROLS = "Controls see the gold answers or evidence: they show attainable bounds and are not ranked"
 
 
 def divider(text: str, columns: int) -> Node:
-    """Return a row that says what the rows below it are."""
+    """Return a row with a title for the rows below it."""
     return el("tr", el("th", el("span", text, cls="divider-text"), colspan=str(columns), scope="colgroup"), cls="divider")
 
 
@@ -291,12 +291,12 @@ def sorter(
     """Return a column's head: a button that sorts by it, and the other way round when it already does.
 
     Args:
-        column: By which it sorts.
-        name, unit, tip: What is in it.
+        column: The column to sort by.
+        name, unit, tip: Its content.
         order: The sorting now.
         cls: Style classes.
         descending: Whether the first click sorts so.
-        more: What stands below.
+        more: Text below.
         resets: Parameters that lose their meaning.
     """
     active = order.column == column
@@ -322,7 +322,7 @@ def metric_head(metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> He
 
 
 def line_of_facts(parts: Iterable[str], cls: str = "facts") -> Node:
-    """Return short facts in a line; what is empty is left out."""
+    """Return short facts in a line; empty facts are left out."""
     return el("p", *(el("span", part, cls="fact") for part in parts if part), cls=cls)
 
 
@@ -354,7 +354,7 @@ def _cell(cell: Cell | Node | str, head: Head) -> Node:
 
 
 def facts(rows: Sequence[tuple[str, Node | str]]) -> Node:
-    """Return names and what is so, as a table of two columns without a head; what is empty is left out."""
+    """Return names and what is so, as a table of two columns without a head; empty facts are left out."""
     lines = [el("tr", el("th", name, scope="row", cls="aside"), el("td", value, cls="wide")) for name, value in rows if value != ""]
     return el("div", el("table", el("tbody", *lines), cls="board answers"), cls="scroll", role="region", label="Facts")
 
@@ -372,9 +372,9 @@ def spent_cell(shown: str, source: str, parts: str = "", below: str = "") -> Nod
 
     Args:
         shown: The cost, or `formats.NOTHING`.
-        source: Whose word it is; empty where it was measured here.
-        parts: What it consists of.
-        below: What is small beneath it.
+        source: Who states it; empty if it was measured here.
+        parts: Its components.
+        below: Small text beneath it.
     """
     if shown == formats.NOTHING:
         return el("td", shown, cls="number", tip=NOT_STATED if source else "")

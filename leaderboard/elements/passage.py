@@ -9,26 +9,26 @@ from leaderboard.elements.nodes import Node, el
 from results.store import records
 
 WHOLE = 1500
-"""Characters that are shown at once; of a longer text the rest is folded."""
+"""Characters that are shown at once; the rest of a longer text is folded."""
 MOST = 60_000
-"""Characters of a passage that reach the browser, and are looked through for answers."""
+"""Characters of a passage that are sent to the browser and searched for answers."""
 _LEAD = 400
 """Characters that are shown before the first mark of a folded text."""
 _SNAP = 40
-"""So far a cut moves to lie between words."""
+"""Maximum distance that a cut moves to a word boundary."""
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class PassageText:
-    """A passage's text with what is marked in it.
+    """A passage's text with its marks.
 
     Attributes:
         text: As it is shown, from the first character to the last that the browser is sent.
         length: Characters that the passage has in all.
-        sentences: Where each sentence is; empty where the dataset does not split its passages.
+        sentences: Where each sentence is; empty if the dataset does not split its passages.
         gold: Which of the sentences support the answer.
-        answers: Where accepted answers stand.
+        answers: Positions of accepted answers.
     """
 
     text: str
@@ -43,7 +43,7 @@ class PassageText:
         return bool(self.answers)
 
     def drawn(self, key: str) -> Node:
-        """Return the text as elements; what is folded opens on demand.
+        """Return the text as elements; folded parts open on demand.
 
         Args:
             key: Unique within the page, and the same in its next run.
@@ -59,8 +59,8 @@ class PassageText:
         return el("div", before, el("p", *self._pieces(start, end)), after, rest, cls="text")
 
     def window(self) -> Span:
-        """Return what is shown at once: the beginning, or, where the first mark lies beyond it, that mark with what is around
-        it."""
+        """Return the part that is shown at once: the beginning or, if the first mark lies beyond it, that mark with its
+        surroundings."""
         size = len(self.text)
         if size <= WHOLE:
             return 0, size
@@ -104,7 +104,7 @@ class PassageText:
 
 
 def passage_text(text: str, sentences: Sequence[str], golds: tuple[str, ...], gold: Collection[int] = ()) -> PassageText:
-    """Look a passage through.
+    """Find the gold sentences and answers in a passage.
 
     Args:
         text: The passage, where it has no sentences.

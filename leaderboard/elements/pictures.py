@@ -66,10 +66,10 @@ class Point:
     """A point of a picture, in the units shown.
 
     Attributes:
-        series: Which curve it is on, or of which kind it is; what the legend says.
+        series: Its curve or kind, as in the legend.
         x, value: Where; lines of a `forest` have no x.
         low, high: Of the interval; NaN without one.
-        name: What it is, for its hover text.
+        name: Its name, for its hover text.
         shown: Its value and interval in words.
         x_low, x_high: Of the interval of x; NaN without one.
     """
@@ -104,7 +104,7 @@ class Picture(list[Any]):
 
 
 def point_of(series: str, x: float, item: Estimate | Difference, scale: Scale, name: str, shown: str = "") -> Point:
-    """Return a value with its interval as a point; `shown` where its words are not those of a plain value."""
+    """Return a value with its interval as a point; `shown` replaces the text of a plain value."""
     value, low, high = (number * scale.factor for number in (item.value, item.low, item.high))
     return Point(series, x, value, low, high, name, shown or f"{scale.value(item.value)} {scale.interval(item.low, item.high)}")
 
@@ -187,14 +187,14 @@ def forest(
     reference: float | None = None,
     looks: Mapping[str, Look] | None = None,
 ) -> Picture | None:
-    """Return a line for each name with a dot and its interval for each of its points; None where nothing has a value.
+    """Return a line for each name with a dot and its interval for each of its points; None if nothing has a value.
 
     Args:
         lines: Names and their points, top first.
         title: Of the x axis, with its unit.
-        label: What the picture shows, read aloud.
-        reference: Where a dashed line stands.
-        looks: How series look; None numbers them.
+        label: The content of the picture, read aloud.
+        reference: Position of a dashed line.
+        looks: Looks of the series; None numbers them.
     """
     lines = [(name, drawn) for name, points in lines if (drawn := [point for point in points if not math.isnan(point.value)])]
     if not lines:
@@ -225,17 +225,17 @@ def plot(
     front: Sequence[Point] = (),
     looks: Mapping[str, Look] | None = None,
 ) -> Picture | None:
-    """Return points with their intervals against a quantity; None where no point has both.
+    """Return points with their intervals against a quantity; None if no point has both.
 
     Args:
         points: In the order of the legend.
         x_title, y_title: With units.
-        label: What the picture shows, read aloud.
+        label: The content of the picture, read aloud.
         logarithmic: Whether x is drawn so; points at 0 have no place then.
         lines: Whether points of one series are joined, in the order given.
         named: Whether points of the front bear their names, as far as there is room.
-        front: Through these a step line runs: what can be had for at most so much.
-        looks: How series look; None numbers them.
+        front: Points of a step line: the best quality at each maximum cost.
+        looks: Looks of the series; None numbers them.
     """
     drawn = [point for point in points if not (math.isnan(point.value) or math.isnan(point.x) or (logarithmic and point.x <= 0))]
     if not drawn:
@@ -276,7 +276,7 @@ def _mark(
     high: tuple[float, float],
     across: Sequence[tuple[tuple[float, float], tuple[float, float]]] = (),
 ) -> Drawing:
-    """Return a dot, its interval, and what it says on hover; what is not a plain method has another shape than a circle."""
+    """Return a dot, its interval, and its hover text; runs other than plain methods have another shape than a circle."""
     ends = [*([] if math.isnan(point.low) else [(low, high)]), *across]
     interval = [shape("line", x1=first[0], x2=last[0], y1=first[1], y2=last[1]) for first, last in ends]
     series = "" if point.series in (point.name, METHOD) else f" ({point.series})"
@@ -320,12 +320,12 @@ def _write_tick(tick: float) -> str:
 
 
 def shorten_name(text: str, most: int = _LONGEST) -> str:
-    """Return a text, cut where it is longer than there is room for."""
+    """Return a text, cut if it does not fit."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _picture(parts: list[Drawing], bottom: float, looks: Mapping[str, Look], label: str) -> Drawing:
-    """Return all parts, and below them what marks mean where they mean several things."""
+    """Return all parts with a legend below if there are several kinds of marks."""
     height = bottom + 46
     for number, (name, look) in enumerate(looks.items() if len(looks) > 1 else ()):
         x, y = 20.0 + number % _LEGEND * (WIDTH / _LEGEND), height + 14 + 18 * (number // _LEGEND)

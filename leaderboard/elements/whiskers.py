@@ -28,7 +28,7 @@ class Axis:
 
         Args:
             value, low, high: Mean and interval.
-            best: Whether it stands out, as the best does.
+            best: Whether it is highlighted as the best.
         """
         if formats.missing(value) or formats.missing(low) or formats.missing(high):
             return None
@@ -52,7 +52,7 @@ def axis(intervals: Iterable[tuple[float, float]]) -> Axis | None:
 
 def axes(board: Matrix) -> dict[str, Axis]:
     """Return axes of the columns whose values may be compared, by their keys, and of the means by `MEAN`; the same on every
-    page of a long table. Controls are left out: what sees the gold would leave no room for the others."""
+    page of a long table. Controls are left out, because methods that see the gold would compress the others."""
     rows = [row for row in board.rows if not row.control]
     results: dict[str, Axis | None] = {}
     for column in board.columns:

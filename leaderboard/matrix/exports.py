@@ -46,7 +46,7 @@ class Export:
         shown: The matrix.
         drawn: All rows, in the order shown.
         order: The sorting.
-        title: What it is of.
+        title: Its title.
         papers: Whether published figures are in the cells.
     """
 
@@ -63,7 +63,7 @@ class Export:
 
     @property
     def tree(self) -> Node:
-        """Return the table, without what only a page can do."""
+        """Return the table without the elements that work only on a page."""
         return draw_matrix(self.shown, self.drawn, self.order, live=False, papers=self.papers)
 
 
@@ -114,7 +114,7 @@ def markdown(export: Export) -> str:
 
 
 def _overall(shown: Shown) -> str:
-    """Return what methods come to over all benchmarks, as Markdown; empty if there is nothing to show."""
+    """Return the methods' means over all benchmarks, as Markdown; empty if there are none."""
     if not (names := overall.heads(shown)):
         return ""
     table = to_markdown([markdown_text(name) for name in names], [[markdown_text(cell) for cell in row] for row in overall.rows(shown)])
@@ -155,7 +155,7 @@ def notes(shown: Shown) -> list[str]:
     if left_out := [cell for cell in board.cells.values() if cell.unscored]:
         most = max(left_out, key=lambda cell: cell.unscored / (cell.n + cell.unscorable + cell.unscored))
         share = gaps(most).removesuffix(" unscored")
-        results.append(f"unscored: questions that a judge gave no value, left out; up to {share} of a cell's; {BRACKETS}")
+        results.append(f"unscored: questions without a value from the judge, left out; up to {share} of a cell's; {BRACKETS}")
     return results
 
 
@@ -170,12 +170,12 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
     Only metrics that the experiment shows count: other experiments may have scored the same runs on more.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name.
         title: Of the picture.
 
     Returns:
-        What can be drawn or written; None where nothing is scored.
+        The matrix to draw or write; None if nothing is scored.
     """
     definitions, datasets = queries.definitions(store), queries.datasets(store)
     every = groups(queries.runs(store, experiment))

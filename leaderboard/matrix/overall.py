@@ -41,7 +41,7 @@ def notes(shown: Shown) -> list[str]:
     number, first = len(shown.board.columns), f"over {len(shown.board.columns)} benchmarks, equal weights"
     results = [f"Borda count: over {number} benchmarks, number of methods shown here that a method beats; ties count half"]
     if any(line.pooled for line in lines):
-        results.append(f"pooled difference: {first}; * p < .05, ** p < .01 (stratified by benchmark, Holm's correction over the methods)")
+        results.append(f"pooled difference: {first}; * p < .05, ** p < .01 (stratified by benchmark, Holm-corrected over the methods)")
     holds = dict.fromkeys(line.generalizes for line in lines if line.pooled is not None and stars(line.pooled.p_holm))
     results += [f"marks hold for {'; '.join(holds)}"] if holds else []
     if lines[0].by_task:
@@ -68,7 +68,7 @@ def overall(shown: Shown) -> Node | None:
 def _line(shown: Shown, line: Overall, *, pooled: bool) -> Node:
     scale, higher = shown.scale(shown.board.columns[0]), shown.board.columns[0].higher_is_better
     named = line.row.name == shown.board.reference
-    marks = [badge("reference", "reference", "Differences are taken to this method")] if named else []
+    marks = [badge("reference", "reference", "All differences are from this method")] if named else []
     means = [el("td", el("span", scale.value(mean), cls="value"), cls="number") for mean in line.by_task.values()]
     return el(
         "tr",

@@ -1,4 +1,4 @@
-"""Select the content of a matrix: benchmarks with a metric each, who competes, and which rows in which order."""
+"""Select the content of a matrix: benchmarks with a metric each, the ranked methods, and the rows in their order."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from results.store.queries import RunRow
 from results.store.variants import overlap
 
 ALL_SETTINGS = "*"
-"""Stands for every setting, each in columns of its own."""
+"""Key for all settings, each in separate columns."""
 OWN = "own"
-"""Stands for each dataset's own metric of the family."""
+"""Key for each dataset's own metric of the family."""
 Definitions = Mapping[str, Mapping[str, Any]]
 
 
 def settings_of(groups: Sequence[Sequence[RunRow]]) -> list[str]:
     """Return settings in the order in which they come up, those with most benchmarks first; then all.
 
-    All come first where no setting has two benchmarks: a matrix of one column is none.
+    All come first if no setting has two benchmarks, because a matrix needs two columns.
     """
     every = [runs[0].setting for runs in groups]
     distinct = sorted(dict.fromkeys(every), key=lambda setting: -every.count(setting))
@@ -41,7 +41,7 @@ def column_key(run: RunRow) -> str:
 
 
 def labels(groups: Sequence[Sequence[RunRow]], setting: str) -> dict[str, tuple[str, str]]:
-    """Return name and small print of each group's column, by its key: seed and version only where they tell columns apart."""
+    """Return name and small print of each group's column, by its key: seed and version only if they distinguish columns."""
     results = {}
     firsts = [runs[0] for runs in groups]
     for run in firsts:
@@ -84,7 +84,7 @@ def ranked_families(
         metrics: Ids to choose from.
         definitions: Of metrics by id.
         card: Of the dataset.
-        primary: What the experiment declares, if anything.
+        primary: The experiment's declaration, if anything.
     """
     official = card.get("metrics", ())
     if all(run.metrics is not None for run in runs):
@@ -117,7 +117,7 @@ def columns_of(
     measure: str,
     primary: Primary | None = None,
 ) -> list[Column]:
-    """Return one column a board.
+    """Return one column per board.
 
     Args:
         groups: Runs by board.
@@ -126,7 +126,7 @@ def columns_of(
         cards: Of datasets by fingerprint.
         family: One of `known_families`.
         measure: A metric's id, or `OWN`.
-        primary: What the experiment declares, if anything.
+        primary: The experiment's declaration, if anything.
     """
     results = []
     for runs in groups:
@@ -176,7 +176,7 @@ SIZE_NAMES = {
 }
 WEIGHT_NAMES = {ANY: "Any weights", "open": "Open weights", "closed": "Closed weights", UNSTATED: "Not stated"}
 ANY_DATA = "any data at all"
-"""Stands for every item of training data."""
+"""Key for any training data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class Filters:
     Attributes:
         kinds, readers: One of these, by their keys.
         size, weights: One of `SIZE_NAMES`, `WEIGHT_NAMES`.
-        untrained: Names of training data of which it must have learned nothing.
+        untrained: Names of training data that it must not have used.
         since, until: Its newest run is of these days or between them.
     """
 
@@ -200,7 +200,7 @@ class Filters:
 
     @property
     def active(self) -> int:
-        """Return how many of them ask for something."""
+        """Return the number of active conditions."""
         return sum(map(bool, (self.kinds, self.readers, self.size != ANY, self.weights != ANY, self.untrained, self.since, self.until)))
 
     @property
@@ -282,7 +282,7 @@ def matches(row: System, words: str) -> bool:
 
 
 PAGE = 25
-"""Rows drawn at a time; a browser lays out a hundred methods × twenty datasets too slowly."""
+"""Rows per page; a browser lays out a hundred methods × twenty datasets too slowly."""
 FIXED = ("method", "mean", "tokens", "seconds", "cost", "parameters")
 
 
@@ -328,9 +328,9 @@ def best_first(board: Matrix, column: str) -> bool:
 
 
 def ordered(board: Matrix, order: Order) -> list[System]:
-    """Return all rows, methods before controls, those without a value last whichever way; what is not ranked after the rest.
+    """Return all rows, methods before controls, those without a value last in both directions, unranked ones after the rest.
 
-    A value that must not be compared never stands among those that may.
+    Comparable and incomparable values are never mixed.
     """
     key = _key(board, order.column)
     rows = []
@@ -375,7 +375,7 @@ def drawn(board: Matrix, order: Order, pinned: Collection[str], hidden: Collecti
     Args:
         board: All of it.
         order: The sorting.
-        pinned: Keys of rows that stay on top, whatever is searched for.
+        pinned: Keys of rows that stay on top for any search.
         hidden: Keys of rows that are left out.
         words: Of the search.
         first: Place of the first row; the nearest page is drawn.

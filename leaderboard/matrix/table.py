@@ -47,12 +47,12 @@ def not_compared(shown: Shown) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for key, why in shown.board.without_reference().items():
         reasons.setdefault(why, []).append(", ".join(filter(None, shown.names[key])))
-    return [f"Nobody is compared with {shown.board.reference} on {' or on '.join(where)}: {why}." for why, where in reasons.items()]
+    return [f"No method is compared with {shown.board.reference} on {' or on '.join(where)}: {why}." for why, where in reasons.items()]
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A matrix with what its drawing needs to know.
+    """A matrix with the facts for drawing it.
 
     Attributes:
         board: The matrix.
@@ -72,7 +72,7 @@ class Shown:
         return _COST_SCALES.get(metric) or scale_of(metric, self.definitions)
 
     def metric(self, column: Column) -> str:
-        """Return a column's metric; with its parameters where another column has the same metric with others."""
+        """Return a column's metric; with its parameters if another column has the same metric with other parameters."""
         name, details = formats.metric_name(column.metric or "")
         every = {formats.metric_name(other.metric or "") for other in self.board.columns}
         alone = sum(item == name for item, _ in every) == 1
@@ -115,25 +115,25 @@ def why_apart(cell: Cell) -> str:
 
 
 def gaps(cell: Cell) -> str:
-    """Return `2 % unscored`: the share of a cell's questions that the judge gave no value; empty where it gave each one."""
+    """Return `2 % unscored`: the share of a cell's questions without a value from the judge; empty if it gave each one."""
     return formats.unscored(cell.unscored, cell.n + cell.unscorable + cell.unscored)
 
 
 def better(column: Column, cell: Cell) -> bool | None:
-    """Return whether a cell is significantly better (True) or worse (False) than the reference; None where neither."""
+    """Return whether a cell is significantly better (True) or worse (False) than the reference; None if neither."""
     if cell.paired is None or formats.missing(cell.paired.corrected) or cell.paired.corrected >= ALPHA:
         return None
     return (cell.paired.value > 0) == column.higher_is_better
 
 
 def explained(shown: Shown, column: Column, cell: Cell) -> str:
-    """Return all that is known of a cell, in sentences."""
+    """Return all facts about a cell, in sentences."""
     scale = shown.scale(column)
     counts = [f"{cell.n:,} of {shown.board.questions[column.key]:,} questions"]
     if cell.unscorable:
         counts.append(f"{cell.unscorable:,} unscorable")
     if cell.unscored:
-        counts.append(f"{cell.unscored:,} that the judge gave no value")
+        counts.append(f"{cell.unscored:,} without a value from the judge")
     if cell.run.failed:
         counts.append(f"{cell.run.failed:,} failed and count as wrong")
     sentences = [f"{value(shown, column, cell)} ({', '.join(counts)})."]
@@ -155,7 +155,7 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
     if known is not None:
         sentences.append(formats.published_tip(known))
     if cell.paired is not None and cell.paired.insufficient_data:
-        sentences.append(f"No verdict on it: {cell.paired.insufficient_data}.")
+        sentences.append(f"Not tested: {cell.paired.insufficient_data}.")
     if cell.insufficient_data:
         sentences.append(f"Insufficient data: {cell.insufficient_data}.")
     return " ".join(sentences)
@@ -177,14 +177,13 @@ _COSTS = (
         "parameters",
         "Parameters",
         "all models",
-        "Of all models together: counted where they ran here, stated on "
-        "the card of what was sent in; models behind an endpoint do not tell",
+        "Total over all models: counted if they ran here, taken from the card for submissions; unknown for models behind an endpoint",
     ),
 )
 
 
 MOST_DRAWN = 8
-"""Benchmarks up to which intervals are drawn in the cells: with 20 a change took the browser twice the time."""
+"""Maximum number of benchmarks for drawing intervals in the cells: with 20, a change took the browser twice the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +194,7 @@ class _Layout:
         pins, hides: Keys of rows.
         milliseconds: Whether times are all so short that seconds would be mostly zeros.
         costs: Names of `_COSTS`.
-        sources: Whether where results are from stands next to names.
+        sources: Whether the origin of results is shown next to names.
         live: Whether rows can be pinned and hidden, and cells opened.
         papers: Whether the closest published figure is in its cell.
         axes: On which a column's intervals are drawn, by its key; of the means by `MEAN`.
@@ -260,7 +259,7 @@ def draw_matrix(shown: Shown, rows: Drawn, order: Order, *, live: bool = True, p
 
 
 def compared_with(board: Matrix) -> str:
-    """Whom differences are taken to, and that there are none where that method cannot be compared."""
+    """Return the reference of differences, or a note that there are none because that method cannot be compared."""
     if board.reference is None:
         return "no reference chosen"
     missing = board.without_reference()
@@ -300,8 +299,8 @@ def _heads(shown: Shown, order: Order, layout: _Layout) -> list[Node]:
     heads += [_benchmark(shown, column, order, layout) for column in board.columns]
     if len(board.columns) > 1:
         tip = (
-            "Mean over the benchmarks shown, each weighing the same; only where a method has a comparable value on all of them "
-            "and they share a metric. Benchmarks that ask the same questions are taken to err alike"
+            "Mean over the benchmarks shown, weighted equally; only if a method has a comparable value on all of them and they "
+            "share a metric. The interval treats errors on the same questions as correlated"
         )
         heads.append(_head(board, MEAN, "Mean", "of benchmarks", tip, order, "number"))
     time = "ms / question" if layout.milliseconds else "s / question"
@@ -315,7 +314,7 @@ def _benchmark(shown: Shown, column: Column, order: Order, layout: _Layout) -> N
     """Return a benchmark's head: one button sorts by it, another opens its own board."""
     name, below = shown.names[column.key]
     if column.metric is None:
-        title = el("span", name, cls="name", tip="Nothing of this family was scored here")
+        title = el("span", name, cls="name", tip="No metric of this family was scored here")
         return el("th", title, el("span", below, cls="unit") if below else None, scope="col", cls="number")
     unit = f"{shown.metric(column)} · {shown.scale(column).unit}"
     opened = {"view": "benchmark", "board": board_key(column.first), "metric": column.metric, "sort": None, "order": None}
@@ -356,7 +355,7 @@ def _line(shown: Shown, row: System, layout: _Layout) -> Node:
 def _name(board: Matrix, row: System, layout: _Layout) -> Node:
     pinned, kept = row.key in layout.pins, [key for key in layout.pins if key != row.key]
     named = row.name == board.reference and not row.control
-    marks = [badge("reference", "reference", "Differences are taken to this method")] if named else []
+    marks = [badge("reference", "reference", "All differences are from this method")] if named else []
     marks += gate_marks(row.runs.values())
     if row.positive_control:
         marks.append(badge(POSITIVE_CONTROL, "control", POSITIVE_CONTROL_TIP))
@@ -402,7 +401,7 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
         mark = el("span", "▲" if won else "▼", cls="mark-better" if won else "mark-worse", role="img", label=words)
     best = cell.band is not None and cell.band.standing is Standing.BEST
     known = shown.comparison(column, cell) if layout.papers else None
-    # A control's whole line stands apart: its cells need not repeat it.
+    # A control's whole line is marked: its cells need not repeat it.
     apart = bool(cell.apart) and cell.run.kind != "control"
     number, bracketed = scale.value(cell.value), apart and not formats.missing(cell.value)
     drawn = layout.axes.get(column.key) if not (cell.apart or cell.run.kind == "control") else None
@@ -428,12 +427,12 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
 
 
 def _questions(cell: Cell, metric: str | None) -> dict[str, str | None]:
-    """Return what a click on a cell opens: its questions, by its metric."""
+    """Return the target of a click on a cell: its questions, by its metric."""
     return {"runs": cell.run.run, "board": board_key(cell.run), "metric": metric}
 
 
 def _reason(cell: Cell) -> Node:
-    """Return why a cell is gray, as short as can be; its help says all."""
+    """Return a short reason why a cell is gray; its tip has all reasons."""
     if cell.contaminated and cell.apart.startswith("contaminated"):
         return el("span", badge("contaminated", "failed"), cls="interval")
     return el("span", why_apart(cell), cls="interval")

@@ -1,6 +1,6 @@
-"""The leaderboard: `streamlit run` starts here; which store it shows is said by `read.STORE_VARIABLE`.
+"""The leaderboard: `streamlit run` starts here; `read.STORE_VARIABLE` names the store to show.
 
-It stands among the pages, because Streamlit makes a menu of its own of a folder `pages` next to the file that it starts.
+It is in this folder, because Streamlit makes its own menu from a folder `pages` next to the file that it starts.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def main() -> None:
     st.set_page_config(page_title=f"{page.title} · ragmeter")
     top = st.container()
     page.run()
-    # A page knows what it lacks when it has asked for everything; its reader should know first.
+    # A page knows its missing values only at the end, but readers should see them first.
     with top:
         tell_missing()
-    # Last, so that the first page does not wait for pages that nobody opened.
+    # Last, so that the first page does not wait for pages that are not open.
     preload()
 
 
@@ -51,7 +51,7 @@ def _submitted() -> bool:
     try:
         return has_submissions(Store(Path(read.source().folder)))
     except UserError:
-        # The page itself says what is wrong with the store.
+        # The page itself reports errors of the store.
         return False
 
 
@@ -67,7 +67,7 @@ def preload() -> threading.Thread:
 def _import_all() -> None:
     for name in (*_LIBRARIES, *(f"leaderboard.pages.{file}" for file, *_ in PAGES[:-1])):
         importlib.import_module(name)
-    # What was imported stays: looking through it again and again for garbage stops a page for up to 0.3 s.
+    # Imported objects stay: scanning them for garbage again and again stops a page for up to 0.3 s.
     gc.collect()
     gc.freeze()
 

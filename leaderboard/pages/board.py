@@ -54,7 +54,7 @@ def render() -> None:
 
 
 def _view(at: Source) -> str:
-    """Return which view the URL asks for; where there is one benchmark, or nothing to show, there is nothing to choose."""
+    """Return which view the URL asks for; with one benchmark, or nothing to show, there is no choice."""
     try:
         groups = read.run_groups(at, experiment_of(at)) if at.stamp else []
     except UserError:
@@ -128,7 +128,7 @@ def _legend(board: Board, *, ranked: bool) -> Node:
     if board.reference is not None:
         text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
     flagged = [
-        f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it measures something else than right answers."
+        f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it does not measure whether answers are correct."
         for metric, wrong in board.flags.items()
     ]
     lines = (*([board_table.PLACES] if ranked else []), text, *flagged, *health_text(board.health))
@@ -152,7 +152,7 @@ def _links(board: Board, drawing: Picture | None) -> None:
 
 
 if __name__ == "__main__":
-    # Streamlit runs this file; what it holds is imported once.
+    # Streamlit runs this file; the modules that it imports are loaded once.
     from leaderboard.pages import board as page
 
     page.render()

@@ -1,4 +1,4 @@
-"""The budget page: what quality costs in tokens, seconds or money, and what compression keeps of it."""
+"""The budget page: quality against tokens, seconds or money, and the effect of compression."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def _front(chosen: Chosen, board: Board, metric: str, axis: Axis) -> None:
     draw(budget.pareto_chart(rows, axis, metric, scale), "pareto-chart", "ragmeter-cost")
     show(budget.pareto_table(rows, axis, metric, scale), "pareto")
     note = (
-        "On the front: no finished method is at least as good and as cheap. Perhaps on it: none is better and as cheap beyond "
-        "the 95 % intervals. Unfinished runs are on no front; controls stand only in the table."
+        "On the front: no other finished method is at least as good and as cheap, and strictly better on one. Perhaps on the front: "
+        "the 95 % intervals leave it open. Unfinished runs and controls are never on the front; controls are only in the table."
     )
     show(el("p", note, cls="note"), "pareto-note")
 
@@ -58,9 +58,9 @@ def _curves(chosen: Chosen, board: Board, metric: str) -> None:
     if not curves:
         show(
             message(
-                "Nothing is delivered to a reader here",
-                "Compression shows with methods whose reader is a model: the same one at several ratios or budgets, "
-                "named alike but for the number at the end, as in CLaRa 4x and CLaRa 16x.",
+                "No run here gives passages to a reader",
+                "To compare compression, run methods whose reader is a model at several ratios or budgets. Their names must differ "
+                "only in the number at the end, as in CLaRa 4x and CLaRa 16x.",
                 ("ragmeter list experiments", "ragmeter run EXPERIMENT.yaml"),
             ),
             "compression-none",
@@ -82,7 +82,7 @@ def _curves(chosen: Chosen, board: Board, metric: str) -> None:
 
 
 if __name__ == "__main__":
-    # Streamlit runs this file; what it holds is imported once.
+    # Streamlit runs this file; the modules that it imports are loaded once.
     from leaderboard.pages import budget as page
 
     page.render()

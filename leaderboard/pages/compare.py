@@ -31,7 +31,7 @@ def render() -> None:
     if len(runs) < LEAST:
         tell(
             "Choose two runs at least",
-            "Up to six runs of one board can be held against each other. Controls are left out: they see the gold.",
+            "You can compare up to six runs of one board. Controls are left out because they see the gold.",
             ("ragmeter run EXPERIMENT.yaml",) if len(_able(chosen)) < LEAST else (),
         )
         return
@@ -64,7 +64,7 @@ def _choices(chosen: Chosen) -> tuple[list[RunRow], str]:
     able = {run.run: run for run in _able(chosen)}
     labels = run_labels(list(able.values()))
     finished = [run for run in able if able[run].status == "finished"] or list(able)
-    # One that was chosen elsewhere is compared with the first of the others.
+    # A run that was chosen elsewhere is compared with the first of the others.
     chosen_runs = [run for run in state.read("runs").split(",") if run in able]
     usual = list(dict.fromkeys([*chosen_runs, *finished]))[: LEAST if chosen_runs else AT_FIRST]
     left, right = bar("runs", [2, 1])
@@ -82,14 +82,14 @@ def _values(result: Comparison, shown: Scale, *, better: bool) -> None:
     text = (
         f"{result.sampled.in_words(len(result.questions))}. Intervals: at the level of the corrected test, over {result.sampled.kind}s. "
         "▲ ▼ significantly better or worse (Holm-corrected over the pairs "
-        "shown, 5 %). No interval and no mark where too little is there for one; point at the cell for the reason."
+        "shown, 5 %). Cells with insufficient data have no interval and no mark; point at one for the reason."
     )
     show(
         el(
             "div",
             el("h2", "Paired differences", cls="section"),
             compare.pairs(result, shown, higher_is_better=better),
-            el("p", text if better else f"{text} Of this metric, less is better.", cls="note"),
+            el("p", text if better else f"{text} For this metric, lower is better.", cls="note"),
             compare.outcomes(),
             compare.shares(result, higher_is_better=better),
             cls="stack",
@@ -134,7 +134,7 @@ def _show_differences(result: Comparison, shown: Scale) -> None:
     positions = result.apart()
     title = el("h2", "Only where they differ", cls="section")
     if not positions:
-        same = el("p", "They score the same on every question that two of them were scored on.", cls="note")
+        same = el("p", "Their scores are equal on every question that at least two of them were scored on.", cls="note")
         show(el("div", title, same, cls="stack"), "apart")
         return
     start = min(state.number("from"), len(positions) - 1) // PAGE * PAGE
@@ -142,7 +142,8 @@ def _show_differences(result: Comparison, shown: Scale) -> None:
     listed = positions[start : start + PAGE]
     position = el(
         "p",
-        f"{start + 1:,}–{start + len(listed):,} of {len(positions):,} questions, the widest gap first; {len(result.questions):,} in all",
+        f"{start + 1:,}–{start + len(listed):,} of {len(positions):,} questions, largest difference first; "
+        f"{len(result.questions):,} in all",
         cls="note",
     )
 
@@ -173,7 +174,7 @@ def _stages(chosen: Chosen, result: Comparison, metric: str, shown: Scale) -> No
 
 
 if __name__ == "__main__":
-    # Streamlit runs this file; what it holds is imported once.
+    # Streamlit runs this file; the modules that it imports are loaded once.
     from leaderboard.pages import compare as page
 
     page.render()

@@ -1,4 +1,4 @@
-"""The datasets page: what the questions are, where they come from, and who has seen them before."""
+"""The datasets page: the questions, their source, and the submissions that were trained on them."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def _samples(at: Source, dataset: DatasetFacts) -> None:
             "Others",
             key="others",
             on_click=lambda: state.write(start=str(start + 1)),
-            help="The sample moves one question on, everywhere in the dataset",
+            help="Show other questions from all parts of the dataset",
         )
 
 
 if __name__ == "__main__":
-    # Streamlit runs this file; what it holds is imported once.
+    # Streamlit runs this file; the modules that it imports are loaded once.
     from leaderboard.pages import dataset as page
 
     page.render()

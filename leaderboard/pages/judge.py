@@ -14,7 +14,7 @@ from results.boards.board import Board
 from results.judging.battles import BattleBoard
 from results.judging.judge_card import JudgeCard
 
-_CONTROLS = "Does it place the controls where they belong?"
+_CONTROLS = "Does it rank the controls correctly?"
 
 
 @as_page("judges", "Judges")
@@ -50,7 +50,7 @@ def _trust(at: Source, result: JudgeCard) -> None:
     runs = [run for group in read.run_groups(at, None) for run in group]
     corrected = judge_view.corrected(result.corrected, {run.run: f"{run.method} on {run.dataset}" for run in runs})
     if corrected is not None:
-        show(el("h2", "In the eyes of people", cls="section"), "corrected-title")
+        show(el("h2", "Compared with people", cls="section"), "corrected-title")
         show(corrected, "corrected")
 
 
@@ -76,7 +76,7 @@ def _no_controls() -> None:
         message(
             "No control was judged",
             "Add the controls to an experiment, and judge it again: an empty, a "
-            "shuffled and the gold answer show what a judge's figures are worth.",
+            "shuffled and the gold answer show how far you can trust the judge.",
             ("ragmeter list methods --kind control", "ragmeter run EXPERIMENT.yaml"),
         ),
         "controls-none",
@@ -89,7 +89,7 @@ def _battles(at: Source, judge: str) -> None:
     if not boards:
         show(
             message(
-                "It has compared nothing yet",
+                "This judge has compared nothing yet",
                 "The judge is known, but no pair of answers was judged.",
                 ("ragmeter judge run JUDGE --experiment NAME --all-pairs",),
             ),
@@ -113,7 +113,7 @@ def _battles(at: Source, judge: str) -> None:
         known = battles.criteria(chosen)
         criterion = state.select("Criterion", "criterion", known, known[0]) if known else None
     if criterion is None:
-        show(message("Nothing can be judged here", "No question of this benchmark has something to judge by."), "none")
+        show(message("Nothing can be judged here", "The questions of this benchmark lack the fields that the judge needs."), "none")
         return
     _placed(chosen, [board for board in boards if board is not chosen], criterion)
     show(el("h2", f"Who beats whom, by {criterion}", cls="section"), "matrix-title")
@@ -143,9 +143,9 @@ def _strengths(board: BattleBoard, criterion: str) -> None:
     rows = board.strengths.get(criterion)
     show(el("h2", "Strengths (Bradley–Terry)", cls="section"), "strengths-title")
     if rows is None:
-        show(el("p", "Strengths say more than win rates from three methods on; fewer have met here.", cls="note"), "strengths-none")
+        show(el("p", "Strengths add to win rates only with three or more methods; fewer were compared here.", cls="note"), "strengths-none")
         return
-    state.switch("Without what length gains", "length", help="Strengths with the effect of a longer answer taken off")
+    state.switch("Adjusted for length", "length", help="Strengths adjusted for the length of answers")
     draw(battles.strength_chart(rows), "strength-chart", "ragmeter-strengths")
     show(battles.strengths(rows, board.controls), "strengths")
     show(el("p", battles.STRENGTHS_NOTE, cls="note"), "strengths-note")

@@ -112,11 +112,11 @@ def _below(query: Request, reference: str | None, correction: Correction, bar: S
         _nobody()
         return
     if not board.cells:
-        text = "None of these benchmarks was scored on what was chosen. Choose other metrics above."
+        text = "None of these benchmarks was scored on the chosen metrics. Choose others above."
         tell("No result of this kind", text)
         return
     if not (part.pinned or part.rows or part.controls):
-        text = f"{len(board.rows):,} compete; none has these words in its name, or all that do are hidden."
+        text = f"{len(board.rows):,} methods match the filters, but none with these words in its name is shown."
         tell("No method matches", text)
     else:
         show(draw_matrix(shown, part, order, papers=papers), "matrix", state.act(ACTS, PAGES))
@@ -124,7 +124,7 @@ def _below(query: Request, reference: str | None, correction: Correction, bar: S
     if turning is not None:
         show(turning, "pager", state.act(ACTS))
     if papers and not shown.published:
-        show(el("p", "No paper that is kept here prints these metrics of these methods.", cls="note"), "no-papers")
+        show(el("p", "The stored papers report none of these metrics for these methods.", cls="note"), "no-papers")
     if (below := overall(shown)) is not None:
         show(below, "overall")
     show(legend(shown), "legend")
@@ -165,6 +165,6 @@ def _summary(board: Matrix, left_out: int) -> Node:
 
 def _nobody() -> None:
     """Say that the filters leave no method, and how to be rid of them."""
-    text = "No method meets all filters. Those whose size or weights nobody states pass only as not stated."
+    text = "No method meets all filters. A method of unknown size or weights passes only if you choose *not stated*."
     clear = el("button", "clear the filters", cls="turn", key="clear", action=dict.fromkeys(widgets.FILTERS))
     show(el("section", el("h2", "No method competes"), el("p", text), el("p", clear), cls="message"), "message", state.act(ACTS))

@@ -23,7 +23,7 @@ from results.store.queries import RunRow
 
 # Checkpoints whose curves are drawn together.
 _CURVES = 6
-# Figures that are drawn first where there are several.
+# Quantities that are drawn first if there are several.
 _FIRST = ("loss",)
 
 
@@ -71,17 +71,17 @@ def _show_results(at: Source, method: str, runs: list[RunRow], metrics: tuple[st
     contaminated = {run.run: contaminated_by(run, *learned) for run in runs}
     show(history_view.results(result, metrics, source.definitions(at), contaminated), "results")
     note = (
-        "Brackets: 95 % interval. No interval and no mark where too little is there for one; point at the cell for the reason. "
-        "Lines are not comparable with each other: data, settings and parts differ."
+        "Brackets: 95 % interval. Cells with insufficient data have no interval and no mark; point at one for the reason. "
+        "Rows are not comparable with each other: data, settings and components differ."
     )
     show(el("p", note, cls="note"), "results-note")
     spent = history_view.costs(result)
     if spent is not None:
-        show(el("h2", "What a question took", cls="section"), "costs-title")
+        show(el("h2", "Time and tokens per question", cls="section"), "costs-title")
         show(spent, "costs")
     options = history_view.options(runs)
     if options is not None:
-        title = el("summary", el("span", "Options of its runs, of all parts", cls="name"))
+        title = el("summary", el("span", "Options of its runs, for all components", cls="name"))
         show(el("details", title, options, cls="evidence", key="options-fold"), "options")
 
 
@@ -138,7 +138,7 @@ def _show_checkpoints(at: Source, runs: list[RunRow], own: list[Checkpoint], use
 
 
 def _show_curves(own: list[Checkpoint]) -> None:
-    """Training curves that lie in the checkpoints' registered folders; nothing where there are none."""
+    """Training curves from the checkpoints' registered folders; nothing if there are none."""
     read = {f"{item.stage} {item.sha256[:8]}": provenance.curve(item.path) for item in own[:_CURVES]}
     read = {name: figures for name, figures in read.items() if figures}
     if not read:

@@ -22,7 +22,7 @@ from results.store.queries import QuestionRow, RunRow
 MOST = 6
 # Questions listed at a time.
 PAGE = 50
-# Methods whose score stands next to a question in the list; more are read in its table.
+# Methods whose score is shown next to a question in the list; the question's table has all.
 MOST_SQUARES = 24
 # Runs whose evidence is open at first.
 _OPENED = 2
@@ -39,7 +39,7 @@ def render() -> None:
     runs = _runs(chosen)
     result, metric = _filter(chosen, rows, runs)
     if not result:
-        tell("No question matches", "Search for less, or turn a filter off.")
+        tell("No question matches", "Shorten the search, or turn off a filter.")
         state.settle("question", "")
         return
     position = _position(rows, result)
@@ -76,8 +76,10 @@ def _filter(chosen: Chosen, rows: Sequence[QuestionRow], runs: Sequence[RunRow])
         length = _one_of("Length", "length", list(drill.LENGTHS), drill.LENGTH_NAMES)
     worst = drill.worst_of(chosen.definitions.get(metric, {}))
     with second[3]:
-        failures = state.switch("Failures only", "failures", help="A method has the worst score, as after a failed answer")
-        differ = state.switch("Only where they differ", "differ", help="The methods (controls apart) do not all score the same")
+        failures = state.switch(
+            "Failures only", "failures", help="At least one method has the worst score, for example after a failed answer"
+        )
+        differ = state.switch("Only where they differ", "differ", help="Methods differ in their score (controls not counted)")
     columns = _scores(chosen, metric)
     judged = [run for run in runs if run.run in columns and (run.kind != "control" or not differ)]
     scores = np.stack([columns[run.run] for run in judged]) if judged else np.empty((0, len(rows)))

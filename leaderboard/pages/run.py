@@ -1,4 +1,4 @@
-"""The runs page: what continues, all runs, where one's numbers come from, and what differs between two."""
+"""The runs page: running runs, all runs, the provenance of one, and the differences of two."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def _look(folder: str, active: bool) -> None:
     try:
         count = show_running(folder, "live")
     except UserError as error:
-        # Where it looks by itself, no text next to it repeats it.
-        show(el("p", f"What is running cannot be read now: {error.what}.", cls="note"), "live-none")
+        # A page that updates by itself needs no text that says it.
+        show(el("p", f"The progress of runs cannot be read now: {error.what}.", cls="note"), "live-none")
         return
     if bool(count) != active:
         # The list below has changed, and it is time to look more often, or seldom.
@@ -91,12 +91,12 @@ def _look(folder: str, active: bool) -> None:
         note = f"Nothing is running. What you start shows here by itself, within {IDLE_S:g} s."
         show(el("p", note, cls="note"), "live-none")
         return
-    note = f"Looks again every {EVERY_S:g} s. A run whose process was killed stays here until it is resumed."
+    note = f"Updates every {EVERY_S:g} s. A run whose process was killed stays here until it is resumed."
     show(el("p", note, cls="note"), "live-note")
 
 
 def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
-    """Draw the filters and the list; the run that is chosen, None where no run passes."""
+    """Draw the filters and the list; return the chosen run, None if no run passes."""
     show(el("h2", "All runs", cls="section"), "list-title")
     left, right = bar("filter", 2)
     names = [row.name for row in read.experiments(at)]
@@ -115,7 +115,7 @@ def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
     members = every if experiment == ALL_RUNS else _runs(at, experiment)
     results = [run for run in members if wanted in (ANY, run.status)]
     if not results:
-        tell("No run is like this", "Choose another experiment or state.")
+        tell("No run matches", "Choose another experiment or state.")
         return None
     ids = [run.run for run in results]
     chosen = state.pick("run", ids, ids[0], shortened)
@@ -142,7 +142,7 @@ def _turn(start: int, count: int) -> None:
 
 
 def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
-    show(el("h2", "What differs from another run", cls="section"), "diff-title")
+    show(el("h2", "Differences from another run", cls="section"), "diff-title")
     near, query = _nearest(run, every), state.read("with")
     # Any run may be asked for by the address.
     others = {item.run: item for position, item in enumerate(near) if position < NEAREST or item.run == query}
@@ -151,7 +151,7 @@ def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
     }
     second = state.select("Other run", "with", [NONE, *others], NONE, show=lambda name: labels.get(name, "choose a run"))
     if second == NONE:
-        show(el("p", "Settings, numbers and answers of both will stand side by side.", cls="note"), "diff-none")
+        show(el("p", "You then see settings, numbers and answers of both side by side.", cls="note"), "diff-none")
         return
     result = _diff(at, run.run, second, (run, others[second]))
     show(el("p", f"First: {run.method} ({run.short}). Second: {others[second].method} ({shortened(second)}).", cls="note"), "diff-who")

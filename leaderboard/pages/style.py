@@ -15,7 +15,7 @@ from leaderboard.widgets import as_page, bar, draw, explain, permalink, show, te
 from results.boards.style import CurveTable, GapTable, Over
 from results.store.queries import UserError
 
-OVER: dict[Over, str] = {"formal": "Value by the share of formal candidates", "k": "Value by how many passages the reader gets"}
+OVER: dict[Over, str] = {"formal": "Value by the share of formal candidates", "k": "Value by number of passages for the reader"}
 
 
 @as_page("styles", "Style robustness")
@@ -24,7 +24,7 @@ def render(at: Source) -> None:
     names = read.styled_experiments(at)
     if not names:
         tell(
-            "No experiment asks in another style",
+            "No experiment uses another style",
             "Run one over the same questions with their candidates in formal and in another style: a benchmark `styled` "
             "over one base, with mix {informal: 0} and {informal: 1}.",
             ("ragmeter list experiments", "ragmeter run EXPERIMENT.yaml"),

@@ -88,7 +88,7 @@ def _send(at: Source) -> None:
     elif checked is not None:
         _result(at, checked)
     elif _CHANGED in st.session_state and uploads[0] is not None:
-        show(el("p", "The files are others than those that were checked: check them again.", cls="note"), "changed")
+        show(el("p", "The files have changed since the check: check them again.", cls="note"), "changed")
 
 
 @st.cache_data(show_spinner=False, max_entries=4)
@@ -131,7 +131,7 @@ def _owner(at: Source, sent: list[Submitted]) -> None:
             if not token:
                 return
             if not intake.is_owner(token):
-                st.error("This is not the owner's token.", icon=":material/block:")
+                st.error("The token is not the owner's.", icon=":material/block:")
                 return
             st.session_state[_OWNER] = True
             st.rerun()
@@ -163,12 +163,12 @@ def _decide(at: Source, run: str, action: str, reason: str) -> None:
 
 
 def _uploads() -> tuple[Any, Any]:
-    """Draw the boxes for files; the uploads, None where there is none."""
+    """Draw the boxes for files; return the uploads, None if there is none."""
     left, right = st.columns(2)
     with left:
         predictions = st.file_uploader("Predictions (.jsonl) or bundle (.zip)", key="upload-predictions")
     with right:
-        card = st.file_uploader("Card (.yaml); a bundle brings its own", key="upload-card", max_upload_size=1)
+        card = st.file_uploader("Card (.yaml); a bundle contains its own", key="upload-card", max_upload_size=1)
     return predictions, card
 
 
@@ -211,15 +211,15 @@ def _result(at: Source, checked: _Checked) -> None:
         return
     metric = _preview(at, checked.verdict)
     held = intake.waits_for_approval()
-    shown = "shown to everybody once the owner has accepted it" if held else "shown to everybody, marked as submitted"
-    note = f"What is stored is {shown}, with its card. It cannot be changed: for other predictions, use a new version in the card."
+    shown = "shown to everybody after the owner has accepted it" if held else "shown to everybody, marked as submitted"
+    note = f"The submission is {shown}, with its card. It cannot be changed: for other predictions, use a new version in the card."
     show(el("p", note, cls="note"), "store-note")
     if st.button("Send it for approval" if held else "Store it on the board", key="store"):
         _store(at, checked, metric)
 
 
 def _preview(at: Source, verdict: Verdict) -> str | None:
-    """Draw the board with the submission on it; the metric that it is ranked by, None where none was scored."""
+    """Draw the board with the submission on it; return the metric that it is ranked by, None if none was scored."""
     if not verdict.preview:
         show(el("p", "No metric can be computed from it here, so there is no rank on the board to preview.", cls="note"), "preview-note")
         return None
@@ -229,17 +229,17 @@ def _preview(at: Source, verdict: Verdict) -> str | None:
     )
     card = read.datasets(at).get(report["dataset_fingerprint"], {}).get("card", {})
     definitions, scored = read.definitions(at), read.metric_ids(at, tuple(run.run for run in rows))
-    # What the others were not scored on cannot be compared, and must not rank.
+    # Metrics that the others were not scored on cannot be compared, and must not rank.
     shared = [metric for metric in verdict.preview if metric in scored]
     metrics = families(shared or list(verdict.preview), definitions, card.get("metrics", ()))[MAIN]
     there = board(store_of(at), rows, metrics=[metric for metric in metrics if metric in scored])
-    show(el("h2", "How it would stand", cls="section"), "preview-title")
+    show(el("h2", "Preview of the board", cls="section"), "preview-title")
     label = f"{report['method']}@{report['version']}"
     leaked = bool(report.get("contamination"))
     show(submission.preview(label, verdict.preview, there, metrics, definitions, contaminated=leaked), "preview")
     note = (
         f"{report['dataset']} · {report['setting']} · seed {report['seed']}. Brackets: 95 % interval. "
-        "No interval and no mark where too little is there for one; point at the cell for the reason."
+        "Cells with insufficient data have no interval and no mark; point at one for the reason."
     )
     show(el("p", note, cls="note"), "preview-note")
     return metrics[0]
@@ -270,7 +270,7 @@ def _thanks(at: Source, stored: str, metric: str | None) -> None:
     run = item.run
     what = f"Run {run.short}: {run.done:,} questions of {run.dataset}"
     if item.status == "accepted":
-        text = f"{what}, marked as {run.origin} until somebody here has run it too."
+        text = f"{what}, marked as {run.origin} until the method was also run here."
         show(message(f"{run.method} is on the board", text, (f"ragmeter submit verify {run.short}",)), "stored")
         position = {"experiment": ALL_RUNS, "board": board_key(run)} | ({} if metric is None else {"metric": metric})
         st.page_link(BOARD_PAGE, label="Open the board", icon=":material/leaderboard:", query_params=position)

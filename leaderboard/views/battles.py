@@ -15,22 +15,22 @@ from results.judging.battles import BattleBoard, Pairing, Placed
 from results.statistics.bradley_terry import Strength
 
 MATRIX_NOTE = (
-    "A tie counts half, 50 is even; where both answers are disqualified neither gets anything. Brackets: 95 % "
-    "interval of the pair alone. ▲ ▼ won significantly more or fewer questions than it lost (tests of all pairs in "
+    "A tie counts half, 50 is even; if both answers are disqualified, neither method gets a point. Brackets: 95 % interval of each "
+    "pair. ▲ ▼ won significantly more or fewer questions than it lost (tests of all pairs in "
     "the table, Holm-corrected, 5 %)."
 )
 STRENGTHS_NOTE = (
-    "Rank: one more than the methods that are significantly stronger, to the number that are not significantly weaker "
-    "(tests of all pairs, Holm-corrected, 5 %). Equal ranges do not make two methods equal, and whether two intervals overlap says "
-    "little about the pair. * Won or lost everything: its distance is set by the prior, not by the battles."
+    "Rank: from one more than the number of significantly stronger methods to the number of methods that are not significantly weaker "
+    "(tests of all pairs, Holm-corrected, 5 %). Equal ranges do not mean equal methods, and overlapping intervals say little about "
+    "a pair. * Won or lost everything: the prior sets its distance, not the battles."
 )
 CONTROLS_NOTE = (
-    "By the tests of all pairs that mark the win rates (Holm-corrected, 5 %). Not distinguishable: neither won significantly "
-    "more questions; too few were judged, or the judge does not see the difference, or there is none, as between an empty "
-    "answer and a method that says nothing."
+    "Based on the tests of all pairs that mark the win rates (Holm-corrected, 5 %). Not distinguishable: neither won significantly "
+    "more questions. Either too few were judged, or the judge does not see the difference, or there is none, for "
+    "example between an empty answer and a method that never answers."
 )
-CONTROL_TIP = "Sees the gold; it is here to check the judge"
-_PLACED = (Head("Belongs", "beside whom it met"), Head("Placed"), Head("Found", wide=True))
+CONTROL_TIP = "Sees the gold; included to check the judge"
+_PLACED = (Head("Belongs", "relative to its rivals"), Head("Placed"), Head("Found", wide=True))
 
 
 def eyes(board: BattleBoard, criterion: str) -> Node:
@@ -62,7 +62,7 @@ def matrix(board: BattleBoard, criterion: str) -> Node:
 
 
 def rates(board: BattleBoard, criterion: str) -> Node:
-    """Return win rates as a matrix; where all have met one method alone, as a list of the others against it."""
+    """Return win rates as a matrix; if all were compared only with one method, as a list of the others against it."""
     rivals = [{pairing.method, pairing.opponent} for pairing in board.pairings if pairing.criterion == criterion]
     common = set.intersection(*rivals) if len(rivals) > 1 else set()
     return against(board, criterion, common.pop()) if len(common) == 1 else matrix(board, criterion)
@@ -73,16 +73,16 @@ def against(board: BattleBoard, criterion: str, rival: str) -> Node:
     known = {(pairing.method, pairing.opponent): pairing for pairing in board.pairings if pairing.criterion == criterion}
     heads = [
         Head(f"Wins against {rival}"),
-        Head("Share", "× 100", "Questions won, a tie counting half, of all that were judged", number=True),
+        Head("Share", "× 100", "Share of judged questions that it won; a tie counts half", number=True),
         Head("Won", "questions", number=True),
         Head("Tied", "questions", number=True),
         Head("Lost", "questions", number=True),
         Head("Neither", "questions", "Both answers were disqualified", number=True),
-        Head("p", "Holm-corrected", "That both win equally often, corrected for all pairs of the table", number=True),
+        Head("p", "Holm-corrected", "Test that both win equally often, corrected over all pairs of the table", number=True),
         Head(
             "Order decides",
             "%",
-            "Where both orders of two answers named a winner, how often they named different ones; such a question is a tie",
+            "How often the two orders of the answers name different winners, if both name one; such a question is a tie",
             number=True,
         ),
     ]
@@ -139,7 +139,7 @@ def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) ->
         return Cell(formats.NOTHING, tip=side[0].incomplete)
     item, wins, losses = side
     rate, swapped = item.rate, item.method != name
-    # Where both answers are disqualified neither wins: then the two shares do not sum to 1.
+    # If both answers are disqualified, neither wins: then the two shares do not sum to 1.
     share = rate.with_ties_opponent if swapped else rate.with_ties
     value, low, high = share.value, share.low, share.high
     if item.corrected_by_people:
@@ -171,17 +171,17 @@ def controls(board: BattleBoard, criterion: str) -> Node | None:
         "div",
         *_against_the_judge(board, criterion),
         plain_table(f"Controls by {criterion}", heads, lines, "controls-scroll") if results else None,
-        el("p", f"Not checked, nothing is known beforehand of their place here: {', '.join(others)}.", cls="note") if others else None,
+        el("p", f"Not checked, because their expected place here is unknown: {', '.join(others)}.", cls="note") if others else None,
         cls="stack",
     )
 
 
 def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node | None:
-    """Return controls of the judge's other boards, folded, and what speaks against it there; None where none was judged.
+    """Return controls of the judge's other boards, folded, and the evidence against it there; None if none was judged.
 
     Args:
-        boards: What to call each board, and the board.
-        criterion: By which the answers were compared.
+        boards: The name of each board, and the board.
+        criterion: The criterion of the comparison.
     """
     results = [(name, board, item) for name, board in boards for item in battles.placed(board, criterion)]
     if not results:
@@ -208,18 +208,18 @@ def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node
 
 
 def _against_the_judge(board: BattleBoard, criterion: str, name: str = "") -> list[Node]:
-    """Return a line for each name that stands above what it must not; `name`: of the board, where it is another one."""
+    """Return a line for each method that ranks above one that it must not; `name`: of the board, if it is another one."""
     on = f", on {name}" if name else ""
     results = []
     for winner, losers in battles.misplaced(board, criterion).items():
         beaten = ", ".join(_called(loser, board) for loser in losers)
         warning = f"⚑ {criterion} ranks {_called(winner, board)} significantly above {beaten}{on}"
-        results.append(el("p", el("span", warning), badge("speaks against the judge", "failed")))
+        results.append(el("p", el("span", warning), badge("evidence against the judge", "failed")))
     return results
 
 
 def _placed(item: Placed) -> list[Cell | Node | str]:
-    alone = "judged by this rival alone, it met no other" if item.rivals == 1 else ""
+    alone = "compared with this rival only" if item.rivals == 1 else ""
     return ["above" if item.above else "below", _verdict(item), Cell(_found(item), alone)]
 
 
@@ -260,8 +260,8 @@ def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = 
         Head(
             "Rank",
             "possible",
-            "One more than the methods that are significantly stronger, to the number that are not "
-            "significantly weaker: tests of all pairs, Holm-corrected, 5 %",
+            "From one more than the number of significantly stronger methods to the number of methods that are not significantly "
+            "weaker: tests of all pairs, Holm-corrected, 5 %",
             number=True,
         ),
         Head("Battles", "scored", number=True),
@@ -291,7 +291,7 @@ def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = 
 def _elo(item: Strength) -> Cell:
     value, low, high = item.elo
     bounds = formats.NOTHING if math.isnan(low) else f"[{low:,.0f}, {high:,.0f}]"
-    tip = "It won or lost everything that links it to the rest: how far away it stands is the prior's word" if item.separated else ""
+    tip = "It won or lost every battle that links it to the rest, so the prior sets its distance" if item.separated else ""
     return Cell(f"{value:,.0f}" + ("*" if item.separated else ""), bounds, tip)
 
 

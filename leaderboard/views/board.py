@@ -35,16 +35,12 @@ _PLAIN = {
     "questions": (
         "Questions",
         "scored",
-        "Questions that the focus metric is a mean of; the unscorable have no usable gold, the failed had no answer and count as zero",
+        "Questions in the mean of the focus metric; unscorable ones have no usable gold, failed ones have no answer and count as zero",
     ),
-    "seconds": ("Time", "", "Mean wall time over all stages but waiting for a slot; below it p50 to p95"),
+    "seconds": ("Time", "", "Mean wall time over all stages except waiting for a slot; below it p50 to p95"),
     "tokens": ("Tokens", "per question", "Mean of prompt, completion and memory tokens"),
     "cost": ("Cost", "US$ total", "Price of all calls; local models cost nothing"),
-    "indexing": (
-        "Indexing",
-        "tokens",
-        "Tokens of models that were asked while the index was built: once, whatever the number of questions",
-    ),
+    "indexing": ("Indexing", "tokens", "Tokens of models called to build the index: a one-time cost, whatever the number of questions"),
 }
 """Name, unit and help of the columns that are not metrics; a time's unit depends on the times."""
 
@@ -144,8 +140,8 @@ def heads_of(board: Board, focus: str, order: Order, definitions: Mapping[str, M
 def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]], milliseconds: bool) -> list[Node]:
     best = {metric: higher_is_better(metric, definitions) for metric in board.metrics}
     tip = (
-        f"Rank by {formats.metric_label(focus)}, and below it the ranks that tests of all pairs leave open (Holm-corrected, 5 %): "
-        "not of controls, nor of runs that are unfinished, contaminated or inconsistent"
+        f"Rank by {formats.metric_label(focus)}, and below it the ranks that tests of all pairs leave open (Holm-corrected, 5 %). "
+        f"Controls and unfinished, contaminated or inconsistent runs have no rank"
     )
     heads = [
         _head("rank", "#", "", tip, order, False, "narrow"),
@@ -159,7 +155,7 @@ def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Map
         heads.append(_head(metric, name, head.unit, tip, order, best[metric], "number focus" if metric == focus else "number"))
         if metric == focus and board.reference is not None:
             tip = (
-                f"Paired difference to {board.reference} on the same questions, 95 % interval, and the p-value of a "
+                f"Paired difference from {board.reference} on the same questions, 95 % interval, and the p-value of a "
                 f"paired test, Holm-corrected within the column. ▲ better, ▼ worse at {ALPHA:.0%}."
             )
             unit = scale_of(metric, definitions).difference_unit
@@ -242,7 +238,7 @@ def _position(position: Place | None) -> Node:
     rank, band = position
     if band is None or band.low == band.high == rank:
         return el("td", str(rank), cls="narrow")
-    tip = f"Between {band.low} and {band.high}: as far as tests of all pairs go" + f"; {band.standing}"
+    tip = f"Between {band.low} and {band.high}: according to tests of all pairs" + f"; {band.standing}"
     return el("td", str(rank), el("span", f"{band.low}–{band.high}", cls="interval"), cls="narrow", tip=tip)
 
 
@@ -252,7 +248,7 @@ def _name(row: Row, board: Board, *, opens: bool) -> Node:
     if row.control:
         marks.append(badge("control", "control", "Sees the gold; shown for scale, never ranked"))
     elif run.method == board.reference:
-        marks.append(badge("reference", "reference", "Differences are taken to this method"))
+        marks.append(badge("reference", "reference", "All differences are from this method"))
     if run.origin in ORIGINS:
         marks.append(badge(run.origin, run.origin, ORIGINS[run.origin]))
     marks += gate_marks([run])
@@ -307,7 +303,7 @@ def _value_cell(
         tip = cell.incomplete if cell is not None else ""
         return el("td", el("span", formats.NOTHING, cls="top") if gap else formats.NOTHING, gap, cls=cls, tip=tip)
     shown, result = scale_of(metric, definitions), cell.estimate
-    # The focus metric's mark stands next to its spelled-out difference.
+    # The focus metric's mark is next to its spelled-out difference.
     mark = None if metric == focus else _mark(cell, board, metric, definitions)
     whisker = None
     if shown is formats.PERCENT and not formats.missing(result.low):
@@ -390,12 +386,12 @@ def _or_inf(value: float | None, sign: int) -> float:
 
 
 def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Picture | None:
-    """Return a dot with its 95 % interval per run; a dashed line at the reference; None where no run has a value.
+    """Return a dot with its 95 % interval per run; a dashed line at the reference; None if no run has a value.
 
     Args:
         board: For its reference.
         rows: In the order to draw, top first.
-        metric: What is drawn.
+        metric: The metric to draw.
         definitions: Metric definitions by id.
     """
     scale, baseline, drawn = scale_of(metric, definitions), None, []

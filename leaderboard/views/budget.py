@@ -32,16 +32,16 @@ UNITS: dict[Axis, str] = {
 }
 COUNTED: dict[Axis, str] = {
     "tokens": "Prompt, completion and memory tokens",
-    "delivered": "Prompt and memory tokens: what the reader is given",
+    "delivered": "Prompt and memory tokens that the reader gets",
     "memory": "Soft tokens in place of text",
-    "seconds": "Wall time over all stages but waiting for a slot: mean, and below it p50 to p95",
+    "seconds": "Wall time over all stages except waiting for a slot: mean, and below it p50 to p95",
     "cost": "Price of the calls; local models cost nothing",
     "parameters": "As counted here or stated on a submission's card; unknown for models behind an endpoint",
 }
 DELIVERED, MEMORY, RATIO = "delivered", "memory", "ratio"
 CURVE_AXES = {DELIVERED: "Delivered tokens per question", MEMORY: "Memory tokens per question", RATIO: "Compression ratio"}
 _CURVES = 14
-"""Colors and shapes tell so many curves apart: two rounds of seven."""
+"""Maximum number of curves with distinct colors and shapes: two rounds of seven."""
 ALONE = "one budget alone"
 """Label of runs without a curve, if there are several."""
 _SPREAD = 30.0
@@ -82,8 +82,8 @@ def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
         Head(formats.metric_name(metric)[0], f"{scale.unit} [95 %]", number=True),
         Head(
             "Front",
-            tip="On the front: no other finished method is at least as good and as cheap, and better in one. "
-            "Perhaps on the front: no other method is better and as cheap beyond the intervals",
+            tip="On the front: no other finished method is at least as good and as cheap, and strictly better on one. Perhaps on "
+            "the front: the intervals leave it open",
         ),
     ]
     lines = [
@@ -122,9 +122,9 @@ def logarithmic(xs: Sequence[float]) -> bool:
 
 
 def pareto_chart(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> Picture | None:
-    """Return runs by cost and quality with intervals, and the step line of the front; None where no run has both.
+    """Return runs by cost and quality with intervals, and the step line of the front; None if no run has both.
 
-    Controls are left out: what the gold answer costs says nothing, and would stretch the axis.
+    Controls are left out: the cost of the gold answer is meaningless, and would stretch the axis.
     """
     rows = [row for row in rows if not (row.row.control or math.isnan(row.x))]
     points = [_point(row, axis, scale) for row in rows]
@@ -159,8 +159,8 @@ def curve_table(curves: Sequence[BudgetCurve], metric: str, scale: Scale, full: 
 
     Args:
         curves: In the order of the chart.
-        metric: What quality is.
-        scale: How it is written.
+        metric: The measure of quality.
+        scale: Its number format.
         full: The name of the run that ratios are relative to.
     """
     relative = f"Relative to {full}, which is read in full" if full is not None else "No run is read in full"

@@ -17,10 +17,10 @@ from results.store.provenance import Attribution
 
 ALPHA = 0.05
 _STAGES = {
-    "retrieval": "Gained when the evidence that retrieval missed is put among the candidates",
-    "reranking": "Gained further when everything but the evidence is taken away: what distracts or is ranked too low",
-    "compression": "Gained further when the evidence is read in full instead of compressed",
-    "reading": "What is missing even with the evidence alone",
+    "retrieval": "Gained by adding the evidence that retrieval missed to the candidates",
+    "reranking": "Gained further by removing everything except the evidence: the cost of distractors and low ranks",
+    "compression": "Gained further by reading the evidence in full instead of compressed",
+    "reading": "What is missing even if the reader gets only the evidence",
 }
 
 
@@ -78,12 +78,12 @@ def pairs(result: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
 
 
 def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, *, zeros: bool) -> Node:
-    """Return values by question kind, one column a run.
+    """Return values by question kind, one column per run.
 
     Args:
         result: The comparison.
         parts: Its slices.
-        what: What they are slices by.
+        what: The property that defines the slices.
         shown: The metric's scale.
         zeros: Whether a zero is a failure, which is then counted.
     """
@@ -275,7 +275,7 @@ def scatter(drawn: Sequence[Point], first: str, second: str, shown: Scale) -> No
     """Return one mark for each pair of scores that occurs; its area says on how many questions.
 
     Args:
-        drawn: What `points` found; what is infinite has no place.
+        drawn: The result of `points`; infinite values are not drawn.
         first: The run along the x axis, by name.
         second: The run along the y axis.
         shown: The metric's scale.

@@ -28,8 +28,8 @@ def overview(datasets: Sequence[DatasetFacts], chosen: str) -> Node:
     heads = [
         Head("Dataset", tip="Choose one to see its card, its findings and some of its questions"),
         Head("Task", wide=True),
-        Head("Questions", "asked", "Questions stored; fewer than the dataset has where a run was limited", number=True),
-        Head("Passages", "stored", "Passages that questions are asked over", number=True),
+        Head("Questions", "asked", "Questions stored; fewer than the dataset has if runs were limited", number=True),
+        Head("Passages", "stored", "Passages in the corpus", number=True),
         Head("License"),
         Head("Runs", "of methods", number=True),
     ]
@@ -123,10 +123,10 @@ def contamination(dataset: DatasetFacts) -> Node:
     heading = el("h2", "Contamination", cls="section")
     if dataset.contaminated:
         result: Node = el("ul", *map(_contaminated, dataset.contaminated))
-        text = "These submissions declare training data that cover what is asked here; their scores are badged."
+        text = "These submissions declare training data that cover these questions; their scores carry a badge."
     else:
         result = el("p", "No stored submission declares training data that cover these questions.")
-        text = "That says nothing about methods run here, or about data that nobody declared."
+        text = "This check does not cover methods run here, or training data that was not declared."
     command = f"ragmeter data overlap --train FILE --eval {quote(dataset.name)}"
     look = el("p", el("span", "To look for the questions in training files: ", cls="aside"), el("span", command, cls="command"))
     return el("section", heading, result, el("p", text, cls="note"), look, cls="stack")

@@ -83,12 +83,12 @@ def worst_of(definition: Mapping[str, Any]) -> float | None:
 
 
 def cutoffs(run: RunRow, metric: str) -> dict[int, str]:
-    """Return the ranks after which something ends, with what: the metric's k, and what the reader is given."""
+    """Return the ranks after which something ends, with what: the metric's k, and what the reader gets."""
     results: dict[int, str] = {}
     if at := _AT.search(metric_name(metric)[0]):
-        results[int(at[1])] = f"{metric_name(metric)[0]} counts to here"
+        results[int(at[1])] = f"{metric_name(metric)[0]} counts down to this rank"
     handed_on = run.description.get("k")
     if isinstance(handed_on, int) and run.description.get("reader"):
-        read = f"the reader is given {handed_on}"
+        read = f"the reader gets {handed_on}"
         results[handed_on] = f"{results[handed_on]}; {read}" if handed_on in results else read
     return results

@@ -39,7 +39,7 @@ def card(result: JudgeCard) -> Node:
         ("Options", ", ".join(f"{name} = {show_value(value)}" for name, value in flat({**about["config"], **about["also"]}))),
         ("Criteria", ", ".join(about["criteria"]) or ", ".join(item["name"] for item in about["measures"])),
         ("Source", str(about.get("source", ""))),
-        ("Calls", f"{work.calls:,}" if work.calls else "none: nothing was asked of a model"),
+        ("Calls", f"{work.calls:,}" if work.calls else "none: no model was called"),
     ]
     if work.calls:
         unusable = sum(work.unscored.values())
@@ -63,8 +63,8 @@ def habits(result: JudgeCard) -> Node | None:
     heads = [
         Head("By"),
         Head("Habit", wide=True),
-        Head("Share", "× 100 [95 %]", "Intervals resample questions, never single verdicts", number=True),
-        Head("Without it", "× 100", "What a judge without the habit would show", number=True),
+        Head("Share", "× 100 [95 %]", "Intervals resample questions, not single verdicts", number=True),
+        Head("Without it", "× 100", "Value for a judge without this habit", number=True),
         Head("Verdicts", "counted", number=True),
     ]
     return plain_table("Habits of the judge", heads, lines, "habits-scroll")
@@ -73,10 +73,10 @@ def habits(result: JudgeCard) -> Node | None:
 def _habits(result: JudgeCard) -> Iterator[Line]:
     for by, item in result.repetitions.items():
         if item.pairs:
-            yield Line(by, ["differs when it is asked the same again", interval(item.differing), "0", f"{item.pairs:,}"])
+            yield Line(by, ["changes its verdict when asked again", interval(item.differing), "0", f"{item.pairs:,}"])
     for by, flips in result.flips.items():
         if flips.n:
-            yield Line(by, ["names another winner when the order is swapped", interval(flips), "0", f"{flips.n:,}"])
+            yield Line(by, ["changes the winner when the order is swapped", interval(flips), "0", f"{flips.n:,}"])
     for by, first in result.first_shown.items():
         if first.n:
             yield Line(by, ["the answer shown first wins", interval(first), "50", f"{first.n:,}"])
@@ -87,8 +87,8 @@ def _habits(result: JudgeCard) -> Iterator[Line]:
                 ""
                 if math.isnan(slope)
                 else (
-                    f"An answer twice as long gains {formats.PLAIN.difference(slope)} log-odds once the strengths of the "
-                    "methods are taken out; the share alone does not, a longer answer may well be the better one"
+                    f"An answer twice as long gains {formats.PLAIN.difference(slope)} log-odds, adjusted for the strengths of the "
+                    f"methods; the share is not adjusted, and a longer answer may be the better one"
                 )
             )
             yield Line(by, ["the longer answer wins", interval(longer.longer_wins, tip=tip), formats.NOTHING, f"{longer.decided:,}"])
@@ -103,15 +103,15 @@ def agreement(result: JudgeCard) -> Node:
     ]
     if not lines:
         return message(
-            "Nobody else has judged the same answers",
-            "Agreement needs labels by people, or a second judge on the same runs. Draw items to label at random, "
-            "have them labeled, and take the labels in.",
+            "No other judge has judged the same answers",
+            "Agreement needs labels by people, or a second judge on the same runs. Sample items at random, have people label them, "
+            "and import the labels.",
             ("ragmeter judge labels export -o items.csv --criterion NAME", "ragmeter judge labels import items.csv --annotator NAME"),
         )
     heads = [
         Head("By"),
         Head("Agreement with"),
-        Head("Equal", "× 100 [95 %]", "Share of items that both judge alike", number=True),
+        Head("Equal", "× 100 [95 %]", "Share of items on which both agree", number=True),
         Head(
             "Kappa",
             "[95 %]",
@@ -129,11 +129,11 @@ def _agreement(by: str, name: str, kind: str, item: Agreement) -> Line:
 
 
 def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | None:
-    """Return means of runs in the eyes of people; None without labels.
+    """Return means of runs corrected with human labels; None without labels.
 
     Args:
-        rows: As the card has them.
-        names: What to call runs.
+        rows: From the card.
+        names: Names of runs.
     """
     if not rows:
         return None
@@ -144,13 +144,12 @@ def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | Non
         Head(
             "Corrected by people",
             "× 100 [95 %]",
-            "Prediction-powered mean: right only where the labeled items were drawn at random, "
-            "as `ragmeter judge labels export` draws them",
+            "Prediction-powered mean: valid only if the labeled items are a random sample, as `ragmeter judge labels export` makes it",
             number=True,
         ),
         Head("People alone", "× 100 [95 %]", number=True),
         Head("Labels", number=True),
-        Head("Worth", "labels", "As many labels as it would take for an equally narrow interval without the judge", number=True),
+        Head("Worth", "labels", "Number of labels that would give an equally narrow interval without the judge", number=True),
     ]
     lines = [
         Line(
@@ -166,7 +165,7 @@ def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | Non
         )
         for row in rows
     ]
-    return plain_table("Means corrected by people", heads, lines, "corrected-scroll")
+    return plain_table("Means corrected with human labels", heads, lines, "corrected-scroll")
 
 
 def controls(board: Board, definitions: Mapping[str, Mapping[str, Any]], measures: Mapping[str, str]) -> Node | None:
@@ -175,7 +174,7 @@ def controls(board: Board, definitions: Mapping[str, Mapping[str, Any]], measure
     Args:
         board: With the judge's measures as columns.
         definitions: Metric definitions by id.
-        measures: What to call each column.
+        measures: Name of each column.
     """
     judged = [row for row in board.rows if row.control and row.cells]
     if not judged:
@@ -227,19 +226,19 @@ LONGEST = 20_000
 """Characters of a message that are shown."""
 _HEADS = (
     Head("Judged"),
-    Head("Shown", tip="Which of the judge's prompts; of two answers, in which order they were shown"),
-    Head("Verdict", tip="As read out of the reply; of two answers, by criterion, the order undone", wide=True),
-    Head("Model", tip="Who judged, as its endpoint names it"),
+    Head("Shown", tip="The judge's prompt and, for two answers, their order in it"),
+    Head("Verdict", tip="Parsed from the reply; for two answers, per criterion and in their original order", wide=True),
+    Head("Model", tip="The judging model, as its endpoint names it"),
     Head("Tokens", "prompt + completion", number=True),
     Head("Time", number=True),
-    Head("Conversation", tip="Prompt and reply, where the store keeps them"),
+    Head("Conversation", tip="Prompt and reply, if the store keeps them"),
 )
 
 
 def answered_here(answers: Sequence[AnswerRow], runs: Sequence[RunRow]) -> dict[str, str]:
     """Return the key of the reader's stored conversation, by run.
 
-    Of runs made here alone: a submission's notes are its sender's text, and could name any conversation of the store.
+    Only for runs made here: a submission's notes are its submitter's text, and could name any conversation of the store.
     """
     made = {run.run for run in runs if run.origin == "run"}
     keys = {answer.run: answer.notes.get(CALL) for answer in answers if answer.run in made}

@@ -45,10 +45,7 @@ def card(method: str, known: Mapping[str, Any] | None, *, checkpoints: bool = Fa
                 ("Id", f"{method}, version {known.get('version')}"),
                 ("Kind", str(known.get("kind") or "")),
                 ("Paper", paper(known.get("paper")) or "none given"),
-                (
-                    "Trained on",
-                    ", ".join(map(str, trained)) or ("as each checkpoint below says" if checkpoints else "nothing that it declares"),
-                ),
+                ("Trained on", ", ".join(map(str, trained)) or ("see the checkpoints below" if checkpoints else "none declared")),
                 ("Presets", "; ".join(f"{name}: {show_value(values)}" for name, values in presets.items())),
             ]
         ),
@@ -57,7 +54,7 @@ def card(method: str, known: Mapping[str, Any] | None, *, checkpoints: bool = Fa
 
 
 def paper(text: str | None) -> Node | str:
-    """Return a paper, linked where it names an arXiv number or is one; empty where there is none."""
+    """Return a paper, linked if it has or is an arXiv number; empty if there is none."""
     stripped = (text or "").strip()
     result = _ARXIV.search(stripped) or _ARXIV_NUMBER.fullmatch(stripped)
     return link(stripped, f"https://arxiv.org/abs/{result['number']}") if result else stripped
@@ -90,7 +87,7 @@ def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definit
         rows: Runs with their values.
         metrics: Ids.
         definitions: Of metrics by id.
-        contaminated: By run, which of its training data cover what it is asked (`systems.contaminated_by`).
+        contaminated: By run, which of its training data cover its questions (`systems.contaminated_by`).
     """
     heads = [Head("Dataset · setting · seed"), Head("Run as", wide=True)]
     heads += [metric_head(metric, definitions) for metric in metrics]
@@ -169,7 +166,7 @@ def costs(rows: Sequence[Result]) -> Node | None:
         Head("Peak memory", "MiB", number=True),
         Head("Cost", "US$ total", number=True),
     ]
-    return plain_table("What a question took", heads, lines, "costs")
+    return plain_table("Time and tokens per question", heads, lines, "costs")
 
 
 def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRow]]) -> Node:
@@ -199,7 +196,7 @@ def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRo
         Head("Checkpoint", "SHA-256"),
         Head("Stage", "folder", wide=True),
         Head("Registered", "UTC"),
-        Head("Began from", tip="Checkpoints that training began from or used"),
+        Head("Began from", tip="Checkpoints that training started from or used"),
         Head("Training data", "fingerprints", wide=True),
         Head("Runs", "made with it", number=True),
     ]
@@ -207,11 +204,11 @@ def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRo
 
 
 def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str) -> Picture | None:
-    """Return one figure over the steps of a training, one line a checkpoint.
+    """Return one quantity over the steps of a training, one line per checkpoint.
 
     Args:
         curves: By checkpoint's label, the points.
-        figure: What is drawn.
+        figure: The quantity to draw.
     """
     nan = math.nan
     points = [
@@ -219,12 +216,12 @@ def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str
         for name, each in curves.items()
         for step, value in thinned(each)
     ]
-    label = "The figure over the steps of each training; first, least, largest and last values are in the table"
+    label = "The value over the steps of each training; first, smallest, largest and last values are in the table"
     return plot(points, "step", figure.replace("_", " "), label)
 
 
 def curve_ends(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Node:
-    """Return the curves in numbers: where each begins, its least and its largest value, where it ends."""
+    """Return the curves in numbers: first, smallest, largest and last value."""
     lines = []
     for name, points in curves.items():
         values = [value for _, value in points]
@@ -263,7 +260,7 @@ def decisions(matches: Sequence[Decided], runs: Mapping[str, RunRow], definition
         Head("Change", "points, interval", "Candidate minus baseline", True),
         Head("Margin", "tolerated loss", number=True),
         Head("Questions", number=True),
-        Head("Attempt", tip="Which set of answers of this candidate to these questions this was", number=True),
+        Head("Attempt", tip="How many times this candidate has answered these questions, this time included", number=True),
         Head("Since the anchor", "points, interval", "Candidate minus the pinned run of the baseline", True),
     ]
     return plain_table("Decisions of the gate", heads, lines, "decisions")

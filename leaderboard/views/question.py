@@ -14,7 +14,7 @@ from results.store.queries import OURS, AnswerRow, Call, EvidenceRow, Passage, Q
 
 Definitions = Mapping[str, Mapping[str, Any]]
 _BEGINNING = 80
-"""Characters that stand for the title of a passage that has none."""
+"""Number of characters that replace a missing title of a passage."""
 
 
 def question(row: QuestionRow) -> Node:
@@ -46,12 +46,12 @@ def answer_table(
     definitions: Definitions,
     depth: int,
 ) -> Node:
-    """Return each run's answer with its scores, where it ranked the gold passages, and what it took.
+    """Return each run's answer with its scores, the ranks of the gold passages, and its cost.
 
     Args:
         row: The question.
-        passages: Its gold passages, as far as the store holds them.
-        answers: What the runs said; a run without an answer has a line that states it.
+        passages: Its gold passages that are in the store.
+        answers: The runs' answers; a run without an answer has a line that states it.
         runs: One line each.
         metrics: Columns.
         definitions: Metric definitions by id.
@@ -60,7 +60,7 @@ def answer_table(
     heads = [Head("Method"), Head("Answer", wide=True), *(metric_head(metric, definitions) for metric in metrics)]
     if row.evidence:
         titles = "; ".join(passages[e].title or passages[e].text[:80] if e in passages else e for e in row.evidence)
-        tip = f"Ranks of the gold passages within the first {depth}, in this order: {titles}. – is not among them."
+        tip = f"Ranks of the gold passages within the first {depth}, in this order: {titles}. – means not among them."
         heads.append(Head("Gold at rank", tip=tip, number=True))
     heads += [
         Head("Time", tip="Wall time by stage, without waiting for a slot", number=True),
@@ -116,7 +116,7 @@ def _score(answer: AnswerRow, metric: str, definitions: Definitions) -> Cell | N
     if reason is not None:
         return el("span", "not scored", cls="aside", tip=f"The judge gave no value: {reason}")
     if value is None:
-        tip = "The gold gives this metric nothing to compare with; the question is left out of its mean"
+        tip = "The gold has nothing that this metric can use; the mean leaves the question out"
         return el("span", "unscorable", cls="aside", tip=tip)
     known = definitions.get(metric, {})
     bounded = known.get("low") == 0 and known.get("high") == 1
@@ -299,7 +299,7 @@ def _item(row: QuestionRow, run: str, item: EvidenceRow, text: PassageText, gold
         el("span", str(item.rank), cls="rank"),
         el("span", *(_title(item.title, golds) if item.title else _beginning(text) or [item.id]), cls="title"),
         badge("✓ gold", "gold", "The dataset names this as evidence for the answer") if gold else None,
-        el("span", "has answer", cls="badge answer", title="An accepted answer stands in it") if holds else None,
+        el("span", "has answer", cls="badge answer", title="It contains an accepted answer") if holds else None,
         el("span", f"{item.score:.4g}".replace("-", "−"), cls="score", title="The method's own score"),
     ]
     cls = "passage is-gold" if gold else "passage"
@@ -336,9 +336,9 @@ def question_list(
         current: The one that is open.
         scores: By run, one score per question in `rows`' order.
         names: Method name by run.
-        metric: What the scores are of.
+        metric: The metric of the scores.
         definitions: Metric definitions by id.
-        earlier, later: Where the pages before and after begin, if there are any.
+        earlier, later: Starts of the pages before and after, if there are any.
     """
     shown = scale_of(metric, definitions)
     items = []

@@ -1,4 +1,4 @@
-"""Runs as page elements: those that continue, the list of all, and where one's numbers come from."""
+"""Runs as page elements: running ones, the list of all, and the provenance of one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ANSWER = 300
 def settings(results: Sequence[Setting]) -> Node:
     """Return the settings in which the two runs differ."""
     if not results:
-        return el("p", "The two were made alike: same data, settings, versions and machine.", cls="note")
+        return el("p", "Both runs have the same data, settings, versions and machine.", cls="note")
     lines = [Line(item.key, [_side(item.first, item.in_first), _side(item.second, item.in_second)]) for item in results]
     heads = [Head("Setting"), Head("First", wide=True), Head("Second", wide=True)]
     return plain_table("How the two were made", heads, lines, "settings-scroll")
@@ -37,7 +37,7 @@ def _side(value: Any, there: bool) -> Cell | str:
 
 
 def numbers(result: Diff, definitions: Definitions) -> Node:
-    """Return both runs on each metric, with the paired difference where they are about the same questions."""
+    """Return both runs on each metric, with the paired difference if they have the same questions."""
     heads = [
         Head("Metric"),
         Head("First", "95 % interval", number=True),
@@ -45,7 +45,7 @@ def numbers(result: Diff, definitions: Definitions) -> Node:
         Head(
             "Difference",
             "second minus first",
-            "Paired, on the questions that both have a value on; 95 % interval. ▲ better, ▼ worse at 5 %",
+            "Paired, on the questions with a value for both; 95 % interval. ▲ better, ▼ worse at 5 %",
             True,
         ),
         Head("p", "Holm-corrected", "Sign-flip permutation test, corrected over the metrics shown", True),
@@ -124,8 +124,8 @@ class Speed:
     """A run's progress over time.
 
     Attributes:
-        per_second: Questions a second; None where it is not known yet.
-        remaining_s: Seconds until the last question at this speed; None where it is not known.
+        per_second: Questions per second; None if it is not known yet.
+        remaining_s: Seconds until the last question at this speed; None if unknown.
         quiet_s: Seconds for which no new answer was seen; 0.0 at the first look.
     """
 
@@ -181,7 +181,7 @@ def _rate(run: Running, looks: deque[tuple[datetime, int]]) -> float | None:
     if (answered >= _ENOUGH and watched >= _LEAST) or watched >= _LONG:
         return answered / watched.total_seconds() or None
     spent = (last - run.resumed_at).total_seconds()
-    # Of a resumed run nobody knows how much of it the present execution answered.
+    # For a resumed run, the number of questions that the present execution answered is unknown.
     return done / spent if done and spent > 0 and not run.resumed else None
 
 
@@ -201,7 +201,7 @@ def live(runs: Sequence[Running], speeds: Mapping[str, Speed]) -> Node:
         Head("Run"),
         Head("Answered", "questions"),
         Head("Failed", "questions", number=True),
-        Head("Speed", "questions / s", "Over the last two minutes in which somebody watched", True),
+        Head("Speed", "questions / s", "Over the last two minutes that this page was open", True),
         Head("Cost", "US$ so far", number=True),
         Head("Remaining", "at this speed", number=True),
         Head("Began", "UTC"),
@@ -231,7 +231,7 @@ def _live(run: Running, speed: Speed) -> Line:
 
 def _speed(speed: Speed) -> Cell:
     silence = f"nothing new for {formats.span(speed.quiet_s)}" if speed.quiet_s >= QUIET_S else ""
-    tip = "Building and indexing take their time; a process that was killed answers no more" if silence else ""
+    tip = "Building and indexing can take long; a killed process sends no more answers" if silence else ""
     return Cell(formats.NOTHING if speed.per_second is None else f"{speed.per_second:.3g}", silence, tip)
 
 
@@ -292,7 +292,7 @@ def _moment(when: datetime) -> Cell:
 
 def made(run: RunRow, indexing: IndexCost | None = None) -> Node:
     """Return the facts of a run: identity, data, state and the cost of preparation."""
-    prepared = [] if indexing is None else [("Indexing", f"{indexing.in_words()}; apart from what the questions took")]
+    prepared = [] if indexing is None else [("Indexing", f"{indexing.in_words()}; not included in the figures per question")]
     return facts(
         [
             ("Run", run.run if run.execution == 1 else f"{run.run} (execution {run.execution} of this fingerprint)"),
@@ -302,7 +302,7 @@ def made(run: RunRow, indexing: IndexCost | None = None) -> Node:
             ("Dataset", run.dataset),
             (
                 "Dataset fingerprint",
-                el("span", run.dataset_fingerprint, tip="Of questions, gold and corpus; runs share a board only where it is the same"),
+                el("span", run.dataset_fingerprint, tip="Hash of questions, gold and corpus; runs share a board only if it is equal"),
             ),
             ("Setting", run.setting),
             ("Seed", str(run.seed)),
@@ -326,7 +326,7 @@ _ORIGINS = {
 
 
 def weights(used: Sequence[Checkpoint]) -> Node | None:
-    """Return the registered checkpoints that a run was made with; None where it names none."""
+    """Return the registered checkpoints that a run was made with; None if it names none."""
     if not used:
         return None
     heads = [Head("Checkpoint", "SHA-256"), Head("Method"), Head("Stage"), Head("Registered", "UTC")]

@@ -49,17 +49,17 @@ def gaps(table: GapTable, *, higher_is_better: bool = True) -> Node:
                 f"{table.reference}, question by question. ▼ significantly larger, ▲ significantly smaller "
                 "(paired tests, Holm-corrected over the methods, 5 %)", number=True)] if table.reference else []),
         Head("Relative", "% of formal", number=True),
-        Head("Questions", "worse · better", "How many questions score differently in this style, either way; the rest "
-             "score the same. A small gap may hide many changes", number=True),
-        Head("Answers kept", "% of passages", "Passages with a gold string that still have one after the rewriting, as "
-             "a mean over questions", number=True),
-        Head("Content lost", "% of questions", "Questions whose gold string did not survive the rewriting: none of "
-             "their evidence has it any more; where no evidence is known, a candidate lost it",
+        Head("Questions", "worse · better", "Number of questions that score worse and better in this style; the rest score the "
+                                            "same. A small gap may hide many changes", number=True),
+        Head("Answers kept", "% of passages", "Share of the passages with a gold string that still have one after rewriting; mean "
+                                              "over questions", number=True),
+        Head("Content lost", "% of questions", "Questions whose evidence has no gold string left after rewriting; if no evidence is "
+                                               "known, those with a candidate that lost it",
              number=True),
-        Head("of which content", scale.difference_unit, "The part of the gap on those questions: no reranker can "
-             "restore what is not there", number=True),
-        Head("Where it survived", f"{scale.difference_unit} [95 %]", "The style gap over the other questions alone: the "
-             "effect of style itself", number=True),
+        Head("of which content", scale.difference_unit, "The part of the gap that is due to those questions; no reranker can "
+                                                        "restore lost content", number=True),
+        Head("Where it survived", f"{scale.difference_unit} [95 %]", "The style gap over the other questions only: the effect of "
+            "style itself", number=True),
     ]  # fmt: skip
     held = table.reference is not None
     lines = [_gap_line(row, gap, scale, higher_is_better, held) for row in table.rows for gap in row.gaps]
@@ -108,7 +108,7 @@ def gaps_note(table: GapTable) -> str:
     if any(gap.result.gap.insufficient_data for gap in every):
         note += " Insufficient data: no interval and no mark; point at the cell for the reason."
     if not all(gap.content_known for gap in every):
-        note += " – under content: unknown what restyling lost of the answers."
+        note += " – under content: it is unknown which answers restyling lost."
     return note
 
 
@@ -147,7 +147,7 @@ def curve_points(table: CurveTable) -> list[Point]:
 def curve_titles(table: CurveTable) -> tuple[str, str]:
     """Return the titles of the axes of a table of curves."""
     y = f"{formats.metric_name(table.metric)[0]}, {scale_of(table.scale).unit}"
-    return ("Formal candidates, %" if table.over == "formal" else "Passages handed to the reader, k"), y
+    return ("Formal candidates, %" if table.over == "formal" else "Passages given to the reader, k"), y
 
 
 def curve_table(table: CurveTable, key: str) -> Node:
@@ -185,8 +185,8 @@ def sensitivity_note(bases: Sequence[str], experiment: str) -> Node:
         "div",
         el(
             "p",
-            "Scores show what a reordering cost. How far a reranker is moved at all (Kendall's τ of its two orders "
-            "of the same candidates, and the shift of its scores) needs its model, and is measured by a command:",
+            "Scores show the cost of a reordering. How much style changes a reranker's order (Kendall's τ of its two orders "
+            "of the same candidates, and the shift of its scores) can be measured only with its model, by this command:",
         ),
         el("p", el("span", command, cls="command")),
         cls="stack",

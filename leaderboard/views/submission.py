@@ -65,7 +65,7 @@ def _card(method: str, runs: Sequence[RunRow]) -> Node:
     url = str(about.get("url") or "")
     return el(
         "section",
-        el("p", "Sent in; what it says of itself is the sender's word.", cls="note"),
+        el("p", "Submitted; its description is the submitter's and was not verified.", cls="note"),
         *(el("p", *prose(part)) for part in paragraphs),
         facts(
             [
@@ -76,7 +76,7 @@ def _card(method: str, runs: Sequence[RunRow]) -> Node:
                 ("Paper", paper(str(about.get("paper") or "")) or "none given"),
                 ("Parameters", _size(about)),
                 ("License", str(about.get("license") or "")),
-                ("Trained on", el("ul", *trained) if trained else "nothing that it declares"),
+                ("Trained on", el("ul", *trained) if trained else "none declared"),
                 ("Found by the check", _findings(runs)),
             ]
         ),
@@ -115,7 +115,7 @@ def _training(item: Mapping[str, Any]) -> Node:
 
 
 def _findings(runs: Sequence[RunRow]) -> Node | str:
-    """Return the sentences of what the check found, each once for runs that share it."""
+    """Return the findings of the check as sentences, each once for runs that share it."""
     where: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
     for run in runs:
         for item in _part(run, "submission").get("findings") or ():
@@ -169,9 +169,9 @@ def how(*, held: bool = False) -> Node:
     waits = "The owner of this board then accepts or rejects it; you find status and reason below."
     steps = (
         "Predictions are a file of JSON lines, one question each, with a card in YAML; or a bundle, one zip of both.",
-        f"At most {UPLOAD_MIB} MiB for predictions or bundle, {LIMITS.card_bytes // 1024} KiB for the card. Scores are "
-        "computed here, never taken over.",
-        "First everything is checked and shown beside the runs that are here. Nothing is stored before you say so.",
+        f"At most {UPLOAD_MIB} MiB for predictions or bundle, {LIMITS.card_bytes // 1024} KiB for the card. Scores are always "
+        f"computed here.",
+        "The files are first checked and shown next to the existing runs. Nothing is stored until you confirm.",
         *([waits] if held else []),
     )
     commands = ("ragmeter submit check predictions.jsonl --card card.yaml", "ragmeter submit bundle RUN -o FILE.zip")
@@ -225,12 +225,12 @@ def verdict(report: Mapping[str, Any]) -> Node:
         f"{report['rows']:,} rows for {report['questions']:,} questions",
         ", ".join(counts),
     )
-    verdict = "Nothing keeps it out" if report["ok"] else "It cannot be stored: mend the errors and send it again"
+    verdict = "No errors" if report["ok"] else "It cannot be stored: fix the errors and send it again"
     return el("section", el("h2", verdict, cls="section"), line_of_facts(facts), cls="stack")
 
 
 def findings(report: Mapping[str, Any]) -> Node | None:
-    """Return every problem with its places in the file; None where nothing was found."""
+    """Return every problem with its places in the file; None if there is none."""
     if not report["findings"]:
         return None
     heads = [
@@ -276,7 +276,7 @@ def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], defin
         board: The runs that are there.
         metrics: The columns, the one that ranks first; at least one.
         definitions: Metric definitions by id.
-        contaminated: Whether its training data cover what is asked: then it has no place.
+        contaminated: Whether its training data cover the evaluated questions: then it has no place.
     """
     first = metrics[0]
     sign = -1 if higher_is_better(first, definitions) else 1
@@ -289,10 +289,10 @@ def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], defin
         lines.append(Line(row.name, [position, *row.cells]))
     heads = [
         Head("Method"),
-        Head("#", tip=f"Rank by {formats.metric_label(first)}: finished runs, controls never", number=True),
+        Head("#", tip=f"Rank by {formats.metric_label(first)}: only finished runs, no controls", number=True),
         *(metric_head(metric, definitions) for metric in metrics),
     ]
-    return plain_table("The board with the submission on it", heads, lines, "preview-scroll")
+    return plain_table("Preview of the board with the submission", heads, lines, "preview-scroll")
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +307,7 @@ class _Entry:
 def _mine(name: str, worth: Worth, metrics: Sequence[str], definitions: Definitions, contaminated: bool) -> _Entry:
     marks = [badge("preview", "running", "Not stored yet")]
     if contaminated:
-        marks.append(badge("contaminated", "failed", "Its training data cover what is asked here; not ranked"))
+        marks.append(badge("contaminated", "failed", "Its training data cover these questions; not ranked"))
     title = el("span", el("span", name, cls="method"), *marks)
     cells = [_cell(worth.get(metric), scale_of(metric, definitions)) for metric in metrics]
     return _Entry(title, None if contaminated else worth.get(metrics[0], {}).get("value"), cells)

@@ -1,6 +1,6 @@
 """The command `ragmeter`: fourteen groups, of which only the one that was typed is imported.
 
-A module a group; a command's declaration is its body. What a group does when it is called alone, and the options that
+One module per group; a command's declaration is its body. What a group does when it is called alone, and the options that
 every command has: `options.py`. How a command ends, and with which exit code: `errors.py`.
 """
 
@@ -41,7 +41,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Find": {
         "list": "Datasets, methods, metrics, experiments, runs, judges, checkpoints.",
         "store": "Disk space; export, import or delete (prune) runs, cached replies.",
-        "doctor": "Say what is installed, what is missing and what to do about it.",
+        "doctor": "Show what is installed, what is missing and how to fix it.",
     },
 }
 """The page `ragmeter --help`: by section, the module of each name in this folder and what it is for."""
@@ -56,7 +56,7 @@ class _Root(Commands):
         return [*NAMES]  # the name `list` is that of a module here, once it is imported
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        """Return the group or command of a name; None where there is none."""
+        """Return the group or command of a name; None if there is none."""
         if name in NAMES and name not in self.commands:
             self.commands[name] = typer.main.get_command(import_module(f"ragmeter.cli.{name}").app)
             self.commands[name].name = name
@@ -80,7 +80,7 @@ app = typer.Typer(
     cls=_Root,
     help="Benchmark and evaluation harness, with a leaderboard, for retrieval-augmented generation.",
     epilog="New here? `ragmeter demo` measures something in minutes. Called alone, a group does its most useful thing. Exit codes: "
-    "0 fine, 1 broke, 2 wrong usage or input, 100 and 101 from gate, 129 hung up, 130 interrupted, 143 terminated.",
+    "0 fine, 1 error, 2 wrong usage or input, 100 and 101 from gate, 129 hung up, 130 interrupted, 143 terminated.",
     no_args_is_help=False,
     invoke_without_command=True,
     pretty_exceptions_enable=False,

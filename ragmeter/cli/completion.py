@@ -1,4 +1,4 @@
-"""Names that the Tab key offers, from the registries and the store; Typer speaks with the shells.
+"""Names that the Tab key offers, from the registries and the store; Typer handles the shells.
 
 Each public function completes a word of one kind; declarations of arguments and options name it. The user waits for the
 answer. So ids are read from the source of our modules instead of by importing them, unless other packages register too,
@@ -39,7 +39,7 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _quietly(complete: Complete) -> Complete:
-    """Offer nothing if a completion breaks: a traceback in the middle of a command line helps nobody."""
+    """Offer nothing if a completion breaks: a traceback in the middle of a command line does not help."""
 
     @wraps(complete)
     def offered(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -154,7 +154,7 @@ profiles = _offer(_profiles)
 
 
 def _stored(ctx: typer.Context, query: str) -> list[Any]:
-    """Return rows of the store that the command line names; none where there is no store, or somebody writes to it all the time."""
+    """Return rows of the store that the command line names; none if there is no store, or it is constantly being written to."""
     import duckdb
 
     from results.store.database import FILE, WANTED, busy
@@ -195,7 +195,7 @@ _scored = _column("SELECT DISTINCT regexp_extract(metric, '^[^(#]+') AS name FRO
 
 @_quietly
 def stored_metrics(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete what stored answers were scored on, or where nothing is stored, any metric."""
+    """Complete metrics that stored answers were scored on or, if nothing is stored, any metric."""
     return _scored(ctx, incomplete) or metrics(ctx, incomplete)
 
 

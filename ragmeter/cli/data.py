@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 app = App(default="list", help="Datasets: download, check, sample, measure, restyle; write questions.")
 
 _MOST_TYPES, _MOST_SUBSETS = 20, 4
-_AGAIN = "the same command goes on"
+_AGAIN = "the same command continues"
 
 
 @app.command("list", offline=True)
@@ -59,7 +59,7 @@ def list_all(
 
 
 def show_dataset(reference: str, common: Common) -> None:
-    """Show a dataset's card and options, and where each split would be read from now; of a subset its splits alone."""
+    """Show a dataset's card and options, and the present source of each split; for a subset, only its splits."""
     from benchmarks import registry
     from benchmarks.registry import DataReference
 
@@ -424,7 +424,7 @@ def instruction_rows(
 
 
 def _report(output: Path, value: Mapping[str, Any], made: Mapping[Any, Any], put_aside: Mapping[str, int], common: Common) -> int:
-    """Say what came of a synthesis, and keep it next to the rows; returns 1 where there is none, or something is unfinished."""
+    """Report the result of a synthesis, and store it next to the rows; return 1 if there is none, or something is unfinished."""
     from methods.training.stages import write_json
 
     types = {kind: item.to_json() for kind, item in made.items()}
@@ -443,7 +443,7 @@ def _report(output: Path, value: Mapping[str, Any], made: Mapping[Any, Any], put
         if models := sorted({name for item in made.values() for name in item.by}):
             out.print(Text(f"by {', '.join(models)}"))
         for reason, number in put_aside.items():
-            err.print(Text(f"{number:,} put aside: {reason}; {_AGAIN}"))
+            err.print(Text(f"{number:,} set aside: {reason}; {_AGAIN}"))
 
     common.emit({**value, "types": types, "put_aside": put_aside}, show)
     unfinished = any(item.unfinished for item in made.values())

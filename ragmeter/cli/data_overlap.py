@@ -146,8 +146,8 @@ def _show_report(report: Report, count: int, output: Path | None) -> None:
         rows = [(item.question_id, f"{item.share:.0%}", item.first or "", item.text) for item in worst]
         listing(("question", "found", "first at", ""), rows, empty="")
     note = (
-        "found: share of a question's 13-grams of normalized words; a question of fewer than 13 words is looked for "
-        "whole, a shorter answer not at all"
+        "found: share of a question's 13-grams of normalized words; a question of fewer than 13 words is searched as a whole; "
+        "shorter answers are not searched"
     )
     out.print(Text(note, style="dim"))
     for position in report.skipped[:10]:

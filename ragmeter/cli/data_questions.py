@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from methods.questions.writing import Writer, Written
 
 app = App()
-_AGAIN = "the same command goes on"
+_AGAIN = "the same command continues"
 
 
 @app.command(offline=True)
@@ -99,7 +99,7 @@ def questions(
     every = [item for items in drawn.values() for item in items]
     if not every:
         raise UserError(
-            f"there is nothing to ask about: no passage has {material.SHORTEST} words",
+            f"no questions can be written: no passage has {material.SHORTEST} words",
             code="nothing-to-ask",
             where=str(documents),
             try_this="name a folder with longer documents",

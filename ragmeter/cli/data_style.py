@@ -26,7 +26,7 @@ app = App()
 
 Pairs = Annotated[Path, argument("File of style pairs.", metavar="PAIRS")]
 Overwrite = Annotated[bool, option("Overwrite an existing file.", "--overwrite")]
-_AGAIN = "the same command goes on"
+_AGAIN = "the same command continues"
 _SENTIMENTS = ("lexicon", "textblob")
 
 
@@ -86,7 +86,7 @@ def restyle(
         err.print(Text(f"{work.count:,} passages to rewrite" + (f", {done:,} are done" if done else "")))
         if estimate is not None and work.count:
             judges = f", and {judging:,} calls of judges" if judging else ""
-            again = f"what is refused is tried again, at most {by.tries} times in all"
+            again = f"refused texts are tried again, at most {by.tries} times in all"
             err.print(Text(f"one try for each: about {estimate}{judges}; {again}"))
     if work.count:
         by.reach(common.store.cache)
@@ -101,7 +101,7 @@ def restyle(
 
     def show() -> None:
         out.print(Text(f"{output}: {summary.pairs:,} pairs; {summary.requested:,} passages rewritten now"), soft_wrap=True)
-        heads = ("style", "at the first try", "after more tries", "given up")
+        heads = ("style", "at the first try", "after more tries", "failed")
         listing(heads, [tuple(row.values()) for row in rows], empty="nothing was rewritten")
         if reasons:
             out.print()
@@ -358,14 +358,14 @@ def style_quality(
 
     def show() -> None:
         for item in report:
-            out.print(Text(f"{item.style}: {item.pairs:,} pairs, {item.failed:,} given up"))
+            out.print(Text(f"{item.style}: {item.pairs:,} pairs, {item.failed:,} failed"))
         lines = []
         for row in rows:
             mean, interval = number(row["value"]), f"{number(row['low'])} … {number(row['high'])}"
             lines.append((row["style"], row["measure"], mean, interval, number(row["sd"]), row["n"], row["missing"]))
         listing(("style", "measure", "mean", "95 % interval", "sd", "n", "without"), lines, empty="there is no pair to measure")
         if any(row["insufficient_data"] for row in rows):
-            out.print(Text("no interval where there are too few values, or too skewed ones; --json says why", style="dim"))
+            out.print(Text("no interval if there are too few values, or too skewed ones; --json has the reasons", style="dim"))
 
     styles = [{"style": item.style, "pairs": item.pairs, "given_up": item.failed} for item in report]
     common.emit({"file": str(pairs), "by": dict(restyled.by), "styles": styles, "measures": rows}, show)

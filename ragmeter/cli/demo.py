@@ -96,7 +96,7 @@ def _measure_at_once(parts: Sequence[Experiment], common: Common, limit: int | N
     workers = min(cores(), len(parts))
     if workers < 2:
         return set()
-    with stoppable("the same command goes on with it"), processes(workers) as submit:
+    with stoppable("the same command continues it"), processes(workers) as submit:
         names = sorted((part.name for part in parts), key=LONGEST_FIRST.index)
         futures = {submit(_measure, name, common.store.folder, limit, device): name for name in names}
         progress = track(as_completed(futures), "measuring", len(parts), console=err, transient=True, disable=not common.talk)
@@ -137,7 +137,7 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
         return
     first = headline(results)
     how = "trained small just now" if trained else "as they ship (--train trains all four small)"
-    out.print(Text("What the approaches gain", style="bold") + Text(f"  {how}; on questions that no choice was made on\n"))
+    out.print(Text("What the approaches gain", style="bold") + Text(f"  {how}; on questions that were not used for any choice\n"))
     for gain in first:
         others = (item for item in results if item.approach == gain.approach and item.metric == gain.metric and item is not gain)
         behind = [f"{item.base.verdict} its base ({item.base.shown}) on {item.asked}" for item in others if item.lost and item.base]
@@ -148,13 +148,16 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
     out.print()
     print_gains(results)
     note = "× 100 ± half the 95 % interval, or [low, high]; paired differences, * p < .05, ** p < .01 after Holm's correction"
-    notes = [note, *(f"no gain over its base is warranted for {gain.approach}: {gain.why_not()}" for gain in first if not gain.significant)]
+    notes = [
+        note,
+        *(f"no gain over its base can be claimed for {gain.approach}: {gain.why_not()}" for gain in first if not gain.significant),
+    ]
     notes += [
-        f"{item.approach}: ahead here, which is not a claim that it beats its base ({item.why_not()})"
+        f"{item.approach}: ahead here, but a gain over its base cannot be claimed ({item.why_not()})"
         for item in first
         if item.significant and not item.beats
     ]
-    notes.append("several training seeds: `make experiments-small`; what the papers print: `ragmeter results paper`\n")
+    notes.append("several training seeds: `make experiments-small`; the papers' figures: `ragmeter results paper`\n")
     for line in notes:
         out.print(Text(line, style="dim"))
 

@@ -18,7 +18,7 @@ from ragmeter.cli.options import App, Common
 from ragmeter.show.console import out
 from results import store_folder
 
-app = App(help="Say what is installed, what is missing and what to do about it.")
+app = App(help="Show what is installed, what is missing and how to fix it.")
 
 PACKAGES = ("benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter")
 OK, MISSING, PROBLEM = "ok", "missing", "problem"

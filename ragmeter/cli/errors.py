@@ -71,7 +71,7 @@ def _run(app: Any) -> int:
     as_json = "--json" in sys.argv
     try:
         code = app(standalone_mode=False, prog_name="ragmeter")
-        # What is still to be written is written here, where a failure can still be reported.
+        # Remaining output is written here, where a failure can still be reported.
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output went away (`ragmeter list runs | head`).
@@ -110,7 +110,7 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         _say(error, as_json)
         return error.exit_code
     if type(error).__name__ == "NoArgsIsHelpError":
-        # A command alone that needs more says what; only newer clicks take that for an error.
+        # A command without required arguments shows its usage; only newer versions of click treat that as an error.
         sys.stdout.write(error.format_message() + "\n")
         return FINE
     if isinstance(error, _PARSER_ERROR):
@@ -123,7 +123,7 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         raise error
     if isinstance(error, OSError) and error.filename is not None:
         # A place that no command looked at before; whatever it is, the system says no, and not ragmeter.
-        response = refused(error, what="this file or folder cannot be used", try_this="--verbose shows what it was for")
+        response = refused(error, what="this file or folder cannot be used", try_this="--verbose shows its purpose")
         _say(response, as_json)
         return response.exit_code
     if isinstance(error, OSError) and error.errno in _FULL:
@@ -134,9 +134,9 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         first = message_of(error).split(". ")[0].rstrip(".") or "out of memory"
         remedy = (
-            "a smaller micro_batch or batch_size, a smaller model, or more memory; what is finished is kept, and the same command continues"
+            "a smaller micro_batch or batch_size, a smaller model, or more memory; finished work is kept, and the same command continues"
         )
-        _say(Broke(f"the memory does not suffice: {first}", code="out-of-memory", try_this=remedy), as_json)
+        _say(Broke(f"not enough memory: {first}", code="out-of-memory", try_this=remedy), as_json)
         return BROKE
     what = f"ragmeter broke: {type(error).__name__}: {message_of(error)}"
     _say(

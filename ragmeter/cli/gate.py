@@ -234,7 +234,7 @@ def _show_one(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None
     for verdict in decided.verdicts:
         pairs, margin = verdict.decision.difference.n, margin_of(verdict)
         holds = "" if verdict.generalizes == "new questions" else f"; holds for {verdict.generalizes}"
-        better = "" if verdict.higher_is_better else ", less is better"
+        better = "" if verdict.higher_is_better else ", lower is better"
         out.print(Text(f"{verdict.metric}  ", style="bold") + Text(verdict.outcome, style=_COLORS[verdict.outcome]))
         out.print(Text(f"  baseline {points(verdict.baseline)}, candidate {points(verdict.candidate)}"))
         out.print(Text(f"  difference {interval(verdict)}, margin {margin}pp, {pairs} pairs{better}{holds}"))

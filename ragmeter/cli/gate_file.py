@@ -26,7 +26,7 @@ from results.store.store import FINISHED, Store
 
 
 class MetricSpec(FrozenModel):
-    """One metric; a bare string stands for `{id: …}`."""
+    """One metric; a bare string means `{id: …}`."""
 
     id: str = Field(description="its id, or the beginning of it")
     margin: str | float | None = Field(default=None, description="tolerated loss, 1.0pp or 0.01; default: the file's")
@@ -34,7 +34,7 @@ class MetricSpec(FrozenModel):
 
 
 class BenchmarkSpec(FrozenModel):
-    """One benchmark; a bare string stands for `{id: …}`."""
+    """One benchmark; a bare string means `{id: …}`."""
 
     id: str = Field(description="dataset/setting/seed, as runs are listed; setting and seed may be left out if they are unique")
     metrics: list[str | MetricSpec] | None = Field(default=None, min_length=1, description="default: the file's")
@@ -107,7 +107,7 @@ def load(path: Path) -> GatePlan:
         seen.add((cell.benchmark, cell.metric))
     if not any(cell.must_hold for cell in cells):
         raise UserError(
-            "every cell may be inconclusive, so nothing has to hold",
+            "every cell may be inconclusive, so the gate requires nothing",
             code="all-cells-may-be-inconclusive",
             where=source.where(("benchmarks",)),
             try_this="leave out may_be_inconclusive for at least one metric on one benchmark",
@@ -150,7 +150,7 @@ def ask_all(store: Store, plan: GatePlan, **how: Any) -> ManyGates:
     """Decide on every cell.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         plan: The cells.
         how: `strict`, `allow_partial`, `allow_same` and `anchored` of `results.gate.decision.ask`.
 

@@ -33,7 +33,7 @@ def side_of(store: Store, text: str, over_seeds: bool = False) -> Side:
     """Return what `--baseline` or `--candidate` means.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         text: As the user named it.
         over_seeds: Whether a method's name without its seed means all of its seeds.
 
@@ -46,7 +46,7 @@ def side_of(store: Store, text: str, over_seeds: bool = False) -> Side:
         rows = {run.run: run for run in every if f"{run.experiment}/{run.method}" == text}
         if not rows and over_seeds:
             rows = {run.run: run for run in every if f"{run.experiment}/{base_name(run.method)}" == text}
-        # Seeds and repeats on one board count together, so one of them stands for all.
+        # Seeds and repeats on one board count together, so one of them represents all.
         firsts = tuple(group[0] for group in groups(list(rows.values())))
         if len(rows) > 1:
             return Rows(text, firsts) if len(firsts) > 1 else firsts[0]
@@ -69,7 +69,7 @@ def pairs_of(store: Store, first: Side, second: Side) -> tuple[list[tuple[RunRow
     """Pair the runs of both sides by benchmark, setting and seed.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         first, second: Baseline and candidate.
 
     Returns:

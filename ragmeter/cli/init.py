@@ -278,7 +278,7 @@ def _experiment(written: _Written, plan: Plan, common: Common) -> int:
     _ignore(written, IGNORE, IGNORED)
     written.write(WORKFLOW, workflow_text(plan), keep=True)
     if plan.asks_app and not plan.faithful:
-        written.notes.append("no contexts are known in the app's reply: name their place, or faithfulness cannot be judged")
+        written.notes.append("no contexts were found in the app's reply: give their path, or faithfulness cannot be judged")
     if plan.model and plan.model.key_variable and plan.model.key_variable not in os.environ:
         written.notes.append(f"{plan.model.key_variable} is not set: export it, or write {plan.model.key_variable}=… into .env")
     steps = [f"ragmeter run {FILE}" + f" --revision {APP}=v1" * plan.asks_app]

@@ -185,7 +185,7 @@ def _app(plan: Plan, url: str) -> Iterator[str]:
         yield from (f"      {name}: {flow(value)}" for name, value in trial.options.items())
         yield '      # headers: {Authorization: "Bearer ${APP_KEY}"}    # secrets come from the environment or .env'
         if not plan.faithful:
-            yield '      # contexts: "docs[].text"    # what the app read; without it nothing can be said of its faithfulness'
+            yield '      # contexts: "docs[].text"    # what the app read; without it faithfulness cannot be judged'
         return
     problem = shorten(trial.problem if trial else "it was not asked", 100, placeholder=" …")
     yield f"  # It gave no answer when this file was written: {problem}"

@@ -12,7 +12,7 @@ from benchmarks.core.plugins import load_file
 
 SCHEMA = "experiment.schema.json"
 _FILLED = {"type": "string", "pattern": r"\$"}
-"""A text that a grid fills in, which may stand for any value."""
+"""A text that a grid fills in, which may become any value."""
 
 
 def schema_text(folder: Path) -> str:

@@ -391,7 +391,7 @@ def show(common: Common, style_pairs: StylePairsOption = None) -> None:
         "labels": [{"criterion": by, "annotator": who, "labels": number} for (by, who), number in numbers.items()],
         "agreement": {by: asdict(item) for by, item in agreement.items()},
     }
-    empty = "nobody has labeled anything: ragmeter judge labels export -o FILE --criterion NAME"
+    empty = "there are no labels yet: ragmeter judge labels export -o FILE --criterion NAME"
 
     def print_all() -> None:
         listing(("by", "annotator", "labels"), [(*key, number) for key, number in numbers.items()], empty=empty)
@@ -505,7 +505,7 @@ def _show_style_labels(pairs: Path, imported: Mapping[str, int], common: Common)
         for row in rows:
             agreement = ("–" if item is None else shown_share(item.corrected) for item in (row.alpha, row.kappa))
             lines.append((row.style, row.criterion, shown_share(row.share), *agreement, str(row.annotators), str(row.share.n)))
-        empty = f"nobody has labeled these pairs: ragmeter judge labels export --style-pairs {pairs} -o FILE --criterion style"
+        empty = f"these pairs have no labels yet: ragmeter judge labels export --style-pairs {pairs} -o FILE --criterion style"
         listing(("texts", "criterion", "holds", "alpha", "kappa", "annotators", "items"), lines, empty=empty)
 
     common.emit(plain({**imported, "file": str(pairs), "checks": [asdict(row) for row in rows]}), show)

@@ -85,13 +85,13 @@ _WHOLE = 500
 
 
 class Commands(TyperGroup):
-    """A group of commands. One of them may be its default, which is meant where no command of the group is named."""
+    """A group of commands. One of them may be its default, which is used if no command of the group is named."""
 
     default: str | None = None
 
     @property
     def _takes(self) -> Any:
-        """Return the first argument of the default command; None where it takes none."""
+        """Return the first argument of the default command; None if it takes none."""
         params = self.commands[self.default].params if self.default else ()
         return next((param for param in params if param.param_type_name == "argument"), None)
 
@@ -255,7 +255,7 @@ class Common:
                 err.print(Text(line, style="dim"), soft_wrap=True)
 
     def status(self, text: str) -> Status:
-        """Return a line that says what continues, while its block lasts; nothing where progress is silent."""
+        """Show a line about the work in progress while its block lasts; nothing if progress is silent."""
         from rich.console import Console
         from rich.status import Status
         from rich.text import Text

@@ -1,4 +1,4 @@
-"""`ragmeter results`: tables of what was measured, single runs and pairs of runs, papers' figures, tags, files for others."""
+"""`ragmeter results`: tables of results, single runs and pairs of runs, papers' figures, tags, exports."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def table(
         )
     _check_format(form, output, published=with_published, questions=questions)
     store = common.store
-    # A store may hold submissions alone, which belong to no experiment.
+    # A store may contain only submissions, which belong to no experiment.
     every = every or (experiment is None and not (store.database.exists and queries.experiments(store)))
     name = None if every else queries.experiment(store, experiment).name
     results: list[Board] = []
@@ -242,7 +242,7 @@ def show_comparison(results: Sequence[Board]) -> None:
     lines = []
     for row in rows:
         _, _, ours, *theirs, _, _ = row.cells
-        # What was not measured here must not be taken for what was.
+        # Results that were not measured here must be marked.
         dim = [Text(cell, style="dim") for cell in (*theirs, row.comparison.figure.source)]
         lines.append((f"{row.method}, {heads[row.metric]}", row.board.dataset, ours.partition(" ")[0], *dim))
     listing(("method, metric", "dataset", "ours", "published", "gap", "status", "published in"), lines, empty="")

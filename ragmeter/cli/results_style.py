@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from results.boards.style import GapTable
     from results.statistics.core import Estimate
 
-app = App(default="gap", help="Style: what it costs methods, and how far it moves rerankers.")
+app = App(default="gap", help="Style: its cost for methods, and its effect on rerankers.")
 
 OVER = {"mix": "formal", "k": "k"}
 """Possible x-axes of a curve, with their names in `results.boards.style`."""

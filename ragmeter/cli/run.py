@@ -85,7 +85,7 @@ def run(
         raise UserError("this option needs --dry-run", code="option-without-dry-run", where="--utilization", try_this="add --dry-run")
     if dry_run and fresh:
         raise UserError(
-            "a plan leaves out what is stored",
+            "a plan leaves out stored answers",
             code="plan-of-stored",
             where="--fresh",
             try_this="--dry-run with --store FOLDER that is empty",
@@ -300,7 +300,7 @@ def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool, stopped: 
     broken = [outcome for outcome in outcomes if outcome.error is not None and outcome.status != INCOMPLETE]
     incomplete = [outcome for outcome in outcomes if outcome.status == INCOMPLETE]
     if broken:
-        err.print(Text(f"{len(broken)} of {planned} tasks failed; what they finished is kept", style="bold red"))
+        err.print(Text(f"{len(broken)} of {planned} tasks failed; their finished answers are kept", style="bold red"))
     if incomplete:
         what = "incomplete, as questions failed; all answers so far are stored"
         err.print(Text(f"{len(incomplete)} of {planned} tasks {'is' if len(incomplete) == 1 else 'are'} {what}", style="bold red"))

@@ -123,7 +123,7 @@ def prune(
         freed = max(0, before - after) + (gone.artifact_bytes if artifacts else 0)
         out.print(Text(f"deleted: {counted(gone.runs, 'run')}, {sets}, {passages}; {freed / MIB:,.1f} MiB less on the disk"))
         if gone.resting:
-            out.print(Text(f"{counted(gone.resting, 'label')} by people stay, for when equal answers are imported"))
+            out.print(Text(f"{counted(gone.resting, 'label')} by people stay, in case equal answers are imported"))
 
     value = {
         "runs": [row.run for row in chosen],

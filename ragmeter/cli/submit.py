@@ -38,7 +38,7 @@ MethodOption = Annotated[
 BenchmarkOption = Annotated[
     str | None, option("Benchmark, in place of the card's.", "--benchmark", metavar="REFERENCE", completes=completion.references)
 ]
-Strict = Annotated[bool, option("Reject what the official script tolerates, such as missing questions.", "--strict")]
+Strict = Annotated[bool, option("Reject faults that the official script tolerates, such as missing questions.", "--strict")]
 KnownBoards = Annotated[bool, option("Only for a board that the store has, as a server takes it.", "--known-boards")]
 Hold = Annotated[bool, option("Keep it off the boards until `ragmeter submit accept RUN`.", "--hold")]
 Reason = Annotated[str, option("Why, in one line that visitors read.", "--reason")]
@@ -109,7 +109,7 @@ def check(
 
 
 def _card(file: Path | None, method: str | None, benchmark: str | None, setting: str | None) -> Card | Path | None:
-    """Return the card's file, or a card of what the options say in its place."""
+    """Return the card's file, or a card made from the options."""
     from ragmeter.runner.submissions import on_benchmark, read_card, short_card
 
     if method is None and benchmark is None and setting is None:

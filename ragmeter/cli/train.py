@@ -84,7 +84,7 @@ def run(
     together = Processes.chosen(processes, device, group_timeout) if not prepare else ALONE
     training.reach(common.store.cache)
     job = TrainingJob(entry, training, common.store, output, device)
-    # Of several processes (`accelerate launch`, `torchrun`) the first alone speaks and reports stages.
+    # Of several processes (`accelerate launch`, `torchrun`) only the first prints and reports stages.
     first = os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
     with TrainingProgress(quiet=not (common.talk and first)) as progress, stoppable(f"the same command continues: {job.work}"):
         if prepare:

@@ -79,7 +79,7 @@ def memory(use: Use, size: ModelSize) -> float:
 def activations(use: Use, size: ModelSize) -> float:
     """Return the bytes of the activations that a step holds; 0 if the model's shape is unknown.
 
-    If activations are computed again, a layer keeps its input alone, in float32, and one layer at a time is whole.
+    If activations are computed again, a layer keeps only its input, in float32, and one layer at a time is whole.
     """
     layers, whole = size.layers or 0, ACTIVATION * (size.width or 0) * use.held
     return whole + 4.0 * layers * (size.width or 0) * use.held if use.checkpointed else layers * whole

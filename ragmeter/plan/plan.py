@@ -148,7 +148,7 @@ def plan_of(experiment: Experiment, store: Store, utilization: float | None = No
 
 
 def plan_training(plan: TrainingPlan, store: Store, utilization: float | None = None) -> Plan:
-    """Plan a training alone."""
+    """Plan only a training."""
     planner = _Planner((plan,), store, utilization)
     return planner.plan(plan.name, list(planner.stages(plan)), (), (), ())
 
@@ -216,7 +216,7 @@ class _Planner:
                 for gpu, number in hours:
                     hours[gpu, number] += seconds(use * (1 / number), size, gpu, self.utilization) / 3600
             named[name] = work
-        # What is loaded here is loaded together; behind an endpoint each has a GPU of its own.
+        # Local models are loaded together; behind an endpoint each has its own GPU.
         here = max(sum(size for own, size in every.values() if own), stated * 1e9)
         most = max([here, *(size for own, size in every.values() if not own)])
         fitting = {key: None if most > key[0].gigabytes * 1e9 else value for key, value in hours.items()}
@@ -235,7 +235,7 @@ class _Planner:
 
         done = set(plan.trained(self.store.folder))
         if plan.entry.work is None:
-            nothing = unknown(f"training {plan.name}: {plan.entry.id} states no work")
+            nothing = unknown(f"training {plan.name}: {plan.entry.id} has no work estimate")
             works: Sequence[StageWork] = [StageWork(stage, nothing) for stage in plan.stages]
         else:
             works = plan.entry.work(plan.config, lengths)
@@ -305,7 +305,7 @@ class _Planner:
         metrics = experiment.metrics or default_metrics(shape.benchmark)
         loaded = Loaded(benchmark, shape.benchmark, metrics)
         task = Task(experiment.name, loaded, method, experiment.seed)
-        # No reading where one is followed, and no gold for any metric, are mistakes of the file and not something missing.
+        # Missing reading instructions, and no gold for any metric, are errors of the file, not missing prerequisites.
         _ = task.reading
         if shape.origin == "counted":
             require_scoring(experiment, loaded)
@@ -374,7 +374,7 @@ class _Planner:
 
 
 def variants(plans: Sequence[BenchmarkPlan]) -> list[str]:
-    """Return, for each benchmark, the options `key=value` in which benchmarks of its name differ; "" for one alone."""
+    """Return, for each benchmark, the options `key=value` in which benchmarks of its name differ; "" for a single one."""
     names = [(str(plan.reference), str(plan.setting)) for plan in plans]
     limits = [{} if plan.limit is None else {"limit": plan.limit} for plan in plans]
     options = [plan.config.model_dump(mode="json", exclude_unset=True) for plan in plans]

@@ -193,7 +193,7 @@ def _quick(reference: DataReference, config: DatasetConfig, setting: Setting | N
         result = _of(_made(str(reference), few.model_dump_json(exclude_unset=True)), setting)
         corpus, own = round((result.corpus or 0) / share), round((result.own or 0) / share)
         if getattr(config, "documents", 0) is None:
-            # What is rephrased are documents, all of them unless a number is given.
+            # Documents are rephrased, all of them unless a number is given.
             questions = corpus
         questions = questions if limit is None else min(limit, questions)
         if setting is not None and setting.name in settings.BROUGHT:

@@ -74,7 +74,7 @@ def _facts(plan: Plan, store: str, verbose: bool) -> list[tuple[str, str]]:
     lines += [(line, "" if line.endswith("within the limit") else "yellow") for line in compared(plan.limits, work, plan.measured_hours)]
     if plan.samples:
         few = ", ".join(f"{item.reference} ({item.questions:,} of about {shorten_number(item.whole_number or 0)})" for item in plan.samples)
-        lines.append((f"a sample is here, and planned as if it were all: {few}", "yellow"))
+        lines.append((f"only a sample is here, and the plan treats it as the whole: {few}", "yellow"))
     unknown = list(dict.fromkeys(reason for row in plan.rows for reason in row.work.unknown))
     for reason in unknown if verbose else unknown[:1]:
         lines.append((f"unknown: {reason}" + ("" if verbose or len(unknown) == 1 else f" (and {len(unknown) - 1} more)"), ""))
@@ -88,7 +88,7 @@ def _wall_time(plan: Plan) -> str:
     left = [row for row in plan.tasks if row.key["left"]]
     known = [row for row in left if row.measured_hours is not None]
     if not known:
-        return "expected wall time here: unknown, as nothing like it ran here before; a run with --limit 5 measures it"
+        return "expected wall time here: unknown, because no similar run is stored; a run with --limit 5 measures it"
     seconds = 3600 * sum(row.measured_hours or 0.0 for row in known)
     rest = len(left) - len(known)
     lacking = [f"{counted(rest, 'task')} not measured yet"] if rest else []
@@ -119,7 +119,7 @@ def _print(text: str, style: str = "") -> None:
 
 
 def _foremost(missing: Sequence[Missing]) -> list[Missing]:
-    """Return the first of each kind, then others, as many as are shown."""
+    """Return the first of each kind, then others, up to the number to show."""
     first = list({item.kind: item for item in reversed(missing)}.values())[::-1]
     return [*first, *(item for item in missing if item not in first)][:SHOWN]
 
@@ -189,9 +189,9 @@ def _tables(plan: Plan) -> None:
         if model_size.source in ("name", "unknown"):
             _print(str(model_size))
     if scratch := max((row.scratch for row in plan.stages), default=0.0):
-        _print(f"while it trains, up to {size(scratch)} of disk more")
-    share = f"{plan.utilization:.0%} of the peak in reading and learning (--utilization), {BANDWIDTH:.0%} of the bandwidth in writing"
+        _print(f"while it trains, up to {size(scratch)} of additional disk")
+    share = f"{plan.utilization:.0%} of peak compute for prefill and training (--utilization), {BANDWIDTH:.0%} of bandwidth for decoding"
     if timed:
-        _print(f"hours: {share}; without loading and waiting; an endpoint that wants no key counts as a GPU of yours", "dim")
+        _print(f"hours: {share}; without loading and waiting; an endpoint without a key counts as your GPU", "dim")
     _print("tokens out, rows, steps and disk are upper bounds; without a tokenizer, tokens are characters / 4", "dim")
     _print("lengths: counted on the data; sampled: on a few questions; stated: by the card and typical lengths", "dim")

@@ -209,7 +209,7 @@ def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> No
 
     wanted = how.together if how.processes else how.together or 1
     together = Processes.chosen(wanted, how.device, how.timeout, in_ray=how.cluster is not None)
-    with TrainingProgress(quiet=quiet) as progress, stoppable("the same command goes on with it"):
+    with TrainingProgress(quiet=quiet) as progress, stoppable("the same command continues it"):
         try:
             run_trainings(experiment.trainings, store, how.device, progress, processes=how.processes, together=together)
         except LimitReached as error:

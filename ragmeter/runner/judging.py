@@ -1,7 +1,7 @@
-"""Judging stored answers: what is not judged yet, many questions at once, each durable within a second of its end.
+"""Judging stored answers: pending ones, many questions at once, each stored within a second of its end.
 
-Works on the store alone. A judging that was killed resumes where it was, and what it asked already comes from the cache
-of replies.
+Works on the store alone. A killed judging resumes, and its earlier replies come from the
+cache.
 """
 
 from __future__ import annotations
@@ -242,12 +242,12 @@ def _judge(entry: Judging, judge: Any, store: Store, progress: Progress, retry: 
             progress.advance(1)
             calls = [call for call in result[1] if call.key is not None or why_raised([call])]
             if calls and streak.stops(reason := _no_reply(calls)):
-                what = f"{entry.name}: stopped after {IN_A_ROW} failures of one cause without a judgment in between"
+                what = f"{entry.name}: stopped after {IN_A_ROW} consecutive failures with the same cause"
                 raise Failures.of(IN_A_ROW, [(str(reason), IN_A_ROW)]).error(what, RETRY)
 
 
 def _no_reply(calls: Sequence[JudgeCall]) -> str | None:
-    """Return why no call about an item brought a reply; None where one did, whatever it says."""
+    """Return why no call about an item returned a reply; None if one did, with any content."""
     unscored = [call.parsed.unscored.removeprefix(f"{NO_REPLY}: ") for call in calls if call.parsed.unscored]
     reasons = [reason for reason in unscored if kind_of(reason) != OTHER]
     return reasons[0] if len(reasons) == len(calls) else None
@@ -305,7 +305,7 @@ def with_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
     if fixed and not judge.rule:
         may = ", ".join(sorted(judge.config.policy)) or "none of its options"
         raise UserError(
-            f"{fixed[0]} decides what {card['judge']} asks, and a replay asks nothing",
+            f"{fixed[0]} changes the prompts of {card['judge']}, and a replay makes no requests",
             code="replay-would-ask",
             where="--set",
             try_this=f"a replay can change {may}; for the rest: ragmeter judge run {card['judge']} --set {fixed[0]}=…",

@@ -1,7 +1,7 @@
 """The run loop: for each task, load → index → answer → score, every finished question durable within seconds.
 
-A killed run continues where it was: what the store holds is not answered again, and since a prediction depends on
-its query alone, the numbers end up the same.
+A killed run continues: stored answers are kept, and because a prediction depends only on its query, the results are the
+same.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Interrupted(Exception):
 
 @contextmanager
 def stoppable(how: str = "`ragmeter run --resume` continues") -> Iterator[None]:
-    """Let Ctrl-C end a block whose finished part is kept; `how` says what continues with it."""
+    """Let Ctrl-C end a block whose finished part is kept; `how` names the command that continues it."""
     try:
         yield
     except KeyboardInterrupt:
@@ -219,7 +219,7 @@ class Stopped(Incomplete):
     """Question after question of a task failed by one cause, so that no more were asked.
 
     Attributes:
-        endpoints: That do not answer any more, as of `Task.endpoints`; empty where something else was at fault.
+        endpoints: That do not answer any more, as of `Task.endpoints`; empty if something else was at fault.
     """
 
     def __init__(self, error: Incomplete, endpoints: frozenset[str]) -> None:
@@ -254,7 +254,7 @@ def going_on(experiment: str, store: Store, *options: str) -> str:
     return shlex.join(["ragmeter", "run", "--resume", experiment, *options, *place])
 
 
-RAISED = "our code or a plug-in raised for questions, which says nothing about the method (count them as wrong: --accept-failures)"
+RAISED = "code of ragmeter or a plug-in raised an error, which is not the method's fault (count as wrong: --accept-failures)"
 
 
 def _incomplete(task: Task, store: Store, what: str) -> Incomplete:
@@ -323,7 +323,7 @@ def _execute(
 
 
 def _close(store: Store, run: str, status: str, message: str) -> None:
-    """Record how a run ended; where that cannot be written, what ended it is still the thing to tell."""
+    """Record how a run ended; if that cannot be written, the original error is still reported."""
     with suppress(Exception):
         store.end(run, status, message)
 
@@ -438,12 +438,12 @@ def _asked(
             spent = prediction.usage.cost_usd
             progress.advance(task, 1, failed=int(FAILED in prediction.notes), dollars=spent if math.isfinite(spent) else 0.0)
             if streak.stops(failed := prediction.notes.get(FAILED), question.document_id):
-                # What is under way is cancelled, and nothing more is sent.
+                # Pending calls are cancelled, and no more are sent.
                 getattr(predictions, "close", lambda: None)()
                 break
     if prediction is not None:
         dead = task.endpoints if kind_of(str(failed)) == "endpoint" else frozenset[str]()
-        raise Stopped(_incomplete(task, store, f"stopped after {IN_A_ROW} failures of one cause without an answer in between"), dead)
+        raise Stopped(_incomplete(task, store, f"stopped after {IN_A_ROW} consecutive failures with the same cause"), dead)
     if by_query:
         raise _broken(task, f"left {len(by_query)} of {len(pending)} questions unanswered")
     return len(pending), max(0.0, time.perf_counter() - started - waited) + recorder.busy_s
@@ -504,7 +504,7 @@ def _score_missing(task: Task, store: Store, progress: Progress) -> None:
             f"{counted(len(reasons), 'metric')} raised; the answers are kept",
             code="metric-raised",
             where="; ".join(reasons),
-            try_this=f"mend the metric or leave it out of `metrics`; then `{going_on(task.experiment, store)}` scores without asking",
+            try_this=f"fix the metric or leave it out of `metrics`; then `{going_on(task.experiment, store)}` scores without new requests",
         )
 
 

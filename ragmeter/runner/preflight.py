@@ -54,7 +54,7 @@ def checks(experiment: Experiment | None, trainings: Sequence[TrainingPlan], sto
     left, homes = to_train(trainings, store), homes_of(trainings, store)
     for plan in left:
         yield plan.name, partial(require_extra, plan.entry.extra, f"training {plan.name}")
-        # What a checkpoint of another training must say cannot be checked before it is there.
+        # The card of another training's checkpoint cannot be checked before it exists.
         if not plan.needs:
             yield plan.name, partial(plan.entry.preflight, plan.config)
     if experiment is None:

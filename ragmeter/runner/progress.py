@@ -69,7 +69,7 @@ def _pace(task: BarTask) -> str:
 
 
 class _Display:
-    """Bars on standard error while its block lasts; a line now and then where that is a file.
+    """Bars on standard error while its block lasts; occasional lines if that is a file.
 
     Args:
         quiet: Show nothing.

@@ -167,7 +167,7 @@ def checkout(folder: Path, paths: tuple[str, ...] = ()) -> dict[str, Any] | None
         `commit` is None before the first commit. With `paths`, a dirty state has `changes`, a hash of what
         differs, to compare two dirty states of one commit. None if the folder is in no checkout, or there is no git.
     """
-    # One process where there is a commit, as git takes longer to start than to answer.
+    # One process if there is a commit, because git takes longer to start than to answer.
     top, _, head = (_git(folder, "rev-parse", "--show-toplevel", "HEAD") or _git(folder, "rev-parse", "--show-toplevel") or "").partition(
         "\n"
     )

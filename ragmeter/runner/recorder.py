@@ -43,7 +43,7 @@ class Recorder(Generic[T]):
         try:
             self._thread.join()
         finally:
-            # What was finished before an error or an interruption is kept all the same.
+            # Results that were finished before an error or an interruption are kept.
             self._flush()
         if self._error is not None and error is None:
             raise self._error

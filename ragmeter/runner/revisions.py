@@ -201,9 +201,9 @@ def _said(who: str, known: Deployment) -> str:
         if not known.revision:
             return ""
         when = f", seen on {datetime.fromtimestamp(known.seen, UTC):%Y-%m-%d}" if known.seen is not None else ""
-        return f"{who} cannot be reached: its last known revision counts ({known.revision}{when})"
+        return f"{who} cannot be reached: its last known revision is used ({known.revision}{when})"
     if known.before:
-        again = "; its answers are asked for again" if known.revision else ""
+        again = "; its answers are requested again" if known.revision else ""
         return f"{who} changed: revision {known.before} → {known.revision or UNKNOWN_REVISION}{again}"
     return ""
 
@@ -261,7 +261,7 @@ def _resolved_judge(plan: JudgePlan, asking: _Asking) -> JudgePlan:
 
 @dataclass
 class Watch:
-    """Watch over what endpoints say of themselves while a task runs: a change is reported once.
+    """Watch the model versions that endpoints report while a task runs: a change is reported once.
 
     Args:
         who: The task, for the message.

@@ -43,7 +43,7 @@ def judge_of(name: str, options: Mapping[str, Any], where: str = "JUDGE", *, pre
 
 @contextmanager
 def options_of(name: str, config: type[BaseModel], prefix: str = "") -> Iterator[None]:
-    """Explain options that a block validates, where they are not right; arguments as of `refusal`."""
+    """Explain options that a block validates, if they are invalid; arguments as of `refusal`."""
     try:
         yield
     except ValidationError as error:
@@ -118,7 +118,7 @@ class Chosen:
             self.rewriter.config.reach(cache)
 
     def estimate(self, passages: Mapping[str, Sequence[Passage]]) -> Estimate | None:
-        """Return what asking the model once for every passage would take; None where no model is asked."""
+        """Return the cost of one call per passage; None without a model."""
         if not isinstance(self.rewriter, LLMRewriter):
             return None
         results = [self.rewriter.estimate(some, style) for style, some in passages.items()]
@@ -138,7 +138,7 @@ class Chosen:
 
 
 def chosen(kind: str, options: Mapping[str, Any], validators: Sequence[str], split: str | None, services: Services) -> Chosen:
-    """Return the rewriter that options mean.
+    """Return the rewriter that options define.
 
     Args:
         kind: `llm` or `rule`.

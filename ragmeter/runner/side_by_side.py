@@ -42,7 +42,7 @@ def memory(device: str | None) -> float:
 
 def at_once(plans: Sequence[TrainingPlan], cores: int, memory: float, store: Path) -> int:
     """Return how many trainings may run at once: they must not need one another, fit into memory, and have their cores.
-    A model of unknown size fits only alone, and so does what asks an endpoint: its limit on calls holds for one process."""
+    A model of unknown size is trained alone, and so is a training that calls an endpoint, whose limit on calls holds for one process."""
     independent, largest = max(Counter(map(_depth, plans)).values()), max(_memory(plan, store) for plan in plans)
     threads = os.environ.get(THREADS, "")
     free = cores // max(1, int(threads)) if threads.isdigit() else cores
@@ -74,7 +74,7 @@ def _parameters(plan: TrainingPlan, store: Path) -> dict[tuple[str, str | None],
 def train_side_by_side(
     left: list[TrainingPlan], workers: int, train: Train, store: Store, device: str | None, progress: TrainingProgress
 ) -> None:
-    """Train so many at once, each when those that it needs are trained; the first that fails ends the others."""
+    """Train several at once, each after those that it needs; the first failure ends the others."""
     progress.begin("trainings", len(left))
     running: dict[Future[None], tuple[str, ExitStack]] = {}
     with ExitStack() as every:

@@ -144,7 +144,7 @@ def _size_at(model: str, folder: Path | None, changed: int | None) -> ModelSize:
 
 
 def named_parameters(model: str) -> float | None:
-    """Return the number of parameters that a name tells: 7e9 of `Mistral-7B`; None where none or several are there."""
+    """Return the number of parameters in a name: 7e9 for `Mistral-7B`; None if it has none or several."""
     parts = re.split(r"[-_/ ]", model.rpartition("/")[2])
     results = {match for match in map(_NAMED.fullmatch, parts) if match}
     if len(results) != 1:
@@ -190,7 +190,7 @@ def _header_parameters(folder: Path) -> float | None:
 
 
 def config_parameters(config: Mapping[str, Any]) -> float | None:
-    """Return parameters of a transformer by its `config.json`; None where that does not say enough.
+    """Return parameters of a transformer by its `config.json`; None if that is not sufficient.
 
     Counted are embeddings (those of positions where they are learned), attention with grouped keys, and two matrices
     of the feed-forward layer or three where it is gated. Biases and norms, below 1 %, are left out.
@@ -232,9 +232,9 @@ def models_of(components: Iterable[Component]) -> dict[str, Any]:
         components: The method and all its parts.
 
     Returns:
-        `parameters`: of all models together, each counted once (a checkpoint of adapters as its base); None where one
+        `parameters`: of all models together, each counted once (a checkpoint of adapters as its base); None if one
         of them is unknown, asked through an endpoint, or a part does not say what it needs. `weights_here`: True where
-        no part asks an endpoint; None where one does not say. `counted`: name, parameters and how they are known, of each.
+        no part asks an endpoint; None if one does not say. `counted`: name, parameters and how they are known, of each.
     """
     needs = [part.needs for part in components]
     known = sum((item for item in needs if item is not None), Needs())

@@ -37,7 +37,7 @@ def require_prices(options: Any, limits: Limits) -> None:
         limits: The limits.
 
     Raises:
-        UserError: Nobody knows what a model or app costs.
+        UserError: The price of a model or app is unknown.
     """
     if limits.max_usd is None:
         return
@@ -78,7 +78,7 @@ def compared(limits: Limits, work: Work, hours: float | None) -> Iterator[str]:
             continue
         value = expected[name]
         if value is None:
-            yield f"{name} {most:g}: no earlier run tells how long it takes"
+            yield f"{name} {most:g}: no earlier run to estimate the time from"
             continue
         number = f"{value:,.0f}" if name == "max_calls" else f"{value:,.2f}"
         open_ones = ", and more that is unknown" if name != "max_hours" and work.unknown else ""

@@ -96,7 +96,7 @@ class Checker:
         try:
             target = target_of(card.benchmark, options, card.limit, card.setting, card.seed, self.store)
         except UserError:
-            # What is wrong with the files of a server is not for visitors.
+            # Errors in the files of a server are not for visitors.
             if not self.known_boards or board is None:
                 raise
             return stored_target(self.store, board, card.setting)
@@ -202,7 +202,7 @@ class Checker:
 
 
 def short_card(method: str, reference: str, setting: str | None) -> Card:
-    """Return a card of what a file of predictions does not say by itself; what else a card tells is not known.
+    """Return a card with the fields that a file of predictions lacks; all other fields of a card are unknown.
 
     Args:
         method: NAME or NAME@VERSION.
@@ -210,12 +210,12 @@ def short_card(method: str, reference: str, setting: str | None) -> Card:
         setting: The dataset's first where None.
 
     Raises:
-        UserError: A part is none, or says nothing that is known.
+        UserError: A part is missing or unknown.
     """
     resolved, entry = registry.resolve(reference)
     name, _, version = method.partition("@")
     chosen = Setting.parse(setting or entry.card.settings_of(resolved.subset)[0], where="--setting")
-    # An untrained method states an empty list; here nobody says.
+    # An untrained method states an empty list; here it is not stated.
     unknown = [{"name": NOT_STATED}]
     part = {"name": name, "version": version or "1"}
     try:
@@ -228,7 +228,7 @@ def short_card(method: str, reference: str, setting: str | None) -> Card:
 
 
 def on_benchmark(card: Card, reference: str, setting: str | None) -> Card:
-    """Return a card about another benchmark: what it says of the method stays, what it says of its own data goes.
+    """Return a card about another benchmark: the fields of the method stay, those of its data are removed.
 
     Args:
         card: The card.

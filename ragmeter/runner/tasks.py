@@ -118,15 +118,15 @@ class Task:
 
     @cached_property
     def reading(self) -> Reading | None:
-        """Return how the benchmark's authors have it read; None where they do not say.
+        """Return the authors' reading instructions for the benchmark; None if there are none.
 
         Raises:
-            UserError: The method follows them, and they do not.
+            UserError: The method needs them, and there are none.
         """
         reading = self.loaded.benchmark.extra.get("reading")
         if reading is None and self.method.composition.follows_benchmark:
             raise UserError(
-                f"{self.method.name!r} follows reading instructions, and {self.loaded.plan.reference} brings none",
+                f"{self.method.name!r} needs reading instructions, and {self.loaded.plan.reference} has none",
                 code="missing-reading-instructions",
                 where=self.loaded.plan.where,
                 try_this="reading: own for its reader, or a benchmark with instructions (longbench, ultradomain)",
@@ -188,7 +188,7 @@ def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loa
 
 
 def default_metrics(benchmark: Benchmark) -> tuple[Metric, ...]:
-    """Return the dataset's official metrics, those of groups where it has some, and ranking metrics where questions have positives."""
+    """Return the dataset's official metrics, those of groups if it has some, and ranking metrics if questions have positives."""
     names = list(benchmark.card.metrics_of(benchmark.reference.subset))
     if any(question.group is not None for question in benchmark.questions):
         names += GROUP_METRICS
@@ -248,12 +248,12 @@ def _require_whole(loaded: Loaded, method: MethodPlan) -> None:
         f"{loaded.plan.reference} is read as a whole, and {leaves_out[0]} chooses from it",
         code="read-whole-with-chooser",
         where=f"method {method.name}",
-        try_this="full_context alone, with `reading: benchmark` for its reader: what is too long loses its middle",
+        try_this="only full_context, with `reading: benchmark` for its reader: texts that are too long lose their middle",
     )
 
 
 def require_scoring(experiment: Experiment, loaded: Loaded) -> None:
-    """Refuse a benchmark on which every metric and every judge of the experiment would have nothing to say.
+    """Refuse a benchmark that no metric and no judge of the experiment can score.
 
     Raises:
         UserError: It is one; the message says what to add.
@@ -329,13 +329,13 @@ SAMPLED = 20
 
 
 def estimate(state: TaskState) -> Estimate | None:
-    """Return what the questions still to answer would take of a paid model, before anything is retrieved.
+    """Return the cost of the pending questions with a paid model, before retrieval.
 
     Prompts are made from the first pending questions with as many passages as the reader is handed: the question's
     first candidates, or the first of the corpus, which are as long as others on average.
 
     Returns:
-        None where the reader asks no endpoint, or nothing is pending.
+        None if the reader asks no endpoint, or nothing is pending.
     """
     made_of, benchmark = state.task.method.composition, state.task.loaded.benchmark
     reader = made_of.answering

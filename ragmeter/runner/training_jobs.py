@@ -30,7 +30,7 @@ from results.store.checkpoints import Checkpoint
 from results.store.store import Store
 
 STEP_S = 1800.0
-"""A process of a group waits for the others for at least so many seconds."""
+"""Minimum seconds that a process of a group waits for the others."""
 TimeoutOf = Callable[[TrainingPlan, Store], float]
 """Function from a training to the seconds that its processes wait for each other within a step."""
 MEASURE = "accuracy"
@@ -38,7 +38,7 @@ MEASURE = "accuracy"
 
 
 def judge_for(config: TrainingConfig, cache: Path | None, device: str | None) -> Judge | None:
-    """Return the judge that a training's options ask for, checked, reached and built; None where they ask for none.
+    """Return the judge that a training's options ask for, checked, reached and built; None if they ask for none.
 
     Raises:
         UserError: There is no such judge of answers, or its options are not right.
@@ -70,7 +70,7 @@ class Processes:
 
     @classmethod
     def chosen(cls, wanted: int | None, device: str | None, timeout: TimeoutOf, *, in_ray: bool = False) -> Processes:
-        """Return as many processes as are wanted, else one per GPU.
+        """Return the requested number of processes, else one per GPU.
 
         Raises:
             UserError: The machine or cluster has too few GPUs.
@@ -120,7 +120,7 @@ class TrainingJob:
         return (self.output or checkpoint_home(self.entry, self.config, self.store.folder)).absolute()
 
     def run(self, progress: Progress, until: str | None = None) -> list[tuple[TrainedStage, Checkpoint]]:
-        """Train; what was finished before is taken over.
+        """Train; finished stages are reused.
 
         Args:
             progress: Reports steps.
@@ -202,7 +202,7 @@ class TrainingJob:
                 f"another process carries out this training of {self.entry.id}",
                 code="training-in-progress",
                 where=str(self.work),
-                try_this="wait until it has ended; what it made is then taken over",
+                try_this="wait until it has ended; its result is then used",
             ) from None
 
     def carry_out(

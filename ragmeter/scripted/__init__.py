@@ -124,7 +124,7 @@ class WorldTruth:
 
     @property
     def rendering(self) -> Rendering:
-        """Return how plainly the texts of its worlds speak."""
+        """Return how explicit the texts of its worlds are."""
         return self._config.rendering
 
     @cached_property
@@ -137,7 +137,7 @@ class WorldTruth:
         return self.questions.get(flat(text))
 
     def answer_to(self, text: str) -> str | None:
-        """Return the answer to a question or to a step of one; None where it knows no such question."""
+        """Return the answer to a question or to a step of one; None if it does not know the question."""
         question = self.question(text)
         if question is None:
             return self.steps.get(flat(text))

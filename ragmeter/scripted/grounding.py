@@ -60,7 +60,7 @@ def judge_claims(truth: Truth, request: Request) -> str | None:
 
 
 def _supplied(instruction: str, request: Request) -> Mapping[str, Any] | None:
-    """Return what a prompt of ragas was filled with; None where it is another's."""
+    """Return the values in a prompt of ragas; None if it is another prompt."""
     if not request.prompt.startswith(instruction):
         return None
     match = _INPUT.match(request.prompt)

@@ -70,7 +70,7 @@ def recalled(truth: Truth, text: str) -> str:
 
 
 def said_of(truth: Truth, text: str, passages: Sequence[str]) -> str | None:
-    """Return what passages say of a hop; None where they do not prove its answer."""
+    """Return the passages' statement about a hop; None if they do not prove its answer."""
     hop = known_hops(truth).get(flat(text))
     return hop.answer if hop is not None and truth.proven_by(hop.proof, passages) else None
 

@@ -52,7 +52,7 @@ def keep_passage(truth: Truth, shown: Shown) -> str:
 
 
 def _ranked(truth: Truth, name: str, request: Request, labels: Sequence[str]) -> list[int] | None:
-    """Return places of the passages that a prompt shows, those with a fact first; None where the request is not made of it."""
+    """Return places of the passages that a prompt shows, those with a fact first; None if the request is not made of it."""
     result = conversation(PROMPTS[name].load(OURS), request, labels)
     if result is None:
         return None

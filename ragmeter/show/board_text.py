@@ -247,13 +247,13 @@ def _quantiles(cost: Cost) -> str:
 
 FEW_PAIRINGS = 12
 LEGEND = (
-    "questions by their mean over orders and repetitions: above ½ won, at ½ tied; uns.: no verdict; decided = won / "
-    "(won + lost); ties counted half in with ties; × 100 ± half the 95 % interval of the pair alone; ▲ ▼ significantly won "
-    "more or fewer than lost (tests of all pairs, Holm-corrected, 5 %); flips: orders at odds; sd: over repetitions; "
-    "none: both answers disqualified, neither wins and neither gets half, so that the shares of a pair need not sum "
-    "to 100, and 50 is even only without such questions"
+    "questions by their mean over orders and repetitions: above ½ won, at ½ tied; uns.: no verdict; decided = won / (won + lost); "
+    "with ties: a tie counts half; × 100 ± half the 95 % interval of each pair; ▲ ▼ significantly more won than "
+    "lost, or fewer (tests of all pairs, Holm-corrected, 5 %); flips: the two orders disagree; sd: over "
+    "repetitions; none: both answers disqualified, neither method gets a point; the shares of a pair then sum to less than "
+    "100, and 50 is not even"
 )
-RANKS = "rank: what tests of all pairs leave open (Holm-corrected, 5 %); whether two intervals overlap says little"
+RANKS = "rank: the ranks that tests of all pairs leave open (Holm-corrected, 5 %); overlapping intervals say little about a pair"
 
 
 def show_battles(board: BattleBoard, console: Console, controls: Collection[str] = ()) -> None:
@@ -312,7 +312,7 @@ def _eyes(board: BattleBoard, criteria: Sequence[str]) -> list[str]:
             notes.append(
                 f"{item.method} against {item.opponent} by {item.criterion}, share of wins with ties and none as half: {judged}{why}"
             )
-    notes += [f"strengths by {name}: corrected by people's labels" for name in criteria if name in board.corrected]
+    notes += [f"strengths by {name}: corrected with human labels" for name in criteria if name in board.corrected]
     return notes
 
 
@@ -321,14 +321,14 @@ def _lacking(item: Pairing) -> list[str]:
     notes = []
     if item.pending:
         verb = "is" if item.pending == 1 else "are"
-        notes.append(f"{counted(item.pending, 'answer')} of both {verb} not judged yet: the same judging goes on")
+        notes.append(f"{counted(item.pending, 'answer')} of both {verb} not judged yet: run the same command again")
     if item.incomplete:
         notes.append(item.incomplete)
     if item.bounds is not None:
         low, high = (f"{100 * value:.1f}" for value in item.bounds)
         notes.append(f"by {item.criterion}, with missing verdicts counted as lost or won, 'with ties' is between {low} and {high}")
     if item.unscorable:
-        notes.append(f"left out, with nothing to judge by: {counted(item.unscorable, 'question')}")
+        notes.append(f"left out, without the fields that the judge needs: {counted(item.unscorable, 'question')}")
     return [f"{item.method} against {item.opponent}: {note}" for note in notes]
 
 
@@ -369,9 +369,7 @@ def _ranked(strengths: Sequence[tuple[str, Strength]]) -> str:
         + ("‡" if strength.separated else "")
         + f" rank {strength.positions}"
         for name, strength in strengths
-    ) + (
-        "; ‡ won or lost everything: how far away it stands cannot be known" if any(strength.separated for _, strength in strengths) else ""
-    )
+    ) + ("; ‡ won or lost everything: its distance cannot be estimated" if any(strength.separated for _, strength in strengths) else "")
 
 
 def _sure(item: Pairing) -> str:

@@ -38,7 +38,7 @@ class SafeConsole(Console):
             yield segment if control or not UNSEEN.search(text) else Segment(printable(text), style)
 
     def on_broken_pipe(self) -> None:
-        raise BrokenPipeError("the reader of this output went away")
+        raise BrokenPipeError("the program that reads this output ended")
 
 
 _SIZE = (None, None) if "COLUMNS" in os.environ or sys.stdout.isatty() else (10_000, 100)

@@ -24,7 +24,7 @@ def show_judge_card(card: JudgeCard, methods: Mapping[str, str]) -> None:
     judge, work = card.card, card.work
     out.print(Text(str(judge["id"]), style="bold") + Text("  " + ("rules, no model" if judge["rule"] else judge["model"])))
     out.print(Text(str(judge["definition"])))
-    facts = {"calls": "none: nothing was asked of a model"}
+    facts = {"calls": "none: no model was called"}
     if work.calls:
         facts = {
             "calls": f"{work.calls:,}",
@@ -38,18 +38,18 @@ def show_judge_card(card: JudgeCard, methods: Mapping[str, str]) -> None:
         out.print()
         listing(("calls", "not scored because"), [(f"{n:,}", reason) for reason, n in work.unscored.items()], empty="")
     out.print()
-    listing(("habit", "by", "× 100", "n", ""), list(_habits(card)), empty="nothing was asked twice")
+    listing(("habit", "by", "× 100", "n", ""), list(_habits(card)), empty="no request was repeated")
     out.print()
     others = [agreement_row(f"with {name}", by, item) for by, judges in card.with_judges.items() for name, item in judges.items()]
     people = [agreement_row(f"with {name} (person)", by, item) for by, each in card.with_people.items() for name, item in each.items()]
     between = [agreement_row("between people (alpha)", by, item) for by, item in card.between_people.items()]
-    nobody = "no other judge and no person has judged the same: ragmeter judge labels export -o FILE --criterion NAME"
+    nobody = "no other judge and no person has judged the same answers: ragmeter judge labels export -o FILE --criterion NAME"
     listing(("by", "agreement", "equal", "kappa", "items"), others + people + between, empty=nobody)
     if card.corrected:
         out.print()
         rows = [_corrected(item, methods) for item in card.corrected]
         listing(("run", "measure", "judged", "corrected by people", "people alone", "labels", "worth"), rows, empty="")
-        drawn = "right only if the labeled items were drawn at random, as `ragmeter judge labels export` draws them"
+        drawn = "valid only if the labeled items are a random sample, as `ragmeter judge labels export` makes it"
         out.print(Text(f"corrected: prediction-powered mean; {drawn}", style="dim"))
 
 

@@ -179,7 +179,7 @@ def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
     out.print()
     shown = [setting for setting in result.settings if verbose or not setting.one_sided]
     rows = [(setting.key, _setting(setting.first, setting.in_first), _setting(setting.second, setting.in_second)) for setting in shown]
-    listing(("setting", "first", "second"), rows, empty="no setting has another value" if result.settings else "the two were made alike")
+    listing(("setting", "first", "second"), rows, empty="no setting has another value" if result.settings else "the settings are equal")
     if not verbose:
         _show_one_sided(result.settings)
     out.print()
@@ -201,7 +201,7 @@ def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
         note += f" {interval_words(text for line in lines for text in line[1:4])}; difference: second minus first, paired, "
         note += "with the interval of its test; * p < .05, ** p < .01 (Holm over the metrics shown)"
         note += "; +/=/−: questions on which the second is higher, equal, lower"
-        out.print(Text(note + (f"; less is better: {', '.join(lower)}" if lower else ""), style="dim"))
+        out.print(Text(note + (f"; lower is better: {', '.join(lower)}" if lower else ""), style="dim"))
         out.print(Text(", ".join(f"{head} = {metric}" for metric, head in heads.items() if head != metric), style="dim"))
     if result.by is not None and result.questions:
         out.print()

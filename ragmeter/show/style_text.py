@@ -21,11 +21,10 @@ _HEADS = (
 
 _NOTES = (
     "values × 100 ± half their 95 % interval, or [low, high]; gap: formal minus style, paired by question; Holm over a method's styles",
-    "beyond: how much larger that gap is than the reference's, question by question; * p < .05, ** p < .01 (paired tests, Holm over the "
-    "methods)",
-    "answers kept: passages (%) with a gold string that still have one, a mean over questions; content lost: questions (%) whose "
-    "evidence has none left or, where no evidence is known, of which a candidate lost it; of which content: the part of the gap on "
-    "these; where it survived: the gap over the others alone",
+    "beyond: gap minus the reference's gap, question by question; * p < .05, ** p < .01 (paired tests, Holm over the methods)",
+    "answers kept: share (%) of passages with a gold string that still have one, mean over questions; content lost: questions (%) "
+    "whose evidence lost the gold string or, if no evidence is known, with a candidate that lost it; "
+    "of which content: the part of the gap on these; where it survived: the gap over the other questions",
 )
 
 
@@ -44,7 +43,7 @@ def show_gaps(tables: Sequence[GapTable]) -> None:
         more = f" (and {len(reasons) - 1} more reasons: --json)" if len(reasons) > 1 else ""
         notes.append(f"no verdict: {min(reasons)}{more}")
     if not all(gap.content_known for gap in gaps):
-        notes.append("– under content: unknown what restyling lost of the answers")
+        notes.append("– under content: it is unknown which answers restyling lost")
     for note in notes:
         out.print(Text(note, style="dim"))
 
@@ -95,5 +94,5 @@ def show_curves(tables: Sequence[CurveTable]) -> None:
         points = [f"{100 * x:g} % formal" if table.over == "formal" else f"K={x:g}" for x in table.positions]
         listing(("method", *points, "change"), lines, empty="no method was scored on this metric", keys=1)
         out.print()
-    note = "values × 100 ± half their 95 % interval, or [low, high]; change: the last minus the first of a line, paired by question"
+    note = "values × 100 ± half their 95 % interval, or [low, high]; change: last minus first value of a row, paired by question"
     out.print(Text(note, style="dim"))

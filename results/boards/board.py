@@ -1,6 +1,6 @@
 """The board: methods against metrics on one dataset in one setting, with intervals and paired differences.
 
-Runs share a board only when what must be equal is equal: dataset fingerprint, setting and seed. Controls are
+Runs share a board only if dataset fingerprint, setting and seed are equal. Controls are
 listed and badged, never ranked and never tested.
 """
 
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 
 # Columns that people add to an experiment's boards (`score --add`, `judge run`): they stay until they are removed.
-# A column belongs to a board, not to its runs: with more questions, another seed or a new version of a method the runs
-# are others and the board is the same.
+# A column belongs to a board, not to its runs: with more questions, another seed or a new version of a method, the runs
+# differ and the board is the same.
 
 
 _BOARDS = """SELECT DISTINCT m.experiment, r.dataset, r.setting FROM experiment_runs m JOIN runs r USING (run)
@@ -53,7 +53,7 @@ _BOARDS = """SELECT DISTINCT m.experiment, r.dataset, r.setting FROM experiment_
 
 @dataclass(frozen=True, slots=True)
 class AddedColumn:
-    """A metric that people had an experiment show on one of its boards."""
+    """A metric that a user added to one of an experiment's boards."""
 
     experiment: str
     dataset: str
@@ -62,12 +62,12 @@ class AddedColumn:
 
 
 def add_columns(store: Store, run: str, metrics: Sequence[str]) -> None:
-    """Let every experiment that has a run show further metrics on the run's board.
+    """Add metrics to the run's board in every experiment that has the run.
 
     Args:
         store: Where.
         run: Its fingerprint.
-        metrics: Ids; those that the experiment's file names, or that were added before, change nothing.
+        metrics: Ids; those that the experiment's file names, or that were added before, are ignored.
     """
     with store.database.writing() as connection:
         for metric in metrics:
@@ -82,7 +82,7 @@ def add_columns(store: Store, run: str, metrics: Sequence[str]) -> None:
 
 
 def added_columns(store: Store, runs: Sequence[str]) -> list[AddedColumn]:
-    """Return the columns that were added to the boards of runs, in the order in which they were."""
+    """Return the columns that were added to the boards of runs, in the order of addition."""
     if not store.database.exists:
         return []
     with store.database.reading() as connection:
@@ -97,7 +97,7 @@ def added_columns(store: Store, runs: Sequence[str]) -> list[AddedColumn]:
 
 
 def remove_columns(store: Store, runs: Sequence[str], names: Sequence[str], experiment: str | None = None) -> list[AddedColumn]:
-    """Take columns that were added off the boards of runs; the scores stay in the store.
+    """Remove added columns from the boards of runs; the scores stay in the store.
 
     Args:
         store: Where.
@@ -106,7 +106,7 @@ def remove_columns(store: Store, runs: Sequence[str], names: Sequence[str], expe
         experiment: Only from its boards; None: from those of every experiment that has the runs.
 
     Returns:
-        What went.
+        The removed columns.
 
     Raises:
         UserError: A column was not added: it is the experiment file's, or there is none of this name.
@@ -128,7 +128,7 @@ def _meant(name: str, known: Sequence[AddedColumn]) -> list[AddedColumn]:
             f"{name!r} was not added to these tables: no column was",
             code="column-not-added",
             where="--remove",
-            try_this="a column that the experiment's file names goes when the file does not name it any more",
+            try_this="if the experiment's file names the column, remove it from the file",
         )
     for short in (r"$", r"#", r"[(#]", r"[@(#]"):
         results = [column for column in known if name == re.split(short, column.metric)[0]]
@@ -138,16 +138,16 @@ def _meant(name: str, known: Sequence[AddedColumn]) -> list[AddedColumn]:
 
 
 # Metrics and judges that rank a control wrongly: flagged on the board that shows it.
-# A control's place is known beforehand. Nothing can answer better than the gold answer; nothing that says nothing, or the
-# wrong thing, may be worth as much as the best method; a whole passage is not an answer. A metric that sees it otherwise
-# on these very questions measures something else than the rightness of answers.
+# The expected rank of a control is known. No method can answer better than the gold answer, empty and wrong answers must rank
+# below the best method, and a whole passage is not an answer. A metric that ranks them differently on these questions does not
+# measure whether answers are correct.
 
 
 BEST = "gold_answer"
 WORTHLESS = ("empty_answer", "idk", "shuffled_answer")
 NO_ANSWER = "whole_passage"
 ABOUT_ANSWERS = ("answer", "text", "judge", "graph")
-"""Groups of metrics that controls of answers say something about."""
+"""Groups of metrics that controls of answers can check."""
 _SLACK = 1e-9
 
 
@@ -155,7 +155,7 @@ def wrongly_ranked(controls: Mapping[str, float], methods: Mapping[str, float]) 
     """Return sentences on the controls that a metric ranks wrongly; empty if it ranks every control correctly.
 
     Args:
-        controls: Values by id of the control; more is better.
+        controls: Values by id of the control; higher is better.
         methods: Values of the methods by the name shown.
     """
     wrong = []
@@ -178,22 +178,22 @@ def checked(controls: Collection[str]) -> str:
     """
     checks = ["nothing is above the gold answer"] if BEST in controls else []
     if set(WORTHLESS) & set(controls):
-        checks.append("what says nothing or the wrong thing is below the best method")
+        checks.append("empty and wrong answers are below the best method")
     if not checks:
-        return "Not checked: neither a gold answer nor one that says nothing or the wrong thing has a value here."
+        return "Not checked: no gold, empty or wrong answer has a value here."
     return f"Not flagged: {', and '.join(checks)}."
 
 
 # Each question counts with the mean of its scores over repeats and seeds, so differences stay paired by question.
-# Differences contain how far the seeds lie apart, which is stated next to (`Cell.by_seed`).
+# Differences contain the variance between seeds, which `Cell.by_seed` states.
 
 
 def series_of(runs: Sequence[RunRow], over_seeds: bool = True) -> dict[str, list[RunRow]]:
-    """Group the runs of each method by the id of the first one, which stands for them.
+    """Group the runs of each method by the id of the first one, which represents them.
 
     Args:
         runs: In the order of the rows.
-        over_seeds: Whether all training seeds of a method are one row. Repeats of one experiment always are.
+        over_seeds: Whether all training seeds of a method are one row. Repeats of one experiment always share a row.
     """
     results: dict[Hashable, list[RunRow]] = {}
     for run in runs:
@@ -230,9 +230,9 @@ def folded_columns(
     A question that lacks a score in any run of the series has no score.
 
     Returns:
-        The columns of the runs that stand for their series, and under the same keys each training's mean, in the order
-        of the runs, over the questions that all have; of a series of one training each repeat's mean. Only of series of
-        several runs that were all scored.
+        The columns of the runs that represent their series. Under the same keys, the mean of each training, in the order
+        of the runs, over the questions with a score in all; if a series has one training, the mean of each repeat. Only
+        for series of several runs that were all scored.
     """
     result = Columns(columns.questions, columns.sampled, {}, {}, {})
     apart = {}
@@ -280,12 +280,13 @@ class Cell:
         difference: Against the board's reference on the same questions; None for the reference, for controls,
             and where there is no reference.
         p_holm: The difference's p-value, Holm-corrected within the column.
-        unscored: Questions that a judge gave no value, and that the estimate leaves out.
-        bounds: What the value could be if it had given them one; None if no judge gave it. With too many missing, the value is NaN.
-        scale: What the value is multiplied by where it is shown.
-        by_seed: Where the row stands for several training seeds, the value of each.
-        by_repeat: Where it stands for several repeats of one method, the value of each.
-        apart: Why it must not be compared with others; empty where it may. It is then neither ranked nor tested.
+        unscored: Questions without a value from the judge, which the estimate leaves out.
+        bounds: Bounds of the value over all possible missing verdicts; None if the metric has no judge. With too many
+            missing, the value is NaN.
+        scale: Factor for displaying the value.
+        by_seed: If the row is the mean over several training seeds, the value of each.
+        by_repeat: If it is the mean over several repeats of one method, the value of each.
+        apart: Why it must not be compared with others; it is then neither ranked nor tested. Empty if it may be compared.
         zero_elsewhere: Whether the script whose rules the metric follows counts unscorable questions as zero.
     """
 
@@ -302,7 +303,7 @@ class Cell:
 
     @property
     def over_all(self) -> float | None:
-        """Return the value with unscorable questions as zero, where there are any and the metric's owners count so."""
+        """Return the value with unscorable questions as zero, if there are any and the metric's official script counts them so."""
         value = self.estimate
         counted = self.zero_elsewhere and value.n and value.unscorable
         return with_zeros(value.value, value.n, value.unscorable) if counted else None
@@ -320,15 +321,15 @@ class Row:
     Attributes:
         run: The run.
         cells: By metric id.
-        cost: None where nothing was measured.
-        violations: What does not hold between its scores and must.
-        contaminated: Which of its training data cover what is asked, one sentence each.
-        indexing: What preparing for the questions took; no part of `cost`. None where nothing is known.
+        cost: None if nothing was measured.
+        violations: Violated relations between its scores.
+        contaminated: Which of its training data cover the evaluated questions, one sentence each.
+        indexing: Cost of preparing for the questions; not part of `cost`. None if unknown.
         failures: How many questions failed, by kind.
-        reuse: What its answers were reused from.
-        accepted: How many of them our code failed and the user accepted as wrong.
+        reuse: Source of its reused answers.
+        accepted: How many of them failed in our code and were accepted as wrong by the user.
         read: Questions that its training read, with the values without them; None if nothing is known to have been read.
-        read_unknown: Whether some of its weights have no record of the questions that their training read.
+        read_unknown: Whether some of its weights lack a record of the questions that their training read.
         reason: The most frequent reason why questions failed; "" if none did.
     """
 
@@ -356,17 +357,17 @@ class Board:
 
     Attributes:
         dataset, dataset_fingerprint, setting: What they have in common.
-        seed: Of the first of them; an experiment that was executed with several seeds has all on one board.
-        reference: Name of the method that differences are taken to, None if it has no run here.
+        seed: Of the first of them; an experiment that was executed with several seeds has one board for all.
+        reference: Name of the method that differences are from, None if it has no run here.
         metrics: Metric ids, the columns.
         rows: In the experiment's order.
         questions: Number of questions.
-        sampled: What was sampled, as the runs say: questions of one cluster are not independent.
-        flags: By metric, what it ranks wrongly among the controls (`results.boards.board`).
-        health: What is unusual about its runs (`results.boards.health`).
+        sampled: The kind of cluster, as the runs state it: questions of one cluster are not independent.
+        flags: By metric, the controls that it ranks wrongly (`results.boards.board`).
+        health: Unusual facts about its runs (`results.boards.health`).
         primary: The metric and the comparison that the experiment declares; None if it declares none.
         seeds: All seeds of its runs.
-        lower_is_better: Metrics of which less is better.
+        lower_is_better: Metrics where lower is better.
     """
 
     dataset: str
@@ -385,7 +386,7 @@ class Board:
     lower_is_better: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the board as a JSON object; values are fractions, None stands for "no value"."""
+        """Return the board as a JSON object; values are fractions, None means "no value"."""
         return {
             "dataset": self.dataset,
             "dataset_fingerprint": self.dataset_fingerprint,
@@ -416,7 +417,7 @@ def boards(
     """Return the boards of an experiment (or of everything in the store), in the experiment's order.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name; None takes every run and no reference.
         metrics: Ids to show, or their beginnings (`f1`, `recall@5`); None shows those that the experiment names, or
             all that were scored.
@@ -445,14 +446,14 @@ def boards(
 
 
 def groups(runs: Sequence[RunRow], *, seeds_apart: bool = False) -> list[list[RunRow]]:
-    """Split runs into those that may share a board, in the order given: equal data and setting, and one seed.
+    """Split runs into groups that may share a board, in the order given: equal data, setting and seed.
 
     An experiment that was executed with several seeds has them on one board: they are repeats. Of several executions of
     one fingerprint, which different experiments may show, only the newest finished one is kept.
 
     Args:
         runs: In the order of the rows.
-        seeds_apart: Whether each seed has a group of its own all the same.
+        seeds_apart: Whether each seed has a group of its own even then.
     """
     results: dict[tuple[str, str, int], dict[str, RunRow]] = {}
     first_seed: dict[tuple[str, str, str], int] = {}
@@ -479,12 +480,12 @@ def board(
     """Return one board from runs that share dataset, setting and seed.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         runs: The rows.
         reference: Name of the method to compare with.
-        metrics: Columns; None for what the experiment shows of these runs, or all that were scored.
+        metrics: Columns; None for those that the experiment shows of these runs, or all that were scored.
         over_seeds: One row for all training seeds of a method (`results.boards.board`).
-        learned: What tells which data parts were trained on; None: read here, which takes longer than a small board.
+        learned: The training data of methods and their parts; None: read here, which takes longer than a small board.
     """
     first = runs[0]
     ids, all_seeds = [run.run for run in runs], tuple(sorted({run.seed for run in runs}))
@@ -622,7 +623,7 @@ def _apart(
 ) -> dict[tuple[str, str], str]:
     """Return why values must not be compared with others, by run and metric.
 
-    A metric that all were scored on in the same part, as judges are asked about a sample, compares them on that part.
+    If all were scored on the same part of the questions, for example a sample for judges, they are compared on that part.
     """
     scored = {
         (run.run, metric): cell.estimate.n + cell.estimate.unscorable + cell.unscored
@@ -643,7 +644,7 @@ def _apart(
 
 
 def _base(runs: Sequence[RunRow], reference: str | None) -> str | None:
-    """Return the run that differences are taken to: of the reference's name, or the first of its seeds."""
+    """Return the run that differences are from: the one with the reference's name, or the first of its seeds."""
     able = [run for run in runs if run.kind != "control"]
     exact = (run.run for run in able if run.method == reference)
     return next(exact, None) or next((run.run for run in able if base_name(run.method) == reference), None)
@@ -745,13 +746,13 @@ _KEY = "board"
 
 
 def positions(store: Store, board: Board, metric: str, *, higher_is_better: bool = True) -> dict[str, Band]:
-    """Return the place of every run that may be compared with others, by its fingerprint; as the matrix has them.
+    """Return the rank of every run that may be compared with others, by its fingerprint, as the matrix does.
 
     Args:
         store: Where the board was read.
-        board: One row a run, not one for several seeds.
-        metric: By which; one of the board's.
-        higher_is_better: False for a metric of which less is better.
+        board: One row per run, not one for several seeds.
+        metric: The metric to rank by; one of the board's.
+        higher_is_better: False for a metric where lower is better.
     """
     able = tuple(
         row.run.run

@@ -1,6 +1,6 @@
-"""Quality against what it costs, off a board: who is on the Pareto front, and curves of compressors over their budgets.
+"""Quality against cost, from a board: the Pareto front, and curves of compressors over their budgets.
 
-What is *delivered* to a reader are its prompt tokens and the memory tokens (soft tokens) in place of text.
+The tokens *delivered* to a reader are its prompt tokens and its memory tokens (soft tokens in place of text).
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _KNOB = re.compile(r"[\s,:]*\(?(?:\d+(?:\.\d+)?\s*[x×]|(?:k|budget|rate|ratio|t
 
 @dataclass(frozen=True, slots=True)
 class UsageCost:
-    """One run: what it is worth and what it takes.
+    """The quality and cost of one run.
 
     Attributes:
         row: Of the board.
         value: Of the metric.
-        x: On the axis asked for, per question; NaN where it is not known.
-        front: Whether no other finished method is at least as good and as cheap, and better in one. Controls and
-            unfinished runs are on no front.
-        low, high: The 95 % interval of x; NaN where x is exact or its interval is not known.
-        possible: Whether it is not on the front, but no other method is better and as cheap beyond both intervals.
+        x: On the requested axis, per question; NaN if unknown.
+        front: Whether no other finished method is at least as good and as cheap, and strictly better on one. Controls and
+            unfinished runs are never on the front.
+        low, high: The 95 % interval of x; NaN if x is exact or its interval is not known.
+        possible: Whether it is not on the front, but the intervals do not rule out that it is.
     """
 
     row: Row
@@ -67,7 +67,7 @@ class BudgetPoint:
         row: Of the board.
         value: Of the metric.
         delivered, memory: Mean tokens per question.
-        ratio: How many times fewer tokens are delivered than by the run read in full; NaN where there is none.
+        ratio: Factor by which it delivers fewer tokens than the run read in full; NaN if there is none.
     """
 
     row: Row
@@ -79,7 +79,7 @@ class BudgetPoint:
 
 @dataclass(frozen=True, slots=True)
 class BudgetCurve:
-    """Runs that differ in their budget alone, fewest delivered tokens first."""
+    """Runs that differ only in their budget, fewest delivered tokens first."""
 
     name: str
     points: tuple[BudgetPoint, ...]
@@ -116,12 +116,12 @@ def informative_axis(board: Board) -> Axis:
 
 
 def cost_intervals(store: Store, board: Board, axis: Axis) -> dict[str, tuple[float, float]]:
-    """Return the 95 % interval of what each run takes per question, over the clusters that its quality is tested over.
+    """Return the 95 % interval of each run's cost per question, over the same clusters as its quality.
 
     Args:
-        store: Where to read.
-        board: Its rows. A row that stands for several runs has none: its cost is a mean over them. Nor has a run that took
-            the same for every question: its cost is exact.
+        store: The store to read.
+        board: Its rows. A row for several runs has none, because its cost is a mean over them. A run with equal costs for all
+            questions has none, because its cost is exact.
         axis: As for `spent`; parameters have no interval.
     """
     if axis not in USED:
@@ -155,8 +155,8 @@ def quality_budget(
 
     Args:
         board: Its rows.
-        metric: What quality is.
-        axis: What cost is.
+        metric: The measure of quality.
+        axis: The measure of cost.
         higher_is_better: The metric's direction.
         intervals: Of costs by run (`cost_intervals`).
     """
@@ -187,7 +187,7 @@ def _rankable(row: Row) -> bool:
 
 
 def read_in_full(board: Board) -> Row | None:
-    """Return the run that delivers the most tokens without a compressor: what compression is measured against."""
+    """Return the run that delivers the most tokens without a compressor, as the baseline of compression."""
     plain = [row for row in board.rows if _rankable(row) and not _compresses(row) and spent(row, "delivered", 1) > 0]
     return max(plain, key=lambda row: spent(row, "delivered", 1), default=None)
 
@@ -197,15 +197,15 @@ def _compresses(row: Row) -> bool:
 
 
 def budget_curves(board: Board, metric: str, full: str | None = None) -> list[BudgetCurve]:
-    """Return curves of the runs whose reader is handed tokens: those of one name but for a ratio or budget at its end.
+    """Return curves of runs whose reader gets tokens; the names in a curve differ only in the ratio or budget at the end.
 
     Args:
-        board: Its rows; controls and retrievers, to which nothing is delivered, are left out.
-        metric: What quality is.
+        board: Its rows; controls and retrievers without a reader are left out.
+        metric: The measure of quality.
         full: The run that ratios are relative to; None: `read_in_full`.
 
     Returns:
-        In the board's order; methods that stand alone are curves of one point.
+        In the board's order; other methods are curves of one point.
     """
     base = next((row for row in board.rows if row.run.run == full), None) if full else read_in_full(board)
     whole = spent(base, "delivered", 1) if base is not None else math.nan

@@ -1,7 +1,7 @@
 """List changes since the run that an experiment's row showed before: code, options, weights, revision, data.
 
-A row of an experiment is a method's name on one dataset, in one setting, with one seed. If it gets another fingerprint,
-its questions are asked again, and these lines say why.
+A row of an experiment is a method's name on one dataset, in one setting, with one seed. If it gets another fingerprint, its
+questions are asked again; these lines give the reason.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Change:
     """One thing that changed.
 
     Attributes:
-        what: What did: "`acme` changed", "k of `bm25` changed".
+        what: Subject: "`acme` changed", "k of `bm25` changed".
         details: How.
         since: When the earlier run was started, UTC.
     """
@@ -66,7 +66,7 @@ class Change:
 
 
 def changes(before: Made, now: Made, since: datetime) -> list[Change]:
-    """Say what makes a run another one than an earlier run of the same row.
+    """List what differs from an earlier run of the same row.
 
     Args:
         before: The earlier run.
@@ -80,7 +80,7 @@ def changes(before: Made, now: Made, since: datetime) -> list[Change]:
         return []
     lines = [*_code(before, now), *_data(before, now), *_parts(before, now)]
     if not lines:
-        lines = [(f"`{now.method}` on {now.dataset} is another run", "ragmeter results compare says what differs")]
+        lines = [(f"`{now.method}` on {now.dataset} is another run", "ragmeter results compare shows the differences")]
     return [Change(what, details, since) for what, details in lines]
 
 
@@ -93,12 +93,12 @@ def previous(now: Made, rows: Iterable[RunRow]) -> RunRow | None:
 
 
 def since_last(store: Store, experiment: str, runs: Sequence[Made]) -> list[str]:
-    """Say what changed since an experiment was last run, and of which code that cannot be known.
+    """List what changed since an experiment was last run, and the code for which that is unknown.
 
     Call it before the experiment is entered with its new runs.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name.
         runs: The runs that it is about to have.
 
@@ -191,7 +191,7 @@ def _part(row: str, role: str, old: Mapping[str, Any] | None, new: Mapping[str, 
     elif old.get("weights") != new.get("weights") and old.get("code") == new.get("code"):
         yield f"weights or prompts of {who} changed", ""
     if ("code" in old) != ("code" in new):
-        yield f"the identity of {who} changed", "its code counts now" if "code" in new else "its code does not count any more"
+        yield f"the identity of {who} changed", "its code counts from now on" if "code" in new else "its code no longer counts"
 
 
 def _to(old: Any, new: Any) -> str:

@@ -1,6 +1,6 @@
 """Compare two runs: their configurations and their scores.
 
-Settings are compared whatever the runs are; numbers only over the same questions, paired question by question.
+Settings of any two runs can be compared, but numbers only over the same questions, paired by question.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Pair:
 
     Attributes:
         first, second: Positions in `Comparison.runs`.
-        difference: First minus second over the questions that both have a value on.
+        difference: First minus second over the questions with a value for both.
         p_holm: Its p-value, Holm-corrected over all pairs of the comparison.
     """
 
@@ -60,10 +60,10 @@ class Slice:
     """The questions of one kind.
 
     Attributes:
-        name: The kind, in the dataset's words or ours; empty where the dataset gives none.
+        name: The kind, as the dataset or ragmeter names it; empty if the dataset has none.
         questions: How many there are.
         estimates: One per run.
-        zeros: Per run, on how many of them it scored nothing at all.
+        zeros: Per run, the number of them with a score of zero.
     """
 
     name: str
@@ -77,17 +77,17 @@ class Comparison:
     """Runs on one metric, question by question.
 
     Attributes:
-        runs: In the order asked for.
+        runs: In the requested order.
         metric: Its id.
         questions: All of the dataset, in its order.
-        values: Shape (runs, questions); NaN where a run has no value.
+        values: Shape (runs, questions); NaN if a run has no value.
         estimates: One per run.
         pairs: Every pair of runs with a common question, each once.
-        by_type: Slices by the dataset's question type, the most frequent first; empty where it has fewer than two.
+        by_type: Slices by the dataset's question type, the most frequent first; empty if it has fewer than two.
         by_evidence: Slices by the number of gold passages, which is the number of hops of a chain, the fewest first;
             empty likewise.
-        sampled: What was sampled: questions of one cluster are not independent.
-        read: Which of the questions the trainings of the runs read, or that it is unknown.
+        sampled: The kind of cluster: questions of one cluster are not independent.
+        read: Questions that the trainings of the runs read, or a note that they are unknown.
     """
 
     runs: tuple[RunRow, ...]
@@ -112,10 +112,10 @@ class Comparison:
 
 
 def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
-    """Hold runs against each other on one metric.
+    """Compare runs on one metric.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         runs: At least two, on the same questions.
         metric: Its id.
 
@@ -123,7 +123,7 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
         UserError: The runs are fewer than two, or about different data.
     """
     if len({run.run for run in runs}) < 2:
-        raise UserError("a comparison needs two different runs at least", code="too-few-runs", try_this="choose another run")
+        raise UserError("a comparison needs at least two different runs", code="too-few-runs", try_this="choose another run")
     if len({run.dataset_fingerprint for run in runs}) > 1:
         raise UserError(
             "these runs are about different data, so their questions cannot be paired",
@@ -192,7 +192,7 @@ def _by_evidence(rows: Sequence[QuestionRow], values: NDArray[np.float64], clust
 def _slices(
     kinds: Sequence[str], names: Sequence[str], values: NDArray[np.float64], clusters: Clusters, metric: Range
 ) -> tuple[Slice, ...]:
-    """Return slices by each question's kind, in the order of `names`; none where all questions are of one kind."""
+    """Return slices by each question's kind, in the order of `names`; none if all questions are of one kind."""
     if len(names) < 2:
         return ()
     positions = {name: np.array([number for number, item in enumerate(kinds) if item == name]) for name in names}
@@ -209,11 +209,11 @@ def _slices(
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One thing that the runs do not have in common.
+    """One difference between the configurations of the runs.
 
     Attributes:
-        key: Where it stands, `description.reader.config.model` or `description.rerankers[0].id`.
-        first, second: The JSON values; None where that run has none (`in_first`, `in_second` tell it from null).
+        key: Its path, `description.reader.config.model` or `description.rerankers[0].id`.
+        first, second: The JSON values; None if that run has none (`in_first`, `in_second` tell it from null).
         in_first, in_second: Whether the run has the key at all.
     """
 
@@ -235,11 +235,11 @@ class Number:
 
     Attributes:
         metric: The id.
-        first, second: The values with their intervals; None where that run was not scored on it.
-        difference: Second minus first, over the questions that both have a value on; None where there are none.
+        first, second: The values with their intervals; None if that run was not scored on it.
+        difference: Second minus first, over the questions with a value for both; None if there are none.
         p_holm: Its p-value, Holm-corrected over the metrics shown.
         higher_is_better: The metric's direction.
-        scale: What values are multiplied by where they are shown.
+        scale: Factor for displaying values.
     """
 
     metric: str
@@ -267,20 +267,20 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Sample size that shows a difference on one metric, estimated from a pilot's variances.
+    """Sample size that detects a difference on one metric, estimated from a pilot's variances.
 
     Attributes:
         metric: The id.
-        effect: The true difference to show.
-        power: With this probability.
-        kind: What is sampled.
+        effect: The true difference to detect.
+        power: Probability of detecting it.
+        kind: The kind of cluster.
         pilot: The difference of the two pilot runs.
-        clusters: Clusters that it takes, with seeds and repeats as the pilots have; None if no number suffices or the pilots'
-            spread is not known.
-        scale: What values are multiplied by where they are shown.
-        others: What it takes with other numbers of seeds and repeats; empty if the pilots have one of each.
-        seeds: Trainings of each trained method that it takes on the pilot's questions; None if none suffice, or none was
-            trained several times.
+        clusters: Number of clusters needed with the pilots' seeds and repeats; None if no number suffices or the
+            pilots' variance is unknown.
+        scale: Factor for displaying values.
+        others: The sample size with other numbers of seeds and repeats; empty if the pilots have one of each.
+        seeds: Number of trainings of each trained method needed on the pilot's questions; None if no number suffices,
+            or no method was trained several times.
     """
 
     metric: str
@@ -299,7 +299,7 @@ class Planned:
 
     @property
     def questions(self) -> int | None:
-        """Return the questions in as many clusters as it takes."""
+        """Return the number of questions in the needed clusters."""
         return self.questions_of(self.clusters)
 
     def to_json(self) -> dict[str, Any]:
@@ -313,14 +313,14 @@ class Planned:
 def planned(
     store: Store, first: RunRow, second: RunRow, metrics: Sequence[str], effect: float, *, power: float = POWER, over_seeds: bool = False
 ) -> list[Planned]:
-    """Estimate how many clusters show a difference between two methods, from a pilot run of each.
+    """Estimate how many clusters detect a difference between two methods, from a pilot run of each.
 
     Args:
-        store: Where to read.
-        first, second: The pilots, on the same questions; with them count the other repeats of each in its experiment.
-        metrics: Ids, or their beginnings; none: what both were scored on.
-        effect: The true difference to show, a fraction.
-        power: With this probability.
+        store: The store to read.
+        first, second: The pilots, on the same questions; the other repeats of each in its experiment are included.
+        metrics: Ids, or their beginnings; empty: all metrics that both were scored on.
+        effect: The true difference to detect, a fraction.
+        power: Probability of detecting it.
         over_seeds: Whether the other trainings of each method in its experiment count, too.
 
     Raises:
@@ -335,7 +335,7 @@ def planned(
     both = [metric for metric in shown if all((run, metric) in columns.values for run in runs)]
     if not both:
         raise UserError(
-            "these two were not scored on a common metric",
+            "the two runs were not scored on a common metric",
             code="no-common-scored-metric",
             where=", ".join(shown) or None,
             try_this="ragmeter judge score",
@@ -348,7 +348,7 @@ def planned(
         tested = compared([pair[0]], [pair[1]], clusters=columns.sampled.labels, metric=range_of_metric(known.get(metric, {})))
         (pilot,) = differences_of(tested)
         one = tested.plain if isinstance(tested, AtBothEnds) else tested
-        # A spread of nothing, or of too little, says nothing of what others would show.
+        # A variance of zero, or from too few clusters, does not predict other samples.
         able = not pilot.insufficient_data and not math.isnan(pilot.detectable) and pilot.clusters >= 2
         clusters = clusters_needed(one, effect, power=power) if able else None
         scale = queries.scale_of(metric, known)
@@ -360,7 +360,7 @@ def planned(
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """A question on which the two differ, with what both said."""
+    """A question on which the two differ, with both answers."""
 
     question: QuestionRow
     first_value: float
@@ -370,7 +370,7 @@ class Apart:
 
     @property
     def sides(self) -> tuple[tuple[str, float, AnswerRow], ...]:
-        """Return each run's value and answer, by what it is called here."""
+        """Return each run's value and answer, by its name here."""
         return ("first", self.first_value, self.first), ("second", self.second_value, self.second)
 
     def to_json(self) -> dict[str, Any]:
@@ -388,17 +388,18 @@ class Diff:
 
     Attributes:
         first, second: The runs; differences are second minus first.
-        settings: What differs in how they were made.
-        unpaired: Why the numbers are not paired; None where they are.
+        settings: Differences in how they were made.
+        unpaired: Why the numbers are not paired; None if they are.
         numbers: By metric, those of both runs first.
-        by: The metric that `questions` are sorted by; None where nothing is paired.
-        questions: Where they differ most, the largest difference first.
+        by: The metric that `questions` are sorted by; None if nothing is paired.
+        questions: Questions with the largest differences, largest first.
         apart: On how many questions they differ, on that metric.
-        drift: Where an endpoint that both asked was not the same.
-        doubts: Which code is not known, so that equal settings need not mean equal code.
-        read: Which questions the trainings of a side read, with the values without them, or that it is unknown.
-        first_runs, second_runs: Paths of all runs that count on each side: repeats, and seeds if wanted.
-        primary: What the experiment declares as primary, or what stars on several metrics are worth; empty if there is nothing to say.
+        drift: Endpoints whose model version differs between the runs.
+        doubts: Code that is unknown, so that equal settings need not mean equal code.
+        read: Questions that the trainings of a side read, with the values without them, or a note that this is unknown.
+        first_runs, second_runs: Paths of all runs on each side: repeats, and seeds if requested.
+        primary: The primary metric and comparison that the experiment declares, or the error probability of stars on
+            several metrics; empty if there is neither.
     """
 
     first: RunRow
@@ -451,10 +452,10 @@ def diff(
     """Compare two runs.
 
     Args:
-        store: Where to read.
-        first, second: The runs; with each count its repeats in the same experiment.
-        metrics: Ids to show, or their beginnings; None shows what either run was scored on.
-        questions: How many of the questions to show on which they differ most.
+        store: The store to read.
+        first, second: The runs; the repeats of each in the same experiment are included.
+        metrics: Ids to show, or their beginnings; None shows all metrics that either run was scored on.
+        questions: Number of questions with the largest differences to show.
         over_seeds: Whether the other trainings of each method in its experiment count, too.
 
     Raises:
@@ -487,7 +488,7 @@ def diff(
 
 
 def _primary(store: Store, first: RunRow, second: RunRow, numbers: Sequence[Number]) -> list[str]:
-    """Return the primary metric and comparison of the experiment of both runs, or what stars on several metrics are worth."""
+    """Return the primary metric and comparison of the experiment of both runs, or the error probability of stars on several metrics."""
     tested = {number.metric: number for number in numbers if number.difference is not None}
     same = first.experiment == second.experiment != queries.NO_EXPERIMENT
     stored = queries.experiment(store, first.experiment) if same else None
@@ -508,7 +509,7 @@ def _primary(store: Store, first: RunRow, second: RunRow, numbers: Sequence[Numb
 
 
 def why_unpaired(first: RunRow, second: RunRow) -> str | None:
-    """Return why two runs' numbers must not be paired; None where they are about the same questions."""
+    """Return why two runs' numbers must not be paired; None if they have the same questions."""
     if first.dataset_fingerprint == second.dataset_fingerprint:
         return None
     if first.dataset != second.dataset:
@@ -600,7 +601,7 @@ def _numbers(
     differences: dict[str, Difference] = {}
     corrected: dict[str, float] = {}
     if both:
-        # What runs say differently of what was sampled is known only of both together.
+        # If the runs state different clusters, these are known only from both together.
         ids, shared = [run.run for side in members.values() for run in side], {first.experiment, second.experiment}
         result = queries.score_columns(store, first.dataset_fingerprint, ids, both, shared)
         of_runs = sides(store, result, members, both, definitions, known_checkpoints(store))

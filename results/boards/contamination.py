@@ -29,10 +29,10 @@ def read_lines(
     """Return what the trainings of runs read of their benchmarks, one sentence each; also if that is unknown.
 
     Args:
-        store: Where to read.
-        runs: That are compared; of two, the difference follows.
+        store: The store to read.
+        runs: The compared runs; for two, the difference is added.
         metrics: Ids; the values and differences without the questions that were read are of these.
-        names: What the runs are called; empty: by their methods.
+        names: Names of the runs; empty: their methods' names.
         members: By run, all runs that count with it; None: it alone.
     """
     known, cards, definitions = known_checkpoints(store), provenance.cards(store), queries.definitions(store)
@@ -74,4 +74,4 @@ def _differences(store: Store, members: Mapping[str, Sequence[RunRow]], metrics:
         if not math.isnan(result.value):
             texts.append(f"{head} {plus_minus(result.value, result.low, result.high, '{:+.1f}', queries.scale_of(metric, definitions))}")
     left = f"{int((~hit).sum()):,} questions"
-    return [f"difference over the other {left}: {', '.join(texts)}" if texts else "no question is left that neither training read"]
+    return [f"difference over the other {left}: {', '.join(texts)}" if texts else "each question was read by at least one of the trainings"]

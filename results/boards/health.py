@@ -1,10 +1,10 @@
-"""The health lines of a board: what is unusual about how its numbers came about. A healthy run has none.
+"""The health lines of a board: unusual facts about how its numbers were produced. A healthy run has none.
 
 A score cannot say that replies were cut, that the endpoint read a part of the prompts, that another model answered or that
-the encoder dropped half of the text. The store can: each check reads one kind of row and returns a line per run that
-something is unusual about. Checks are functions of a store and runs in `CHECKS`; a module adds its own by appending to it.
+the encoder dropped half of the text. The store can: each check reads one kind of row and returns a line per unusual
+run. Checks are functions of a store and runs in `CHECKS`; a module adds its own by appending to it.
 
-A store without calls (`--no-calls`) has nothing to say about replies, so those checks are silent there.
+A store without calls (`--no-calls`) has no replies, so those checks report nothing there.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from results.store.redaction import without_secrets
 from results.store.store import Store
 
 FEW = 10
-"""Fewer equal answers may be chance."""
+"""Minimum number of equal answers to report; fewer may be chance."""
 TRUNCATED_SHARE = 0.05
-"""Share of the passage text from which an encoder's truncation is reported."""
+"""Share of the passage text above which an encoder's truncation is reported."""
 READ_SHARE = 0.5
 """A call is suspicious if the endpoint counts fewer tokens than this share of our estimate."""
 CHARACTERS_PER_TOKEN = 4
 SHORTEST_PROMPT = 4_000
 """Characters below which a prompt's tokens are not estimated: any context has room for such a prompt."""
 LEAST_READ = 100
-"""Tokens; endpoints that count fewer of a long prompt fill in a placeholder."""
+"""Tokens; endpoints that report fewer for a long prompt fill in a placeholder."""
 SAMPLED_CALLS = 500
 """Calls of a run whose prompts are compared with what the endpoint counted."""
 SUSPICIOUS_CALLS = 0.05
 FORM_SHARE = 0.01
-"""Share of a run's answers from which differences of form are reported."""
+"""Share of a run's answers above which differences of form are reported."""
 LONGEST_ANSWER = 200
-"""Characters; longer answers differ in more than form."""
+"""Maximum characters; longer answers differ in more than form."""
 MOST_COMPARED = 20_000
 """Answers of a board that are compared leniently; of more, an even sample is."""
 SIGNIFICANT = 0.05
@@ -58,7 +58,7 @@ class HealthLine:
     """Something unusual.
 
     Attributes:
-        code: Which check found it.
+        code: The check that found it.
         run: The run; "" if it concerns the whole board.
         text: The finding as a sentence without a full stop.
         values: The numbers and names in it.
@@ -80,10 +80,10 @@ Check = Callable[[Store, Sequence[RunRow]], Iterable[HealthLine]]
 
 
 def health(store: Store, runs: Sequence[RunRow]) -> tuple[HealthLine, ...]:
-    """Return what is unusual about runs that share a board, in their order.
+    """Return unusual facts about runs that share a board, in their order.
 
     Args:
-        store: Where they are.
+        store: The store with them.
         runs: Of one dataset and setting.
     """
     if not runs or not store.database.exists:
@@ -94,7 +94,7 @@ def health(store: Store, runs: Sequence[RunRow]) -> tuple[HealthLine, ...]:
 
 
 def health_text(lines: Iterable[HealthLine]) -> list[str]:
-    """Return lines as text; those that say the same of several methods are one."""
+    """Return lines as text; lines with the same text for several methods are merged."""
     methods: dict[str, list[str]] = {}
     for line in lines:
         methods.setdefault(line.text, []).extend([line.method] if line.method else [])
@@ -139,7 +139,7 @@ def replies(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 
 
 def data(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report what a dataset says of itself: skipped records, synthetic questions, gold that matches nothing."""
+    """Report a dataset's own caveats: skipped records, synthetic questions, gold that matches nothing."""
     rows = _rows(
         store,
         "SELECT DISTINCT unnest(d.caveats) FROM datasets d JOIN runs r ON r.dataset_fingerprint = d.fingerprint WHERE r.run IN ({runs})",
@@ -179,7 +179,7 @@ def prompt_tokens(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 
 
 def unpriced(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report runs of which nobody knows the cost: no price is stated, or the endpoint did not count tokens."""
+    """Report runs of unknown cost: no price is stated, or the endpoint did not count tokens."""
     names = _names(runs)
     with store.database.reading() as connection:
         rows = spendings(connection, _ids(runs))
@@ -300,7 +300,7 @@ def _short(text: str, most: int = 60) -> str:
 
 
 def _answers_nothing(run: RunRow) -> bool:
-    """Return whether a run is meant to give rankings alone."""
+    """Return whether a run is meant to give only rankings."""
     reader = run.description.get("reader")
     return (isinstance(reader, dict) and reader.get("id") == "retrieval_only") or bool((run.card or {}).get("retrieval_only"))
 
@@ -326,7 +326,7 @@ _GROUNDED = (
     r"passage|context|document|evidence|sources?\b|article|provided|mention|the (?:given )?text"
     r"|(?:no|any|enough|sufficient) (?:\w+ )?information"
 )
-"""Words with which an answer declines for lack of evidence, which benchmarks may want."""
+"""Words of answers that decline for lack of evidence, as some benchmarks expect."""
 
 
 def written(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
@@ -473,7 +473,7 @@ def gold_answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 
 
 def _tail(n: int, k: int) -> float:
-    """Return the probability of at least k of n even throws."""
+    """Return the probability of at least k heads in n fair coin tosses."""
     return sum(math.comb(n, hits) for hits in range(k, n + 1)) / 2**n
 
 
@@ -482,7 +482,7 @@ _PROMPTED = ("longbench", "longbench_v2", "infinitebench")
 
 
 def prompts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report runs that follow a benchmark whose authors published a prompt, and were given ours in its place."""
+    """Report runs on a benchmark whose authors published a prompt, if they used ours instead."""
     names = _names(runs)
     for run in runs:
         reading = run.description.get("reading")

@@ -1,6 +1,6 @@
-"""Methods against benchmarks: one metric a benchmark, every cell with interval, rank band and paired difference.
+"""Methods against benchmarks: one metric per benchmark, every cell with interval, rank band and paired difference.
 
-Ranks and tests are among the runs that may be compared with each other; all others are there with the reason why not.
+Ranks and tests include only runs that may be compared with each other; the others are shown with the reason against it.
 All statistics are those of the board of one benchmark (`results.statistics.difference`).
 """
 
@@ -34,11 +34,11 @@ class Column:
 
     Attributes:
         key: Short, safe in a URL.
-        runs: Those that may share it: equal data, setting and seed.
-        metric: What its cells show; None where nothing of the kind was scored.
+        runs: Its runs: equal data, setting and seed.
+        metric: The metric of its cells; None if no metric of this kind was scored.
         higher_is_better: The metric's direction.
         ranked: Whether its cells are ranked; costs are not, since machines and prices differ.
-        task: What its dataset asks, as its card says; empty if it does not.
+        task: The task of its dataset, from its card; empty if the card has none.
     """
 
     key: str
@@ -58,7 +58,7 @@ class Column:
 class Paired:
     """Against the reference on the same questions; `corrected` is the p-value that counts, NaN if there is insufficient data.
 
-    The interval is of the level at which the correction tests: it leaves out 0 exactly where `corrected` is at most 5 %.
+    The interval is of the level at which the correction tests: it excludes 0 exactly if `corrected` is at most 5 %.
     """
 
     value: float
@@ -77,15 +77,15 @@ class Cell:
 
     Attributes:
         run: Its run there.
-        value, low, high: Mean over scorable questions and its 95 % interval; NaN where there is none.
+        value, low, high: Mean over scorable questions and its 95 % interval; NaN if there is none.
         n: Scorable questions.
-        unscorable, unscored: Questions that can have no value, and that a judge gave none.
-        insufficient_data: Why there is no interval; empty where there is one.
-        apart: Why it is not ranked and not tested; empty where it is.
-        contaminated: Whether its training data cover what is asked.
-        band: Its place; None where it is not ranked.
-        paired: Its difference to the reference; None for the reference itself and where either is not ranked.
-        bounds: What the value could be if the judge had given all questions one; None if it did.
+        unscorable, unscored: Questions that cannot have a value, and questions without a value from the judge.
+        insufficient_data: Why there is no interval; empty if there is one.
+        apart: Why it is neither ranked nor tested; empty if it is.
+        contaminated: Whether its training data cover the evaluated questions.
+        band: Its rank; None if it is not ranked.
+        paired: Its difference from the reference; None for the reference itself, and if either is not ranked.
+        bounds: Bounds of the value over all possible missing verdicts; None if none is missing.
     """
 
     run: RunRow
@@ -104,16 +104,16 @@ class Cell:
 
     @property
     def half(self) -> float:
-        """Return half the interval; NaN where there is none."""
+        """Return half the interval; NaN if there is none."""
         return (self.high - self.low) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """Over all columns, each weighing the same.
+    """The mean over all columns, with equal weights.
 
-    Columns that share questions (settings or styles of one dataset) are taken to err alike, all others independently:
-    the interval is then never too narrow for what they have in common.
+    Columns that share questions (settings or styles of one dataset) are treated as fully correlated, all others as independent,
+    so the interval is never too narrow.
     """
 
     value: float
@@ -122,14 +122,14 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Overall:
-    """One method over all benchmarks, each weighing the same.
+    """One method over all benchmarks, with equal weights.
 
     Attributes:
         row: The method.
-        borda: Over benchmarks, how many of the methods with a value on all of them it is better than, ties as half.
+        borda: Over benchmarks, the number of methods with a value on all of them that it beats; ties count half.
         pooled: Its difference from the reference; None for the reference itself, and if the metrics are not one kind.
         by_task: Means over the benchmarks of each task; empty if all have one task, or the metrics are not one kind.
-        generalizes: What a mark on the pooled difference holds for.
+        generalizes: What a significant pooled difference generalizes to.
     """
 
     row: System
@@ -152,14 +152,14 @@ class Matrix:
     Attributes:
         columns: In the experiment's order.
         rows: Systems, controls among them.
-        cells: By the keys of row and column; left out where there is no run with a value.
+        cells: By the keys of row and column; missing if there is no run with a value.
         costs: By run.
-        reference: Name of the method that differences are taken to.
+        reference: Name of the method that differences are from.
         correction: Of their p-values.
-        sampled: What was sampled, by the column's key.
+        sampled: The kind of cluster, by the column's key.
         questions: By the column's key.
-        kin: By the column's key, a number that those share which share questions.
-        overall: Methods that have a comparable value on every benchmark, by Borda count; empty for a single benchmark.
+        kin: By the column's key, a group number; columns with equal numbers share questions.
+        overall: Methods with a comparable value on every benchmark, by Borda count; empty for a single benchmark.
     """
 
     columns: tuple[Column, ...]
@@ -180,7 +180,7 @@ class Matrix:
         return [self.cells.get((row.key, column.key)) for column in self.columns]
 
     def without_reference(self) -> dict[str, str]:
-        """Return columns, by key, in which nobody is compared with the reference that was chosen, each with the reason."""
+        """Return columns, by key, in which no method is compared with the chosen reference, each with the reason."""
         if self.reference is None:
             return {}
         base = next((row for row in self.rows if row.name == self.reference), None)
@@ -196,13 +196,13 @@ class Matrix:
         return results
 
     def mean(self, row: System) -> Mean | None:
-        """Return over all columns; None where one lacks a value that may be compared, or where metrics are not one kind."""
+        """Return over all columns; None if one lacks a value that may be compared, or where metrics are not one kind."""
         if row.key not in self._means:
             self._means[row.key] = self._mean(row)
         return self._means[row.key]
 
     def cost(self, row: System) -> Cost | None:
-        """Return means over the row's columns of what a question takes, and what all of them cost together."""
+        """Return means over the row's columns of the cost per question, and the total cost."""
         if row.key not in self._spent:
             self._spent[row.key] = self._cost(row)
         return self._spent[row.key]
@@ -250,15 +250,15 @@ def ranked_cells(
     known: Checkpoints,
     violations: Mapping[str, Sequence[str]],
 ) -> dict[Key, Cell]:
-    """Return every cell with its value and its place, or with the reason why it has none; compared with nobody yet.
+    """Return every cell with its value and its place, or with the reason why it has none; without comparisons.
 
     Args:
         columns: To show.
-        rows: Who competes: ranks are among them.
+        rows: The methods to rank.
         results: Figures by the column's key.
         cards: Of methods by id.
         known: Registered checkpoints by their hash.
-        violations: By run, what does not hold between its scores.
+        violations: By run, violated relations between its scores.
     """
     cells: dict[Key, Cell] = {}
     for column in columns:
@@ -289,14 +289,14 @@ def matrix(
     reference: str | None = None,
     correction: Correction = "column",
 ) -> Matrix:
-    """Put a matrix together, and compare every method that may be with the reference.
+    """Assemble a matrix, and compare every comparable method with the reference.
 
     Args:
-        columns, rows, results: As for `ranked_cells`; p-values are corrected for as many tests as there are such rows.
-        cells: What it gave.
+        columns, rows, results: As for `ranked_cells`; p-values are corrected for the number of these rows.
+        cells: Its result.
         costs: By run.
         reference: Name of the method to compare with.
-        correction: For how many tests p-values are corrected.
+        correction: The family over which p-values are corrected.
     """
     pairs: list[_Pairs] = []
     for column in columns:
@@ -326,7 +326,7 @@ def _overall(
     reference: str | None,
     kin: Mapping[str, int],
 ) -> tuple[Overall, ...]:
-    """Return what the methods with a value on every benchmark come to over all of them."""
+    """Return the means over all benchmarks of the methods with a value on each."""
     whole = [row for row in rows if row.may_win and all(_able(cells, row, column) and cells[row.key, column.key].n for column in columns)]
     if len(columns) < 2 or len(whole) < 2 or not all(column.ranked for column in columns):
         return ()
@@ -353,7 +353,7 @@ def _overall(
 
 
 def _holds_for(pairs: Sequence[Paired | None]) -> str:
-    """Return what marks on these differences hold for, each claim once."""
+    """Return what these differences generalize to if significant, each text once."""
     return "; ".join(dict.fromkeys(item.generalizes for item in pairs if item is not None))
 
 
@@ -403,7 +403,7 @@ def _cell(
     n = int(means.n[position])
     contaminated = contaminated_by(run, cards, known)
     apart = why_not_ranked(run, contaminated, violations.get(run.run, ()), scored)
-    # Usage that nobody stated is not there, though every question has a row of it.
+    # Usage that was not stated is missing, although every question has a row of it.
     unknown = not n and column.metric in COSTS and run.origin != OURS
     if not apart and not n:
         apart = NOT_STATED if unknown else "no question could be scored"
@@ -425,8 +425,8 @@ class _Pairs:
     Attributes:
         keys: Of the cells.
         tested: Shape (rows,).
-        clusters: What clusters are called.
-        generalizes: What marks would hold for.
+        clusters: The name of clusters.
+        generalizes: What a significant difference generalizes to.
     """
 
     keys: tuple[Key, ...]
@@ -436,7 +436,7 @@ class _Pairs:
 
     @classmethod
     def of(cls, figures: Figures, at: Mapping[Key, int], against: int) -> _Pairs:
-        """Compare the methods at some places with the one at another."""
+        """Compare the methods at some positions with the one at another."""
         ours, base = [figures.sides[place] for place in at.values()], figures.sides[against]
         metric, judged = range_of_metric(figures.definition), figures.definition.get("judge") is not None
         tested = compared(ours, [base] * len(ours), clusters=figures.sampled.labels, metric=metric)
@@ -453,7 +453,7 @@ def _paired(pairs: Sequence[_Pairs], correction: Correction) -> dict[Key, Paired
         tested = np.where(np.isnan(plain), 1.0, plain)
         if correction == "fdr":
             corrected = np.array(benjamini_hochberg(tested.tolist()))
-            # Benjamini & Yekutieli (2005): intervals of what was selected, at the level of the last one rejected.
+            # Benjamini & Yekutieli (2005): intervals of the selected differences, at the level of the last rejected one.
             levels = np.full(len(tested), 1 - 0.05 * max(1, int((corrected <= 0.05).sum())) / len(tested))
         else:
             corrected, levels = holm_array(tested), holm_levels(tested)

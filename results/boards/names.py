@@ -39,12 +39,12 @@ def repeat_of(name: str) -> int:
 
 
 def folded_name(name: str, seeds: int, runs: int) -> str:
-    """Return what several runs of a method are called together.
+    """Return the common name of several runs of a method.
 
     Args:
-        name: What all of their names begin with.
-        seeds: How many trainings they are of.
-        runs: How many they are.
+        name: Common beginning of their names.
+        seeds: Number of trainings.
+        runs: Number of runs.
     """
     if runs == 1:
         return name

@@ -1,4 +1,4 @@
-"""The primary metric and comparison that an experiment declares, and what stars on several metrics are worth."""
+"""The primary metric and comparison that an experiment declares, and the error probability of stars on several metrics."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def primary_of(experiment: ExperimentRow) -> Primary | None:
 
 
 def of_metrics(starred: int, metrics: int) -> str:
-    """Return how often a star of a pair is false if its metrics were corrected together."""
-    return f"stars on {starred} of {metrics} metrics: corrected together (Holm), some star is false in {EACH} % of samples at most"
+    """Return the error probability of a pair's stars if its metrics were corrected together."""
+    return f"stars on {starred} of {metrics} metrics: corrected together (Holm), the probability of any false star is at most {EACH} %"
 
 
 def of_several(starred: int, metrics: int) -> str:
-    """Return how often some star is false if several metrics have them and none is declared as primary."""
+    """Return the error probability of stars on several metrics if none is declared as primary."""
     most = min(100, EACH * metrics)
     return (
-        f"stars on {starred} of {metrics} metrics: those of one metric are false in {EACH} % of samples at most, some star of all "
-        f"{metrics} in up to {most} %; `primary` in the experiment names the metric that decides"
+        f"stars on {starred} of {metrics} metrics: the probability of a false star is at most {EACH} % per metric and, over all "
+        f"{metrics}, up to {most} %; `primary` in the experiment names the metric that decides"
     )

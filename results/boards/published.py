@@ -1,7 +1,7 @@
 """The papers' published figures, read from `published/*.csv` and validated.
 
-A figure is one printed number, digit by digit as printed, with everything that the paper says of how it came about.
-`results.boards.published` sets ours next to them.
+A figure is one printed number, digit by digit as printed, with everything that the paper says about its setting.
+`results.boards.published` compares ours with them.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ OPTIONAL = frozenset({"id", "setting", "note"})
 
 KEYS = {
     "retrieval": "where passages come from: normal (= corpus), oracle, document, graph, closed_book",
-    "retriever": "what retrieves the candidates",
+    "retriever": "the retriever of the candidates",
     "n": "candidates per question",
-    "corpus": "what is retrieved from",
+    "corpus": "the corpus of the retriever",
     "split": "split of the dataset",
     "questions": "questions evaluated",
-    "k": "passages handed to the reader",
+    "k": "passages given to the reader",
     "reader": "the model that answers",
     "judge": "the model that judges",
     "cr": "compression ratio",
-    "init": "what joint training starts from: pretraining, instruction",
+    "init": "the start of joint training: pretraining, instruction",
     "backbone": "the model that ranks or compresses",
     "data": "kinds of pretraining data",
     "corpus_size": "documents in pretraining",
-    "tuned": "what is tuned: generator, all",
+    "tuned": "the tuned part: generator, all",
     "alignment": "alignment scores in use",
     "stage": "training stage",
     "seen": "whether pretraining saw the documents: seen, unseen",
@@ -54,14 +54,14 @@ KEYS = {
     "formal": "share of passages left formal in a mixture",
     "criterion": "criterion of a pairwise judgment",
     "against": "the other method of a pairwise judgment",
-    "over": "what a gain or drop is taken over",
+    "over": "the reference of a gain or drop",
 }
 """Keys of the `setting` column, in the order in which they are written."""
 
 RETRIEVAL = ("normal", "oracle", "document", "graph", "closed_book")
 UNITS = frozenset({"percent", "fraction", "points", "ratio", "count", "tokens", "words", "seconds", "ms", "ms/query", "queries/s", "text"})
 SCALES = {"percent": 0.01, "fraction": 1.0}
-"""Units of values that can stand next to ours, which are fractions, and what they are multiplied by."""
+"""Units of values that can be compared with ours, which are fractions, and their factors."""
 
 _NUMBER = re.compile(r"[+-]?\d[\d,]*(\.\d+)?(e-?\d+)?")
 METRIC = re.compile(r"(?P<name>[\w.]+)(@(?P<k>\d+))?(\((?P<parameters>[^()]*)\))?(#v\d+(-\w+)?)?")
@@ -74,16 +74,16 @@ class Figure:
     """One published number.
 
     Attributes:
-        paper: Which paper prints it, by the name of its CSV file.
+        paper: The paper, by the name of its CSV file.
         table: The table's number, or `text SECTION` or `figure N` for a number that only the text prints.
         method: The row's name in the paper.
-        id: Our method that it is about, `name` or `name(option=value,…)`; empty where we have none.
+        id: Our method that it is about, `name` or `name(option=value,…)`; empty if there is none.
         dataset: A data reference, or "average".
-        setting: What the paper says of how it came about, `key=value;key=value` with the keys of `KEYS` in their order.
-        metric: A metric id without its version where the paper's column is one of ours, else a plain name.
+        setting: The paper's setting, `key=value;key=value` with the keys of `KEYS` in their order.
+        metric: A metric id without its version if the paper's column is one of our metrics, else a plain name.
         value: As printed, trailing digits kept.
         unit: One of `UNITS`.
-        note: What a reader must know; a misprint of the paper follows the mark "misprint:".
+        note: Remark for readers; a misprint of the paper follows the mark "misprint:".
     """
 
     paper: str
@@ -124,7 +124,7 @@ class Figure:
 
     @property
     def fraction(self) -> float | None:
-        """Return the value on the scale of our scores; None where its unit is neither percent nor fraction."""
+        """Return the value on the scale of our scores; None if its unit is neither percent nor fraction."""
         number, scale = self.number, SCALES.get(self.unit)
         return None if number is None or scale is None else number * scale
 
@@ -165,7 +165,7 @@ def read(source: Path | Traversable) -> list[Figure]:
 
 
 def papers() -> tuple[str, ...]:
-    """Return names of the papers that figures are kept of."""
+    """Return the names of the papers whose figures are stored."""
     return tuple(sorted(item.name.removesuffix(".csv") for item in _folder().iterdir() if item.name.endswith(".csv")))
 
 
@@ -195,7 +195,7 @@ def find(
 
     Args:
         paper, table, dataset, metric: As in the columns.
-        method: The paper's name of it, or our id; lower or upper case.
+        method: The paper's name for it, or our id; in any case.
         setting: Keys that must hold, e.g. `retrieval=oracle;cr=4`; others may have any value.
 
     Raises:
@@ -301,19 +301,19 @@ def options_of(text: str) -> dict[str, str]:
 
 
 # Comparison with published results: value, gap, and whether it is reproduced.
-# A published figure is compared with ours only where everything that the paper says of how it came about holds for ours
-# too; otherwise the comparison says which keys differ, and decides nothing.
+# A published figure is compared with ours only if everything that the paper says about its setting holds for ours too;
+# otherwise the comparison lists the keys that differ, and decides nothing.
 
 
 Status = Literal["reproduced", "not reproduced", "other setting", "undecided"]
 
 ALTERING = ("style", "formal", "prompt")
-"""Keys that change data or prompts: a paper that does not state them did not, so where ours states them, ours differs."""
+"""Keys that change data or prompts: a paper that does not state them did not use them, so our setting differs if it states them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A key on which our setting is not the published one; None where one of the two does not say."""
+    """A key on which our setting differs from the published one; None if one of the two does not state it."""
 
     key: str
     published: str | None
@@ -329,12 +329,12 @@ class Comparison:
 
     Attributes:
         figure: Theirs.
-        ours: Our value with its interval, a fraction; None where we have none yet.
+        ours: Our value with its interval, a fraction; None if there is none yet.
         gap: Ours minus the published value, as a fraction; None without ours.
-        inside: Whether the published value lies within our interval, whatever the setting; None without an interval.
-        differs: Keys on which the settings are not the same.
-        status: "other setting" where any key differs; else "reproduced" if `inside`, "not reproduced" if not, and
-            "undecided" where there is no interval.
+        inside: Whether the published value lies within our interval, in any setting; None without an interval.
+        differs: Keys on which the settings differ.
+        status: "other setting" if any key differs; else "reproduced" if `inside`, "not reproduced" if not, and
+            "undecided" without an interval.
     """
 
     figure: Figure
@@ -345,7 +345,7 @@ class Comparison:
     status: Status
 
     def left_open(self) -> Comparison:
-        """Return the same of a value that must not be compared with others: it decides nothing about the paper's."""
+        """Return the comparison of a value that must not be compared with others: it decides nothing."""
         return self if self.status == "other setting" else replace(self, status="undecided")
 
     def to_json(self) -> dict[str, Any]:
@@ -366,17 +366,17 @@ class Comparison:
 
 
 def compare(figure: Figure, ours: Estimate | None, conditions: Mapping[str, str], *, metric: str | None = None) -> Comparison:
-    """Set our value next to a published one.
+    """Compare our value with a published one.
 
     Args:
         figure: Theirs; its unit must be percent or fraction.
         ours: Ours, a fraction.
-        conditions: What holds for ours, by the keys of `KEYS`. Those that the paper does not state do not matter,
-            except `ALTERING`.
-        metric: Id of our metric; where its parameters are not the paper's, that is a difference too.
+        conditions: Our setting, by the keys of `KEYS`. Keys that the paper does not state are ignored, except
+            `ALTERING`.
+        metric: Id of our metric; if its parameters are not the paper's, that is a difference too.
 
     Raises:
-        ValueError: The figure's unit cannot stand next to a score.
+        ValueError: The figure's unit cannot be compared with a score.
     """
     published = figure.fraction
     if published is None:
@@ -421,9 +421,9 @@ def beside(
         setting: Retrieval setting of ours.
         metric: Metric id of ours.
         method: Our method's id, with options as in `Figure.id`, or the description of a run, whose reader and k then
-            count too. Where a run reranks or compresses, it is about its compressor, else its last reranker.
+            count too. If a run reranks or compresses, its compressor counts, else its last reranker.
         estimate: Our value.
-        stated: What else holds for ours, by the keys of `KEYS`; goes before what the other arguments say.
+        stated: Further facts about our setting, by the keys of `KEYS`; they override the other arguments.
     """
     description = method if isinstance(method, Mapping) else None
     if description is not None and "method" not in description:
@@ -470,9 +470,9 @@ def _asked(dataset: str, setting: str) -> tuple[DataReference, dict[str, str]]:
 
 @cache
 def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
-    """Return every figure that papers print of whatever method on this dataset and metric.
+    """Return every figure that papers print for any method on this dataset and metric.
 
-    Those retrieved from as in our setting where there are any, else all. What a paper retrieves from a corpus stands
+    If there are figures with our retrieval setting, only these, else all. What a paper retrieves from a corpus stands
     next to what ours finds in a corpus or among distractors.
 
     Args:
@@ -502,7 +502,7 @@ def on_board(board: Board, *, stated: Mapping[str, str] | None = None) -> dict[t
 
     Args:
         board: Ours.
-        stated: What holds for all of its runs and no run says, e.g. `{"corpus": "wikipedia-2021"}`.
+        stated: Facts about all of its runs that no run states, e.g. `{"corpus": "wikipedia-2021"}`.
 
     Returns:
         By (run, metric id): comparisons as `beside` gives them.
@@ -525,7 +525,7 @@ def on_board(board: Board, *, stated: Mapping[str, str] | None = None) -> dict[t
 def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any] | None = None) -> dict[str, str]:
     """Return the values of `KEYS` that a dataset reference, a retrieval setting and a run's description determine.
 
-    What none of them says is left out, and counts as different where a paper states it.
+    Keys that none of them states are left out, and count as different if a paper states them.
     """
     chosen = Setting.parse(setting)
     base = chosen.base or chosen
@@ -634,7 +634,7 @@ CSV_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One of our values, where it stands, and one published figure."""
+    """One of our values with its board, and one published figure."""
 
     board: Board
     method: str
@@ -704,7 +704,7 @@ def render(rows: Sequence[Compared], form: str) -> str:
     """Return rows as one text.
 
     Args:
-        rows: As `compare_boards` gives them; papers and READMEs get the closest alone, and of what differs the keys.
+        rows: As `compare_boards` gives them; papers and READMEs get only the closest figure, and only the keys that differ.
         form: One of `offered.TABLES`.
     """
     if form == "csv":

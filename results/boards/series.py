@@ -12,11 +12,11 @@ from results.store.store import FINISHED, Store
 
 
 def members_of(store: Store, run: RunRow, over_seeds: bool = False, until: datetime | None = None) -> list[RunRow]:
-    """Return the finished runs that a row of a board joins with this one, itself among them; the row's first run comes first.
+    """Return the finished runs of this run's row on a board, this run included; the row's first run comes first.
 
     Args:
-        store: Where to read.
-        run: One of them; a run of no experiment stands alone.
+        store: The store to read.
+        run: One of them; a run of no experiment is the only one.
         over_seeds: Whether the other trainings of the method in its experiment count, too.
         until: Only those that had begun by then.
     """
@@ -31,7 +31,7 @@ def members_of(store: Store, run: RunRow, over_seeds: bool = False, until: datet
 
 
 def side_by_side(store: Store, runs: Sequence[RunRow], over_seeds: bool = False) -> dict[str, list[RunRow]]:
-    """Return the runs that count on each side, by the id of the run that was named.
+    """Return the runs of each side, by the id of the named run.
 
     Two runs of one row are compared as they are, since they are each other's repeats or seeds.
     """

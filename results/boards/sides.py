@@ -28,7 +28,7 @@ class Answers:
 
     Attributes:
         failed: By run, ids of the questions that failed; of runs whose failures a user accepted as wrong, none.
-        labels: By run and measure of a judge, what people say of the answers, by question.
+        labels: By run and measure of a judge, human labels of the answers, by question.
         made_of: By run, the method's description. Trainings with other seeds differ in it, repeats do not.
     """
 
@@ -61,7 +61,7 @@ class Answers:
             unread: Of each, whose verdicts are missing; None if there are none.
             questions: Ids.
             metric: The metric's id.
-            definition: What the store knows of it.
+            definition: The store's definition.
             trained: Whether a part of the method was trained here; several trainings always are.
         """
         trainings = tuple(self.made_of.get(run, "") for run in members)
@@ -92,7 +92,7 @@ def sides(
     """Return the sides of all rows that every member has scores for, by row and metric.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         columns: Scores of the single runs.
         members: The runs of each row.
         metrics: Ids.
@@ -139,7 +139,7 @@ def _made_of(connection: DuckDBPyConnection, runs: Sequence[str]) -> dict[str, s
 
 
 def _labels(connection: DuckDBPyConnection, runs: Sequence[str]) -> dict[tuple[str, str], dict[str, float]]:
-    """Return the mean label of each answer, of labels that are about what the run says now."""
+    """Return the mean label of each answer, from labels that refer to the run's present answer."""
     rows = connection.execute(
         f"""SELECT one, criterion, question, list(label) FROM ({with_present()})
             WHERE other IS NULL AND labeled = present AND list_contains(?, one) GROUP BY ALL""",

@@ -35,7 +35,7 @@ from results.store.variants import StyledRun
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Runs over one style of a base: what they share with those over another one is their questions.
+    """Runs over one style of a base: runs over another style share their questions.
 
     Attributes:
         styled: The base and its styles.
@@ -73,12 +73,12 @@ def survivals(store: Store, fingerprint: str) -> dict[str, Survival] | None:
 
 
 def aligned(ids: Sequence[str], values: NDArray[np.float64], wanted: Sequence[str]) -> NDArray[np.float64]:
-    """Return values of questions in another order; NaN for those that have none."""
+    """Return values of questions in another order; NaN for questions without a value."""
     positions = {identifier: position for position, identifier in enumerate(ids)}
     return np.array([values[positions[item]] if item in positions else np.nan for item in wanted], dtype=np.float64)
 
 
-# Curves: a method's value by the share of formal candidates, or by how many it hands to its reader.
+# Curves: a method's value by the share of formal candidates, or by the number that its reader gets.
 # SARK's figure 5 is the first, its figure 4 the second.
 
 
@@ -91,7 +91,7 @@ class Curve:
     """One method.
 
     Attributes:
-        method: Its name, without what differs between its points.
+        method: Its name, without the part that differs between its points.
         points: By x, the value there.
         change: Last minus first, paired by question.
     """
@@ -106,9 +106,9 @@ class CurveTable:
     """Curves that share everything but x.
 
     Attributes:
-        over: `formal` (share of formal candidates) or `k` (passages handed to the reader).
-        title: What they are over.
-        metric, scale: The metric, and what its values are multiplied by where they are shown.
+        over: `formal` (share of formal candidates) or `k` (passages given to the reader).
+        title: Their title.
+        metric, scale: The metric, and the factor for displaying its values.
         positions: The values of x of any curve, ascending.
         curves: In the experiment's order.
     """
@@ -150,9 +150,9 @@ def style_curves(
     """Return the curves of an experiment's methods.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name.
-        over: What x is.
+        over: The meaning of x.
         metrics: Ids or their beginnings; None: what the experiment shows.
         over_seeds: One curve for all training seeds of a method.
 
@@ -175,7 +175,7 @@ def style_curves(
     if not tables:
         what, remedy = {
             "formal": ("no mixes of a base with two shares of formal candidates", "benchmarks `styled` with two mixes"),
-            "k": ("no method with two values of k", "methods that differ in `k` alone"),
+            "k": ("no method with two values of k", "methods that differ only in `k`"),
         }[over]
         raise UserError(
             f"the experiment {experiment!r} has {what}", code="experiment-without-curve", where=str(store.folder), try_this=remedy
@@ -205,7 +205,7 @@ def _titled(side: Side, *parts: str) -> str:
 
 
 def _mixes(side: Side, styled: Sequence[Side]) -> list[str]:
-    """Return the curves over shares on which a side is a point: formal candidates alone end that of every style."""
+    """Return the curves over shares on which a side is a point: a side with only formal candidates ends the curve of every style."""
     if side.styled.shares:
         return [_titled(side, side.styled.style, side.styled.drawn)] if side.styled.style else []
     others = (item.styled for item in styled if (item.setting, item.seed) == (side.setting, side.seed) and item.styled.style)
@@ -217,7 +217,7 @@ def _by_share(run: RunRow, side: Side, columns: Columns) -> _Point:
 
 
 def _by_depth(run: RunRow, side: Side, columns: Columns) -> _Point | None:
-    """Return a method with what differs in k alone."""
+    """Return a method without the parts that depend on k."""
     k = run.description.get("k")
     if k is None:
         return None
@@ -226,7 +226,7 @@ def _by_depth(run: RunRow, side: Side, columns: Columns) -> _Point | None:
 
 
 def _without_depth(description: dict[str, Any]) -> dict[str, Any]:
-    # A ranking is kept at least as long as what is handed on, so its length may follow k.
+    # The kept ranking is at least as long as the reader's list, so its length may depend on k.
     return {key: value for key, value in description.items() if key not in ("k", "depth")}
 
 
@@ -257,13 +257,13 @@ class Gap:
     Attributes:
         styled: The base and the styles of the candidates.
         value: The method's value there, over the questions scored in both.
-        result: The gap and its parts; the parts are NaN where the store does not know which strings survived.
-        relative: The gap as a share of the formal value over the same questions, NaN where that is 0.
+        result: The gap and its parts; the parts are NaN if the store does not know which strings survived.
+        relative: The gap as a share of the formal value over the same questions, NaN if that is 0.
         content_known: Whether the parts are known.
         answers_kept: Share of the passages with a gold string that still have one, as a mean over the questions scored
             in both that had such a passage.
-        beyond: How much larger the gap is than the reference's, question by question; None of the reference itself,
-            and where there is none.
+        beyond: The gap minus the reference's gap, question by question; None for the reference itself, and without a
+            reference.
         beyond_p: Its p-value, Holm-corrected over the methods that are compared with the reference in this style.
     """
 
@@ -309,11 +309,11 @@ class GapTable:
     """All methods over one base on one metric.
 
     Attributes:
-        base, setting, seed: What is asked.
+        base, setting, seed: Of the questions.
         metric: Its id.
-        scale: What values are multiplied by where they are shown.
+        scale: Factor for displaying values.
         rows: In the experiment's order.
-        reference: The method that gaps are compared with; None where it was not asked in both styles.
+        reference: The method that gaps are compared with; None if it was not run in both styles.
         average: By the name of a style, the mean gap over the methods that are not controls.
     """
 
@@ -346,7 +346,7 @@ class GapTable:
 
 
 class NotStyled(UserError):
-    """No dataset of an experiment is asked about both formally and in another style."""
+    """No dataset of an experiment has runs both in formal and in another style."""
 
 
 def style_gaps(
@@ -361,7 +361,7 @@ def style_gaps(
     """Return the style gaps of an experiment's methods, a table for each base and metric.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name.
         metrics: Ids or their beginnings; None: what the experiment shows.
         styles: Only mixes in which one of these occurs; None: all.
@@ -369,7 +369,7 @@ def style_gaps(
         reference: The method that gaps are compared with; None: the experiment's.
 
     Raises:
-        NotStyled: No base is asked about both in formal style and in another one.
+        NotStyled: No base has runs both in formal style and in another one.
     """
     against = reference or queries.experiment(store, experiment).reference
     runs = queries.runs(store, experiment)
@@ -394,7 +394,7 @@ def style_gaps(
                         tables.append(GapTable(base, formal.setting, formal.seed, metric, scale, rows, named))
     if not tables:
         raise NotStyled(
-            f"the experiment {experiment!r} asks about no dataset both formally and in another style",
+            f"the experiment {experiment!r} has no dataset with both formal and restyled passages",
             code="experiment-without-styles",
             where=str(store.folder),
             try_this="two benchmarks `styled` over one base, with mix {informal: 0} and {informal: 1}",
@@ -514,7 +514,7 @@ def sensitivity_estimates(measures: Mapping[str, Floats], candidates: Sequence[I
     """Return the mean over questions per measure.
 
     Args:
-        measures: Values of what is in `MEASURES`, shape (questions,) each.
+        measures: Values of the measures in `MEASURES`, shape (questions,) each.
         candidates: Ids of each question's candidates: questions that share all of them are one cluster (verses of one chapter).
     """
     shared = [content_hash(ids) for ids in candidates]

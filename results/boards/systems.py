@@ -1,7 +1,7 @@
-"""The systems of a board: runs of one name as one system, with what the store knows of it, and why a run is not ranked.
+"""The systems of a board: runs of one name are one system, with its stored facts and the reason if a run is not ranked.
 
-How many parameters its models have and whether their weights are open is what a submission's card declares, or what was
-counted when it ran here; where neither is known it is None and never guessed.
+The number of parameters and whether weights are open come from a submission's card, or were counted when it ran here.
+If neither is known, the value is None and never guessed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from results.store.queries import NO_EXPERIMENT, RunRow, definitions, sampled_by
 from results.store.store import FINISHED, Store
 
 COST = "cost"
-"""The family of what answers took; its figures come from usage, not from scores."""
+"""The metric family of costs; its figures come from usage, not from scores."""
 COSTS: dict[str, dict[str, Any]] = {
     name: {
         "definition": text,
@@ -50,7 +50,7 @@ COSTS: dict[str, dict[str, Any]] = {
 """Definitions of costs, in the form of `queries.definitions`."""
 
 _FIELD = {"tokens": "prompt_tokens", "seconds": "seconds", "dollars": "cost_usd"}
-"""A field of usage that is unknown where the cost is."""
+"""A field of usage that is unknown if the cost is."""
 _SPENT = {"tokens": "u.prompt_tokens + u.completion_tokens + u.memory_tokens", "seconds": "u.seconds", "dollars": "u.cost_usd"}
 _SCORES = """SELECT w.column_place, w.member, q.position, s.value, s.unscored IS NOT NULL AS unscored
 FROM scores s JOIN wanted w ON w.run = s.run AND w.metric = s.metric
@@ -69,9 +69,9 @@ class Wanted:
         dataset_fingerprint: Of its questions.
         runs: Fingerprints.
         metric: Id, or one of `COSTS`.
-        series: By run, the runs of all training seeds that it stands for; a question counts with their mean, and has
-            none where one of them has none. A run that is not named stands for itself.
-        experiments: Whose statements of what was sampled count; empty: those of all that show the runs.
+        series: By run, the runs of all its training seeds; a question has the mean of their values, and none if one of them has
+            none. A run that is not a key has only itself.
+        experiments: Experiments whose statements of clusters count; empty: all that show the runs.
     """
 
     key: str
@@ -82,12 +82,12 @@ class Wanted:
     experiments: frozenset[str] = frozenset()
 
     def members(self, run: str) -> tuple[str, ...]:
-        """Return the runs that a run stands for."""
+        """Return the runs of a run's series."""
         return self.series.get(run, (run,))
 
     @property
     def content(self) -> tuple[str, str, frozenset[str], tuple[tuple[str, ...], ...]]:
-        """Return what its figures depend on: columns of other tables that are equal in it have the same."""
+        """Return the key of its figures: columns of other tables with an equal key have the same figures."""
         return self.dataset_fingerprint, self.metric, self.experiments, tuple(self.members(run) for run in self.runs)
 
 
@@ -99,17 +99,17 @@ class Figures:
         runs: Position of each by its fingerprint.
         means: Their means.
         pairs: Paired differences, shape (runs, runs).
-        sides: What each scored, with what is not known.
+        sides: The scores of each, with the unknown values.
         scored: Questions that have a row, with or without a value.
-        unscored: Questions that a judge gave no value.
-        insufficient_data: Why there is no interval; empty where there is one.
+        unscored: Questions without a value from the judge.
+        insufficient_data: Why there is no interval; empty if there is one.
         questions: Of the benchmark.
-        sampled: What was sampled.
+        sampled: The kind of cluster.
         question_ids: Ids of the questions, in the order of the scores.
         definition: Of the metric.
-        missing: What is missing of a judge's values, by run.
+        missing: Missing values of a judge, by run.
         max_unscored: The share of missing verdicts above which a value is not shown.
-        p: P-values of `pairs` that hold whatever the open values are.
+        p: P-values of `pairs` that hold for all possible unknown values.
     """
 
     runs: Mapping[str, int]
@@ -129,9 +129,9 @@ class Figures:
 
 
 def scored_metrics(store: Store, runs: Iterable[str]) -> dict[str, list[str]]:
-    """Return ids of the metrics that each run has values of, in the order in which they were written.
+    """Return ids of the metrics with values for each run, in the order in which they were written.
 
-    A metric of which every question is unscorable has none; one that a judge gave no value yet may get some.
+    A metric whose questions are all unscorable is left out; one without judge values yet is included.
     """
     with store.database.reading() as connection:
         rows = connection.execute(
@@ -143,7 +143,7 @@ def scored_metrics(store: Store, runs: Iterable[str]) -> dict[str, list[str]]:
 
 
 def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
-    """Return what every wanted column holds, by its key; one query for all of them."""
+    """Return the content of every requested column, by its key, with one query."""
     if not wanted:
         return {}
     with store.database.reading() as connection:
@@ -188,7 +188,7 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
 
 
 def _wanted_table(wanted: Sequence[Wanted], unknown: Mapping[str, frozenset[str]]) -> pa.Table:
-    """Return one row a run and metric, numbered by column and by place within it; costs that are not known marked."""
+    """Return one row per run and metric, numbered by column and by position in it; unknown costs are marked."""
     rows = []
     for number, column in enumerate(wanted):
         members = [member for run in column.runs for member in column.members(run)]
@@ -261,11 +261,11 @@ def implausible(run: RunRow) -> tuple[str, ...]:
 
 
 WHOLE = "answers by itself"
-"""Stands for the reader of a method that needs none."""
+"""Placeholder for the reader of a method that needs none."""
 UNKNOWN_READER = "not stated"
 CONTAMINATED = "contaminated"
 POSITIVE_CONTROL = "positive control"
-POSITIVE_CONTROL_TIP = "trained on what is asked, as its experiment declares: compared with others, never ranked or called the best"
+POSITIVE_CONTROL_TIP = "trained on these questions, as its experiment declares: compared with others, but not ranked or called the best"
 """Prefix of such a reason."""
 IMPLAUSIBLE = "implausible"
 """Marks a submission with such findings; key of their sentences in its record."""
@@ -280,16 +280,16 @@ class System:
     """Runs of one name and one pipeline, at most one in each column.
 
     Attributes:
-        key: Short and safe in a URL; the same for the same name, as long as nobody else has that name.
-        name: As the experiment or the submission has it; where others have it too, with what tells them apart.
+        key: Short and safe in a URL; the same for the same name, if no other system has that name.
+        name: As in the experiment or submission; if other systems have the same name, with a distinguishing addition.
         runs: By the column's key.
-        readers: What answers, by its model's name.
+        readers: The answering models, by name.
         parameters: Total over all models; None if unknown.
         open_weights: Whether the weights of local models were on this machine; None if unknown.
         first, last: When its runs were last written to.
-        training: Data that it, or a part of it, was trained on, by its cards and checkpoints; empty where these name
+        training: Data that it, or a part of it, was trained on, by its cards and checkpoints; empty if these name
             none.
-        declares: Whether that is all: a submission's card, or nothing in it whose training data are not known.
+        declares: Whether the list is complete: from a submission's card, or without a part whose training data are unknown.
     """
 
     key: str
@@ -315,7 +315,7 @@ class System:
 
     @property
     def positive_control(self) -> bool:
-        """Return whether an experiment declares that it is trained on what it is asked."""
+        """Return whether an experiment declares that it is trained on the test questions."""
         return any(run.positive_control for run in self.runs.values())
 
     @property
@@ -325,7 +325,7 @@ class System:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Return what it is: retriever, reranker, method, …"""
+        """Return its kind: retriever, reranker, method, …"""
         return tuple(dict.fromkeys(run.kind for run in self.runs.values()))
 
     @property
@@ -340,13 +340,12 @@ def key_of(*parts: str | int) -> str:
 
 
 def systems(columns: Mapping[str, Sequence[RunRow]], cards: Cards, known: Checkpoints) -> list[System]:
-    """Return runs of several benchmarks, one system for each name and pipeline, in the order in which these come up.
+    """Group runs of several benchmarks into systems, one for each name and pipeline, in order of appearance.
 
-    Runs of one experiment bear a name for one pipeline, whatever training seed stands for it. Runs of different
-    experiments, or of none, are one system where they have the same name and are made of the same; submissions
-    where they have the same name and version, and never together with runs made here. Where a name is not enough, the
-    method's id, the experiment or the run follows it. Where one pipeline occurs twice in one column, the further runs
-    are systems of their own, named with their run.
+    In one experiment a name means one pipeline, for any training seed. Runs of different experiments, or of none, are
+    one system if they have the same name and the same parts; submissions where they have the same name and version, and
+    never together with runs made here. If a name is ambiguous, the method's id, the experiment or the run is appended.
+    If one pipeline occurs twice in one column, the further runs are separate systems, named with their run.
 
     Args:
         columns: Runs by the column's key.
@@ -386,7 +385,7 @@ class _MadeOf:
 
 
 def _bare(description: Any) -> Any:
-    """Return a description without seeds and without what benchmarks ask of readers, which differ within one pipeline."""
+    """Return a description without seeds and reading instructions of benchmarks, which differ within one pipeline."""
     if isinstance(description, Mapping):
         return {key: _bare(value) for key, value in description.items() if key not in ("seed", "reading")}
     return [_bare(item) for item in description] if isinstance(description, list) else description
@@ -420,12 +419,12 @@ def _distinguished(name: str, runs: Sequence[RunRow], taken: Collection[str]) ->
 
 
 def why_not_ranked(run: RunRow, contaminated: Sequence[str], violations: Sequence[str], scored: int) -> str:
-    """Return why a run's value must not be compared with others'; empty where it may be.
+    """Return why a run's value must not be compared with others'; empty if it may be.
 
     Args:
         run: The run.
-        contaminated: Which of its training data cover what is asked, as `contaminated_by` finds them.
-        violations: What does not hold between its scores and must.
+        contaminated: Which of its training data cover the evaluated questions, as `contaminated_by` finds them.
+        violations: Violated relations between its scores.
         scored: Questions that have a row of the metric, with or without a value.
     """
     if run.kind == "control":
@@ -442,11 +441,11 @@ def why_not_ranked(run: RunRow, contaminated: Sequence[str], violations: Sequenc
 
 
 def contaminated_by(run: RunRow, cards: Cards, known: Checkpoints = _NONE) -> tuple[str, ...]:
-    """Return training data that cover what is asked, one sentence each: what every board, page and table says of a run.
+    """Return training data that cover the evaluated questions, one sentence each, for all boards, pages and tables.
 
-    Of runs made here, references and fingerprints are compared; for submissions it is what was found when they were
-    sent in, questions compared too. Controls see the gold anyway, and positive controls are trained on what is asked by
-    declaration: they have none.
+    For runs made here, references and fingerprints are compared; for submissions, these are the findings of the check
+    at submission, which also compares questions. Controls see the gold anyway, and positive controls are declared as
+    trained on the test questions: both have none.
 
     Args:
         run: The run.
@@ -485,12 +484,12 @@ def parameters_of(runs: Sequence[RunRow]) -> int | None:
 
 
 def _counted(runs: Sequence[RunRow]) -> list[Mapping[str, Any]]:
-    """Return what provenance says about the models of runs made here."""
+    """Return the provenance of the models of runs made here."""
     return [models for run in runs if isinstance(models := run.provenance.get("models"), Mapping)]
 
 
 def _most(runs: Sequence[RunRow]) -> int | None:
-    """Return parameters of the largest of these runs' methods: seeds and benchmarks of a method differ in none."""
+    """Return the parameters of the largest method of these runs; seeds and benchmarks of a method have equal numbers."""
     results = [models.get("parameters") for models in _counted(runs)]
     known = [number for number in results if isinstance(number, int)]
     return max(known) if known and len(known) == len(results) else None

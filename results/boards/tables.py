@@ -1,8 +1,8 @@
 """Boards for papers, READMEs and spreadsheets: LaTeX (booktabs), Markdown, CSV.
 
-LaTeX and Markdown show value × 100 ± half its interval with stars for the difference to the reference, as the terminal
+LaTeX and Markdown show value × 100 ± half its interval with stars for the difference from the reference, as the terminal
 does. CSV is tidy, one row per run and metric, and holds values as they are stored: fractions, or plain numbers. All
-text is untrusted: it is escaped for the format, and a spreadsheet never takes a cell of text for a formula.
+text is untrusted: it is escaped for the format, and a spreadsheet never treats a text cell as a formula.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from results.store.store import INCOMPLETE
 FORMATS = TABLES
 
 STARS = ((0.01, "**"), (0.05, "*"))
-"""Below which corrected p-value a difference gets which mark."""
+"""Marks of differences, by upper bound of the corrected p-value."""
 
 CSV_COLUMNS = (
     "dataset", "dataset_fingerprint", "setting", "seed", "questions", "method", "kind", "origin", "status", "run",
@@ -54,19 +54,19 @@ _LATEX = {
 
 
 def mark(cell: Cell) -> str:
-    """Return the stars of a cell's difference to the reference: `**`, `*` or nothing."""
+    """Return the stars of a cell's difference from the reference: `**`, `*` or nothing."""
     return "" if cell.difference is None or cell.p_holm is None else stars(cell.p_holm)
 
 
 def stars(p: float) -> str:
-    """Return `**` below .01, `*` below .05, else nothing, as where there is no p-value."""
+    """Return `**` below .01, `*` below .05, else nothing, also without a p-value."""
     return "" if math.isnan(p) else next((value for bar, value in STARS if p < bar), "")
 
 
 def labels(metrics: Sequence[str]) -> dict[str, str]:
-    """Return short column heads: parameters and versions are shown only where they tell two columns apart.
+    """Return short column heads: parameters and versions are shown only if they distinguish two columns.
 
-    What a model, or a rule in the place of one, has judged always names it.
+    Columns of a judge always name the judge.
     """
     short = {metric: re.sub(r"\((?:model=([^,)]*))?.*\)|#v\d+(?:-\w+)?$", _judged_by, metric) for metric in metrics}
     heads = list(short.values())
@@ -80,12 +80,12 @@ def _judged_by(result: re.Match[str]) -> str:
 def plus_minus(value: float, low: float, high: float, form: str = "{:.1f}", scale: float = 100.0, *, sides: bool = False) -> str:
     """Return value and interval, × 100: `63.4 ± 4.2`, or `99.0 [94.6, 100.0]` if its sides differ by more than rounding.
 
-    The interval is printed as it is tested: what leaves out 0 never seems to hold it, nor the other way round.
+    Rounding never changes the result of the test: the printed interval includes 0 exactly if the interval does.
 
     Args:
         value, low, high: Fractions; without an interval the value is returned alone.
         form: Of the value.
-        scale: What numbers are multiplied by.
+        scale: Factor for displaying numbers.
         sides: Write `99.0 −4.4/+1.0` instead, if other brackets follow.
     """
     shown = form.format(settled(scale * value))
@@ -123,7 +123,7 @@ def interval_texts(board: Board) -> Iterable[str]:
 
 
 def symmetric(value: float, low: float, high: float, scale: float = 100.0, decimals: int = 1) -> bool:
-    """Return whether `value ± half` says where the interval ends, up to rounding, and whether it holds 0."""
+    """Return whether `value ± half` gives the ends of the interval, up to rounding, and whether it includes 0."""
     unit = 10.0**-decimals
     if not all(map(math.isfinite, (low, high))) or abs((high - value) - (value - low)) * scale >= unit:
         return False
@@ -132,7 +132,7 @@ def symmetric(value: float, low: float, high: float, scale: float = 100.0, decim
 
 
 def _bound(number: float, signs: str = "") -> str:
-    """Return an end of an interval with one decimal, or as many as tell it from 0."""
+    """Return an end of an interval with one decimal, or with enough decimals to differ from 0."""
     if not math.isfinite(number):
         return "−∞" if number < 0 else "∞"
     number = settled(number)
@@ -141,16 +141,16 @@ def _bound(number: float, signs: str = "") -> str:
 
 
 def settled(number: float) -> float:
-    """Return the number without its last bits, in which sums in another order differ: shown alike wherever it is computed."""
+    """Round off the last bits, in which sums in another order differ, so that all machines show the same number."""
     return round(number, 9)
 
 
 def remarks(row: Row) -> list[str]:
-    """Return what a reader must know of a row next to its numbers: what is unfinished, failed, unscored."""
+    """Return the remarks on a row: unfinished, failed and unscored questions."""
     lines = []
     run = row.run
     if run.status != "finished":
-        alone = ", and values are over these alone" if 0 < run.done < run.questions else ""
+        alone = ", and values are over these only" if 0 < run.done < run.questions else ""
         lines.append(f"{run.status}, {run.done - run.failed} of {run.questions} questions answered{_failed(row)}{alone}; not compared")
     elif run.failed:
         answered = f"{run.done - run.failed} of {run.questions} questions answered"
@@ -182,13 +182,13 @@ def remarks(row: Row) -> list[str]:
     if unscorable and not row.control:
         are = "question is" if max(unscorable) == 1 else "questions are"
         zero = [f"{head} {cell.over_all * cell.scale:.1f}" for head, cell in _headed(row) if cell.over_all is not None]
-        also = f"; over all questions, as the owners of these rules count: {', '.join(zero)}" if zero else ""
+        also = f"; over all questions, as the official rules count: {', '.join(zero)}" if zero else ""
         lines.append(f"up to {max(unscorable)} {are} unscorable on some metrics and left out of them{also}")
     return lines
 
 
 def remarks_of(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Return the remarks on all rows, each once, with the methods that it is about."""
+    """Return the remarks on all rows, each once, with its methods."""
     methods: dict[str, list[str]] = {}
     for row in rows:
         for line in remarks(row):
@@ -207,11 +207,11 @@ def _headed(row: Row) -> Iterable[tuple[str, Cell]]:
 _SHORT = 120
 """Characters of an error below a table."""
 
-_EITHER_WAY = "; the intervals of differences allow for either, wrong or right"
+_EITHER_WAY = "; the intervals of differences cover both cases, wrong and right"
 
 
 def _failed(row: Row) -> str:
-    """Return how many questions failed, by kind, and what they count as."""
+    """Return how many questions failed, by kind, and how they are scored."""
     if not row.run.failed:
         return ""
     kinds = ", ".join(f"{kind} {count}" for kind, count in row.failures.items())
@@ -221,7 +221,7 @@ def _failed(row: Row) -> str:
 
 
 def _seeds(row: Row) -> Iterable[str]:
-    """Yield how far the seeds of a row, or its repeats, lie apart."""
+    """Yield the values of a row's seeds, or of its repeats."""
     for what in ("seed", "repeat"):
         values = [(head, getattr(cell, f"by_{what}"), cell.scale) for head, cell in _headed(row)]
         apart = [f"{head} {' '.join(f'{item * scale:.1f}' for item in items)}" for head, items, scale in values if items]
@@ -230,7 +230,7 @@ def _seeds(row: Row) -> Iterable[str]:
 
 
 def _unscored(row: Row) -> Iterable[str]:
-    """Return what a judge gave no value, and the bounds, in one line for all its measures that lack the same number."""
+    """Return the number of questions without a value from the judge, with bounds, in one line for all measures with the same number."""
     groups: dict[tuple[str, int, str], list[tuple[str, str]]] = {}
     for metric, cell in row.cells.items():
         if cell.unscored:
@@ -266,7 +266,7 @@ def insufficient_data_notes(board: Board) -> list[str]:
     results += [cell.difference.insufficient_data for cell in cells if cell.difference is not None]
     kinds: dict[str, list[str]] = {}
     for reason in filter(None, results):
-        # Reasons that differ in their numbers alone are one kind.
+        # Reasons that differ only in their numbers are one kind.
         kinds.setdefault(re.sub(r"\d[\d,.]*", "…", reason), []).append(reason)
     most = sorted(kinds.values(), key=len, reverse=True)[:3]
     reasons = [f"{_in_clusters(kind[0], board)} ({_counted(len(kind), 'value')})" for kind in most]
@@ -274,7 +274,7 @@ def insufficient_data_notes(board: Board) -> list[str]:
 
 
 def what_marks_hold_for(board: Board) -> list[str]:
-    """Return what the marks of a board generalize to, in one line; nothing if it has no marks."""
+    """Return what the significant differences of a board generalize to, in one line; nothing if there are none."""
     kinds: dict[str, list[str]] = {}
     for row in board.rows:
         for cell in row.cells.values():
@@ -288,7 +288,7 @@ def what_marks_hold_for(board: Board) -> list[str]:
 
 
 def family_of_marks(board: Board) -> list[str]:
-    """Return what marks on several metrics are worth, and the primary comparison, one line each; nothing if neither exists."""
+    """Return the error probability of marks on several metrics, and the primary comparison, one line each; nothing if neither exists."""
     starred = [metric for metric in board.metrics if any(mark(row.cells[metric]) for row in board.rows if metric in row.cells)]
     metric = board.primary.of(board.metrics) if board.primary else None
     if board.primary is None or metric is None:
@@ -304,8 +304,8 @@ def family_of_marks(board: Board) -> list[str]:
 
 
 def primary_metric(head: str) -> str:
-    """Return what marks on the metric that an experiment declares as primary are worth."""
-    return f"primary metric: {head}; its stars are false in {EACH} % of samples at most, those of other metrics are secondary"
+    """Return the error probability of marks on the metric that an experiment declares as primary."""
+    return f"primary metric: {head}; the probability of a false star is at most {EACH} %; stars of other metrics are secondary"
 
 
 def primary_comparison(what: str, difference: Difference, scale: float = 100.0) -> str:
@@ -319,7 +319,7 @@ def _in_clusters(reason: str, board: Board) -> str:
 
 
 def could_have_shown(board: Board, main: str | None = None) -> list[str]:
-    """Return the smallest detectable difference from the reference, by the main metric or the first that has any."""
+    """Return the minimum detectable difference from the reference, for the main metric or the first one that has any."""
     for metric, head in sorted(labels(board.metrics).items(), key=lambda item: item[0] != main):
         cells = [row.cells[metric] for row in board.rows if metric in row.cells]
         known = [
@@ -342,12 +342,12 @@ def _counted(number: int, noun: str) -> str:
 
 
 def source_of(run: RunRow, metric: str) -> str:
-    """Return where a run's figure comes from: run, submitted, verified, or an import that was not rescored."""
+    """Return the origin of a run's figure: run, submitted, verified, or an import that was not rescored."""
     return NOT_RESCORED if metric in run.not_rescored else run.origin
 
 
 def badge(board: Board, row: Row) -> str:
-    """Return what a method's name is followed by: ` (control)`, ` (reference)`, ` (positive control)`, ` (submitted)` or nothing."""
+    """Return the suffix of a method's name: ` (control)`, ` (reference)`, ` (positive control)`, ` (submitted)` or nothing."""
     theirs = [NOT_RESCORED] * bool(not_rescored(row.run, board.metrics))
     if row.control:
         return f" ({', '.join(['control', *theirs])})"
@@ -370,14 +370,14 @@ def footnotes(board: Board, *, differences: bool = True) -> list[str]:
         notes.append(
             f"{'in parentheses' if differences else 'stars above or below: higher or lower by'} the paired difference from "
             f"{board.reference}; * p < .05, ** p < .01 (over "
-            f"{board.sampled.kind}s, Holm's correction over the methods of a column); intervals of differences are corrected, too"
+            f"{board.sampled.kind}s, Holm-corrected over the methods of a column); intervals of differences are corrected, too"
         )
         notes += [*what_marks_hold_for(board), *family_of_marks(board)]
     if any(bracketed(cell) for row in board.rows for cell in row.cells.values()):
         notes.append(BRACKETS)
     notes += [*insufficient_data_notes(board), *could_have_shown(board)]
     if any(row.control for row in board.rows):
-        notes.append("controls show what a metric does; they are not ranked and not tested")
+        notes.append("controls check the metrics; they are neither ranked nor tested")
     heads = labels(board.metrics)
     if long := [f"{head} = {metric}" for metric, head in heads.items() if head != metric]:
         notes.append(", ".join(long))
@@ -385,14 +385,14 @@ def footnotes(board: Board, *, differences: bool = True) -> list[str]:
 
 
 def board_notes(board: Board, *, differences: bool = True) -> list[str]:
-    """Return everything that stands below a board: its footnotes, and metrics that rank a control wrongly."""
+    """Return all notes below a board: its footnotes, and metrics that rank a control wrongly."""
     heads = labels(board.metrics)
     wrong = [f"{heads.get(metric, metric)} {'; '.join(flags)}" for metric, flags in board.flags.items()]
     return [*footnotes(board, differences=differences), *wrong]
 
 
 def notes_of(board: Board, row: Row, cell: Cell) -> list[str]:
-    """Return what a reader must know of one value: its row's badge and remarks, and why it is not compared or has no mark."""
+    """Return the remarks on one value: its row's badge and remarks, and why it is not compared or has no mark."""
     apart = f"not comparable: {cell.apart}" if cell.apart and not row.control else ""
     why = [apart, cell.incomplete, cell.estimate.insufficient_data]
     why += [cell.difference.insufficient_data] if cell.difference is not None else []
@@ -403,7 +403,7 @@ def render(boards: Sequence[Board], form: str) -> str:
     """Return boards as one text.
 
     Args:
-        boards: In the order in which they are to stand.
+        boards: In the order of output.
         form: One of `FORMATS`.
     """
     if form == "csv":
@@ -413,7 +413,7 @@ def render(boards: Sequence[Board], form: str) -> str:
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV (RFC 4180, line feeds): numbers as they are, no value as an empty cell, texts safe for spreadsheets.
+    """Return rows as CSV (RFC 4180, line feeds): numbers unchanged, missing values as empty cells, texts safe for spreadsheets.
 
     A text that a spreadsheet would run as a formula gets an apostrophe before it; carriage returns become line feeds.
     """
@@ -432,7 +432,7 @@ def _csv_cell(value: Any) -> Any:
 
 
 def tidy(board: Board) -> Iterable[list[Any]]:
-    """Yield one line for each run and metric, in the order of `CSV_COLUMNS`; values as stored, None is not a value."""
+    """Yield one line for each run and metric, in the order of `CSV_COLUMNS`; values as stored, None if missing."""
     shared = [board.dataset, board.dataset_fingerprint, board.setting, board.seed, board.questions]
     below = "\n".join(board_notes(board))
     for row in board.rows:
@@ -462,10 +462,10 @@ def tidy(board: Board) -> Iterable[list[Any]]:
 
 
 def markdown_text(text: str) -> str:
-    """Return a text that Markdown shows as it is, on one line: no markup, links, HTML, end of a cell, or reference to a person or issue."""
+    """Escape a text so that Markdown shows it unchanged on one line: no markup, links, HTML, cell ends or mentions."""
     text = printable(" ".join(text.split())).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"([\\`*_{}\[\]()#!|~$])", r"\\\1", text)
-    # What looks like an address would become a link by itself.
+    # Text that looks like an address would become a link.
     text = re.sub(r"(?i)\bwww\.", "www&#8203;.", text.replace("://", ":&#8203;//"))
     return re.sub(r"(?i)((?<![a-z0-9])@(?=\w)|\\#(?=\d)|\bgh-(?=\d))", lambda match: f"{match[0]}&#8203;", text)
 
@@ -510,7 +510,7 @@ def _cell(cell: Cell | None, between: str = " ") -> str:
 
 
 def latex_text(text: str) -> str:
-    """Return a text that LaTeX prints as it is; works with pdfLaTeX and UTF-8 input."""
+    """Escape a text so that LaTeX prints it unchanged; works with pdfLaTeX and UTF-8 input."""
     kept = "".join(character for character in " ".join(text.split()) if character.isprintable())
     return "".join(_LATEX.get(character, character) for character in kept)
 
@@ -580,8 +580,8 @@ def to_html(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: s
 
     Args:
         columns, rows: Plain texts; a line feed breaks the line.
-        caption: Stands above.
-        notes: Stand below.
+        caption: Text above.
+        notes: Texts below.
     """
     head = _cells("th", columns)
     body = "".join(f"<tr>{_cells('td', row)}</tr>\n" for row in rows)
@@ -592,7 +592,7 @@ def to_html(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: s
 
 
 def board_html(board: Board) -> str:
-    """Return a board: value × 100 ± half its interval, below it the paired difference to the reference, notes at the end."""
+    """Return a board: value × 100 ± half its interval, below it the paired difference from the reference, notes at the end."""
     heads = labels(board.metrics)
     rows = [[row.run.method + badge(board, row), *(_cell(row.cells.get(metric), "\n") for metric in board.metrics)] for row in board.rows]
     return to_html(["method", *(heads[metric] for metric in board.metrics)], rows, caption=title_of(board), notes=board_notes(board))
@@ -608,7 +608,7 @@ def _text(text: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value made of dictionaries, lists, numbers and texts: no NaN (None stands for it), no tuples, no arrays."""
+    """Return a value made of dictionaries, lists, numbers and texts: no NaN (None means it), no tuples, no arrays."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

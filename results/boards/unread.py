@@ -1,8 +1,8 @@
-"""Questions that a judge gave no value: bounds instead of a guess, and when a value is not shown.
+"""Questions without a value from the judge: bounds instead of a guess, and the limit above which a value is not shown.
 
 Unread verdicts are not missing at random: a judge stumbles over the hard answers, while exact matches are settled
-without a call. So no value stands alone that leaves verdicts out. It comes with what it would be if all of them were
-wrong, and if all were right. It is not shown if too many are missing, or if nothing that the judge was asked could be
+without a call. So a value that leaves verdicts out comes with bounds: its value if all of them were wrong, and if all were
+right. It is not shown if too many are missing, or if nothing that the judge was asked could be
 read. A difference is significant only if it is at both ends of the bounds (`results.statistics.difference`).
 """
 
@@ -33,7 +33,7 @@ class Bounds:
     """Bounds of a value whose verdicts are partly missing.
 
     Attributes:
-        unread: Questions that the judge gave no value.
+        unread: Questions without a value from the judge.
         scorable: These and the questions with a value.
         if_wrong, if_right: The value with each of them at the metric's worst, and at its best; NaN if it has none.
         incomplete: Why the value is not shown: too many verdicts are missing. Empty if it is shown.
@@ -56,7 +56,7 @@ class Bounds:
         return max(self.if_wrong, self.if_right)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the bounds as JSON; for a measure of which less is better, `low_if_wrong` is the larger one."""
+        """Return the bounds as JSON; for a measure where lower is better, `low_if_wrong` is the larger one."""
         wrong, right = (None if math.isnan(value) else value for value in (self.if_wrong, self.if_right))
         known = {"unread": self.unread, "scorable": self.scorable, "low_if_wrong": wrong, "high_if_right": right}
         return known | ({"incomplete": self.incomplete} if self.incomplete else {})
@@ -155,7 +155,7 @@ def bounds_of_rows(
     """Return the bounds of every value that a judge gave, by row and metric.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         scores: Of the rows.
         members: The runs of each row.
         known: Definitions of metrics.

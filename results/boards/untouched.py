@@ -54,7 +54,7 @@ class ReadBefore:
         return self.touched.in_words(self.of) + (f": {values}" if values else "")
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; values are fractions, None stands for "no question is left"."""
+        """Return a JSON object; values are fractions, None means "no question is left"."""
         values = {metric: {"value": value.untouched if value.n else None, "n": value.n} for metric, value in self.values.items()}
         return {
             "questions": len(self.touched.questions),

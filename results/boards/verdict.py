@@ -47,7 +47,7 @@ class Entrant:
         value, low, high, n: Its mean with the 95 % interval, over n questions.
         apart: Why it is not ranked; empty if it is.
         failed: Questions that it failed.
-        cost: What its answers took; None if unknown.
+        cost: Cost of its answers; None if unknown.
         position: Its row in `Figures`.
     """
 
@@ -95,7 +95,8 @@ class Against:
         p: Corrected p-value; NaN if there is insufficient data.
         n, clusters: Common questions, and the clusters that they are in.
         insufficient_data: Why the difference cannot be tested; empty if it can.
-        generalizes: What a mark holds for: new questions, new trainings or this checkpoint only, a judge's eyes.
+        generalizes: What a significant difference generalizes to: new questions, new trainings or this checkpoint only,
+            this judge's eyes.
         cost: None if no cost is known of both.
         needed: None if the difference is significant, 0, or of data that say nothing of its spread.
     """
@@ -126,9 +127,9 @@ class Place:
         metric: The metric's id; None for a suite whose benchmarks have it in several versions or with several parameters.
         name: The metric as tables call it.
         higher_is_better: The metric's direction.
-        scale: What values are multiplied by where they are shown.
+        scale: Factor for displaying values.
         questions, clusters: Of the benchmarks together.
-        kind: What a cluster is.
+        kind: The kind of cluster.
         fingerprints: Of the benchmarks' questions: two benchmarks may differ only in them.
     """
 
@@ -183,7 +184,7 @@ class BoardVerdict:
         return "best" if self.behind else "single"
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; values are fractions, None stands for "no value"."""
+        """Return a JSON object; values are fractions, None means "no value"."""
         known = {name: getattr(self, name) for name in ("equal", "untested", "behind", "left_out")}
         best = None if self.best is None else {name: getattr(self.best, name) for name in ("name", "value", "low", "high", "n", "failed")}
         pairs = {
@@ -202,7 +203,7 @@ def matrix_verdicts(
         board: With its cells and costs.
         figures: By the column's key, those that the cells were made of.
         definitions: Of metrics by id.
-        names: What metrics are called, by id; None: as short as tells those of this matrix apart.
+        names: Names of metrics, by id; None: the shortest that distinguish those of this matrix.
     """
     names = names or labels([column.metric for column in board.columns if column.metric is not None])
     columns = [column for column in board.columns if column.metric is not None and column.ranked and column.key in figures]
@@ -262,7 +263,7 @@ def decide(place: Place, entrants: Sequence[Entrant], figures: Figures) -> Board
     """Return the verdict on one benchmark.
 
     Args:
-        place: What it is about.
+        place: Its benchmark or benchmarks.
         entrants: Methods with a value, no controls.
         figures: Their differences.
     """

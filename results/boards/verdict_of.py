@@ -31,7 +31,7 @@ def verdicts(
     each other metric, in the experiment's order.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name.
         metrics: Ids of the metrics that count; None: all that the experiment shows.
         reference: Name of the method to compare with; None: the experiment's.
@@ -107,7 +107,7 @@ def main_metric(metrics: Sequence[str], official: Sequence[str], primary: Primar
     Args:
         metrics: Ids, in the experiment's order.
         official: The dataset's metrics, without versions, the main one first.
-        primary: What the experiment declares.
+        primary: The experiment's declaration.
     """
     declared = None if primary is None else primary.of(tuple(metrics))
     own = (metric for metric in metrics if official and official[0] in (metric, metric.partition("#")[0]))
@@ -118,7 +118,7 @@ def runs_verdict(store: Store, named: Mapping[str, Sequence[RunRow]], metric: st
     """Return the verdict on a few methods of one benchmark by one metric, for example the two sides of a gate.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         named: By the name shown, the runs of a method: the first stands for it, the others are its seeds and repeats.
         metric: The metric's id.
     """

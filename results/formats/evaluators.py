@@ -1,8 +1,8 @@
 """Files of predictions as the official evaluators read them: HotpotQA, 2WikiMultihopQA, MuSiQue, LongBench, RoG, SQuAD.
 
-A file that the official script scores is accepted. What the script tolerates without a word (a missing question, a title of
-another article, a sentence past the end) is counted as a warning; `--strict` makes it an error. Golds in a file are not read, but
-for those that its rows are matched by.
+A file that the official script scores is accepted. Faults that the script ignores (a missing question, a title of
+another article, a sentence past the end) are counted as warnings; `--strict` makes it an error. Golds in a file are not
+read, but for those that its rows are matched by.
 """
 
 from __future__ import annotations
@@ -157,9 +157,9 @@ class _Facts:
         name = gold.get((key, number)) or (absent_passage(fact[0]) if passage is None else passage.id)
         if passage is None:
             where = "corpus" if question.candidates is None else "question"
-            findings.lenient("unknown_title", f"a title is that of no passage of the {where} and counts as wrong", detail, line=line)
+            findings.lenient("unknown_title", f"a title matches no passage of the {where} and counts as wrong", detail, line=line)
         elif passage.title != fact[0]:
-            what = "a title is written in other capitals than in the data, which the script does not mind"
+            what = "a title differs from the data only in case, which the script ignores"
             findings.lenient("title_case", what, detail, line=line)
         if passage is not None and passage.sentences and not 0 <= number < len(passage.sentences):
             findings.lenient("no_sentence", "a supporting fact names a sentence past the end of its passage", detail, line=line)
@@ -233,7 +233,7 @@ def _multihop(benchmark: Benchmark, sections: tuple[str, ...]) -> RowReader:
                 if identifier not in questions:
                     foreign.setdefault(identifier, line)
         for identifier, line in foreign.items():
-            findings.lenient("extra", "the script ignores ids of no question of the benchmark", shown(identifier), line=line)
+            findings.lenient("extra", "the script ignores ids that match no question of the benchmark", shown(identifier), line=line)
 
         def make(record: Record) -> dict[str, Any]:
             line, identifier = record
@@ -242,7 +242,7 @@ def _multihop(benchmark: Benchmark, sections: tuple[str, ...]) -> RowReader:
             answer = _answer(parts["answer"].get(identifier), notes, shown(identifier), line, findings)
             for name in sections[1:]:
                 if identifier not in parts[name]:
-                    what = f"{name!r} lacks a question, which scores 0 there"
+                    what = f"{name!r} lacks a question, which then scores 0"
                     findings.add(f"missing_{name}", what, shown(identifier), line=line, severity="warning")
                     continue
                 at, value = parts[name][identifier]
@@ -266,7 +266,7 @@ def _multihop(benchmark: Benchmark, sections: tuple[str, ...]) -> RowReader:
 def _answer(held: tuple[int, Any] | None, notes: dict[str, Any], detail: str, line: int, findings: Findings) -> str:
     """Return the answer that a section of a file holds; without one the question fails."""
     if held is None:
-        findings.lenient("missing_answer", "'answer' lacks a question, which scores 0 there", detail, line=line)
+        findings.lenient("missing_answer", "'answer' lacks a question, which then scores 0", detail, line=line)
         notes[FAILED] = NO_ANSWER
         return ""
     if not isinstance(held[1], str):
@@ -295,7 +295,7 @@ def squad(benchmark: Benchmark) -> RowReader:
             if identifier in answers:
                 findings.lenient("duplicate_key", "a key occurs twice; the script takes the last", shown(identifier), line=line)
             if identifier not in ids:
-                findings.lenient("extra", "the script ignores ids of no question of the benchmark", shown(identifier), line=line)
+                findings.lenient("extra", "the script ignores ids that match no question of the benchmark", shown(identifier), line=line)
                 continue
             answers[identifier] = line, value
 
@@ -359,7 +359,7 @@ def _paragraphs(question: Question, value: Any, line: int, findings: Findings) -
     """
     paragraphs = numbered_paragraphs(question)
     if paragraphs is None:
-        raise Bad("no_paragraphs", "numbers of paragraphs mean nothing here: the questions have no paragraphs of their own")
+        raise Bad("no_paragraphs", "paragraph numbers cannot be read: the questions have no paragraphs of their own")
     if not isinstance(value, list | (tuple if findings.strict else str | dict)):
         raise wrong("predicted_support_idxs", "a list of paragraph numbers", value)
     claims: dict[str, None] = {}
@@ -420,7 +420,7 @@ def longbench(benchmark: Benchmark) -> RowReader:
 
 
 def _keys(answers: Iterable[Any], length: Any) -> tuple[str, ...]:
-    """Return what a line and its question have in common: answers and length, and the answers alone for lines that say no length."""
+    """Return the key that a line shares with its question: answers and length, or only the answers for lines without a length."""
     listed = json.dumps(list(answers))
     return (listed,) if length is None else (f"{listed} {float(length) if isinstance(length, int) else length!r}", listed)
 
@@ -430,7 +430,7 @@ def _other_question(answers: list[Any], place: int, questions: Sequence[Question
         return Bad("extra", "a row is for no question of the benchmark", f"the benchmark has {len(questions)} questions")
     return Bad(
         "other_question",
-        "a row has the answers and the length of no question that is still without a row",
+        "a row's answers and length match no question that is still without a row",
         shown(json.dumps(answers, ensure_ascii=False), 60),
         "predict on this data file; a row is found by its answers and its length",
     )

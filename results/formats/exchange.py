@@ -2,7 +2,7 @@
 
 Everything is addressed by content (fingerprints of runs and data), so merging adds what is not there yet: no row comes
 in twice, and a question that failed here and was answered there takes the answer while its run is open. A finished run
-stays as it is; if both stores finished the same task with other answers, the imported execution gets an id of its own.
+stays unchanged; if both stores finished the same task with other answers, the imported execution gets an id of its own.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ _SHARED = {
     "battles": _BATTLE,
     "annotations": ("dataset_fingerprint", "setting", "question", "one", "other", "criterion", "annotator", "labeled"),
 }
-"""Tables that belong to no single run, with what tells their rows apart; what is here already stays as it is.
+"""Tables that belong to no single run, with what tells their rows apart; what is here already stays unchanged.
 
 Of one comparison by a judge all rows come in or none: calls of one judging and verdicts of another fit nowhere.
 """
 _PER_QUESTION = ("evidence", "usage", "calls", "predictions")
-"""Rows of a question come in together or not at all; `predictions`, which says what is here, goes last."""
+"""Rows of a question come in together or not at all; `predictions`, which marks the questions that exist here, is last."""
 _ABOUT_ANSWERS = {"scores": ("run", "question", "metric"), "judge_calls": ("run", "question", "judge")}
 """Rows about answers that are here, with what they come in by as a whole: what is not here yet, and is about them."""
 _UNUSED_BEFORE = (3, ("battles", "judge_calls"))
@@ -90,7 +90,7 @@ def export(store: Store, folder: Path, runs: Sequence[str] | None = None, *, has
 
     Args:
         store: What to export.
-        folder: Where to; must not exist, or be empty.
+        folder: Destination; must not exist, or be empty.
         runs: Fingerprints; None exports all runs. Data, cards and questions of the runs go along.
         hashes: Whether the manifest holds them.
 
@@ -158,12 +158,12 @@ def _chosen(connection: duckdb.DuckDBPyConnection, runs: Sequence[str] | None) -
 
 
 def merge(store: Store, source: Path) -> Merged:
-    """Take over what another store, or an export of one, holds and this one does not; all of it or nothing.
+    """Import all data of another store, or of an export, that this one lacks, in one transaction.
 
     Scores are computed again from the answers; those that cannot be are marked (`results.formats.rescoring`).
 
     Args:
-        store: What to merge into; made where there is none.
+        store: The destination; created if it does not exist.
         source: A store folder, or a folder that `export` wrote.
 
     Raises:
@@ -186,7 +186,7 @@ def merge(store: Store, source: Path) -> Merged:
             for table in ("wanted", "others", "closed", "renamed", "fresh_scores"):
                 connection.execute(f"DROP TABLE {table}")
         merged = replace(merged, scores=rescore(store, fresh))
-        # What was found wrong with half of a run says nothing of the whole.
+        # Violations of half of a run do not hold for the whole run.
         for (run,) in runs:
             check_run(store, run)
         return merged
@@ -370,7 +370,7 @@ def orphans(store: Store, runs: Sequence[RunRow]) -> list[RunRow]:
     """Return runs that no experiment names, that were not submitted and that have no tag.
 
     Args:
-        store: Where they are.
+        store: The store with them.
         runs: Those to choose from.
     """
     with store.database.reading() as connection:
@@ -379,10 +379,10 @@ def orphans(store: Store, runs: Sequence[RunRow]) -> list[RunRow]:
 
 
 def references(store: Store, runs: Sequence[str]) -> dict[str, list[str]]:
-    """Return what still refers to runs: tags, experiments, decisions of the gate, and people's labels.
+    """Return references to runs: tags, experiments, decisions of the gate, and human labels.
 
     Args:
-        store: Where they are.
+        store: The store with them.
         runs: Their ids.
 
     Returns:

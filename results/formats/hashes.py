@@ -1,6 +1,6 @@
-"""Hashes of what an export says of each run: a run that was changed after the export is refused.
+"""Hashes of an export's content for each run: a run that was changed after the export is refused.
 
-A hash shows damage and careless edits. It is not a signature: anybody who edits an export can recompute its hashes, so
+A hash shows damage and careless edits. It is not a signature: everyone who edits an export can recompute its hashes, so
 imported scores are computed again as well (`results.formats.rescoring`).
 """
 
@@ -20,7 +20,7 @@ _NOT_HASHED = ("summaries", "experiments", "experiment_runs", "tags", "anchors",
 
 
 def content_hashes(folder: Path, tables: Sequence[str]) -> dict[str, str]:
-    """Return a hash of everything that an export says of each run: its rows, its questions with their gold, its battles."""
+    """Return a hash of an export's content for each run: its rows, its questions with their gold, its battles."""
     parts = []
     with duckdb.connect() as connection:
         for table in sorted(set(tables) - set(_NOT_HASHED)):

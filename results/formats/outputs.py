@@ -54,7 +54,7 @@ def _passage(context: Any) -> dict[str, Any] | None:
 
 
 def efficientqa(benchmark: Benchmark) -> Make:
-    """Return EfficientQA's predictions: {question, prediction} a line."""
+    """Return EfficientQA's predictions: {question, prediction} per line."""
     questions = Questions(benchmark.questions)
     return lambda record: row_of(questions.of(record), field_of(record, "prediction", str, "a text"))
 
@@ -191,13 +191,13 @@ _ANSWER = frozenset(("answer",))
 _SHOWN = _ANSWER | {"ranking", "texts", "contexts"}
 FORMATS: Mapping[str, Format] = {
     **predictions.FORMATS,
-    "efficientqa": Format("EfficientQA's {question, prediction} a line", _ANSWER, _reader(efficientqa)),
-    "kilt": Format("KILT's {id, output: [{answer, provenance}]} a line", _ANSWER | {"pages"}, _reader(kilt)),
+    "efficientqa": Format("EfficientQA's {question, prediction} per line", _ANSWER, _reader(efficientqa)),
+    "kilt": Format("KILT's {id, output: [{answer, provenance}]} per line", _ANSWER | {"pages"}, _reader(kilt)),
     "beir": Format("a run in BEIR's, MS MARCO's or any other layout, by the dataset's own ids", predictions.RANKING, run_rows),
     "flashrag": Format(
         "FlashRAG's intermediate_data.json, [{question, output: {pred}}]", _SHOWN, _reader(flashrag), ranked_by_contexts=True
     ),
-    "lm-eval": Format("samples of lm-evaluation-harness, {doc, filtered_resps} a line", _ANSWER, _reader(lm_eval)),
+    "lm-eval": Format("samples of lm-evaluation-harness, {doc, filtered_resps} per line", _ANSWER, _reader(lm_eval)),
     "ragas": Format(
         "ragas' {user_input, response, retrieved_contexts}, lines, array, columns or CSV",
         _SHOWN,

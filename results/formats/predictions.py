@@ -1,7 +1,8 @@
 """Prediction files in the layouts of the official evaluators, read as rows of a submission.
 
-Each format is one function from the benchmark to a reader of rows. What a file cannot say is not scored: a file of answers
-alone gets no ranking metric. A file's own golds, flags and scores are not read, but for those that its rows are matched by.
+Each format is one function from the benchmark to a reader of rows. Missing fields are not scored: a file of only
+answers gets no ranking metric. A file's own golds, flags and scores are not read, but for those that its rows are
+matched by.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ class Format:
     """A layout of predictions.
 
     Attributes:
-        form: What a file holds.
+        form: Content of a file.
         says: Of `SAYABLE`.
         reader: From the benchmark, as loaded, to a reader of rows.
         partial: Whether the official script scores a file that lacks questions.
-        official: What the official script prints; None if it is not recomputed.
+        official: Output of the official script; None if it is not recomputed.
         over_lines: Whether it prints means over the questions of the file, and tables over all questions of the benchmark.
         ranked_by_contexts: Whether rankings are the passages found in contexts, so that a file without contexts has none.
     """
@@ -127,15 +128,15 @@ FORMATS: Mapping[str, Format] = {
         'as hotpotqa, and "evidence": {id: [[head, relation, tail]]}', _MULTIHOP, evaluators.two_wiki, True, official_scores.two_wiki
     ),
     "musique": Format(
-        "{id, predicted_answer, predicted_support_idxs, predicted_answerable} a line",
+        "{id, predicted_answer, predicted_support_idxs, predicted_answerable} per line",
         SAYABLE - RANKING - frozenset(RECORD),
         evaluators.musique,
         official=official_scores.musique,
     ),
     "longbench": Format(
-        "{pred, answers, all_classes, length} a line", _ANSWER, evaluators.longbench, True, official_scores.longbench, True
+        "{pred, answers, all_classes, length} per line", _ANSWER, evaluators.longbench, True, official_scores.longbench, True
     ),
-    "rog": Format("{id, prediction, …} a line, of RoG and GNN-RAG", _ANSWER, evaluators.rog, True, official_scores.rog, True),
+    "rog": Format("{id, prediction, …} per line, of RoG and GNN-RAG", _ANSWER, evaluators.rog, True, official_scores.rog, True),
     "squad": Format("{id: text}", _ANSWER, evaluators.squad, True, official_scores.squad),
     "dpr": Format("DPR's retriever results, [{question, answers, ctxs}]: rankings without answers", RANKING, dpr),
     "dpr-reader": Format("DPR's reader results, [{question, predictions}]", _ANSWER, dpr_reader),

@@ -1,6 +1,6 @@
 """Read prediction files record by record, each with its line: JSON Lines, and files that are one JSON value.
 
-What is not a record becomes a finding. A format (`results.formats.evaluators`, `results.formats.predictions`) makes rows of records.
+Everything else becomes a finding. A format (`results.formats.evaluators`, `results.formats.predictions`) makes rows of records.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Document:
         """Yield key, value, and where both begin, of each member of the object that begins there.
 
         Raises:
-            At: What is there is no object, or breaks off.
+            At: The text there is not an object, or is incomplete.
         """
         begun, (at, more) = at, self._opened(at, "{}")
         while more:
@@ -158,7 +158,7 @@ class Document:
 
     def _broken(self, at: int, what: str) -> At:
         here = shown(self.text[at : at + 20]) if at < len(self.text) else "the end of the file"
-        return At(self.line(at), Bad("not_json", "the file is not the JSON that it should be", f"{what}, here is {here}"))
+        return At(self.line(at), Bad("not_json", "the file is not valid JSON", f"{what}, here is {here}"))
 
 
 class At(Exception):
@@ -234,7 +234,7 @@ class Questions:
             known = self._known[identifier]
             # Sets of one collection share their ids; choices may stand below a question.
             if text is not None and text != known and not known.startswith(f"{text}\n"):
-                what = "a row has the text of another question than the one with its id"
+                what = "a row's question text does not match the question with its id"
                 raise Bad(
                     "other_question", what, f"{shown(text, 60)}, id {shown(identifier)}", "score it against the data that it was made on"
                 )

@@ -1,7 +1,7 @@
 """Compute the scores of imported runs from their answers, and mark those that cannot be computed here.
 
-What another store says of its answers is only believed as far as it can be checked. A metric that needs no judge gives
-the same score wherever it is computed, so imported scores are computed again and replaced if they differ. The others
+Scores of another store are trusted only if they can be checked. A metric that needs no judge gives the same
+score on every machine, so imported scores are computed again and replaced if they differ. The others
 (judged, of an unknown metric, or without the passages that they are computed from) are in the table `imports`, and every
 table that shows them marks them. Answers, rankings and gold are taken as the import has them.
 """
@@ -106,7 +106,7 @@ def _rescore_run(store: Store, run: RunRow, metrics: dict[str, Metric], result: 
         try:
             computed |= {name: scoring.score(questions, predictions, [metric], passage=held.__getitem__)[name]}
         except (UserError, KeyError, ValueError):
-            result.left[run.run, name] = "what it is computed from is not in this store"
+            result.left[run.run, name] = "its input is not in this store"
     with store.database.writing() as connection:
         for name, values in computed.items():
             if (differing := _put(connection, run.run, name, ids, values)) is None:

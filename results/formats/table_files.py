@@ -46,7 +46,7 @@ def question_scores(store: Store, experiment: str | None, metrics: Sequence[str]
     """Return one line per run, metric and question, in the order of `QUESTION_COLUMNS`.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment: Its name; None: every run.
         metrics: Names of metrics; None: those that the experiment shows.
     """

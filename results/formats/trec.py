@@ -56,7 +56,7 @@ def unescape(column: str) -> str:
     if not _ESCAPED.fullmatch(column):
         # Files of other tools hold ids as they are; only a stray % cannot be distinguished from an escape.
         if "%" in column:
-            raise ValueError(f"{column!r} has a % that begins no escape")
+            raise ValueError(f"{column!r} has a % that does not begin an escape")
         return column
     return unquote_to_bytes(column).decode("utf-8", "surrogatepass")
 
@@ -115,7 +115,7 @@ def write_qrels(sink: TextIO, questions: Iterable[Question]) -> int:
     return without
 
 
-_FAULTS = {"not_trec": "a line is not that of a run", "not_trec_number": "rank or score is not a number", "not_json": "a line is not JSON"}
+_FAULTS = {"not_trec": "a line has another format", "not_trec_number": "rank or score is not a number", "not_json": "a line is not JSON"}
 
 
 def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> dict[str, tuple[int, tuple[Evidence, ...]]]:
@@ -179,7 +179,7 @@ def _entry(item: Entry | Fault, findings: Findings, limits: Limits) -> tuple[int
 
 
 def run_rows(benchmark: Benchmark) -> RowReader:
-    """Return a reader of runs for `results.submission.validate.validate`: one retrieval-only row a question.
+    """Return a reader of runs for `results.submission.validate.validate`: one retrieval-only row per question.
 
     Documents are named by our ids, or by those of the dataset's own corpus (BEIR). Questions without a line get a row without
     evidence: in a TREC run that is how "nothing found" is written.

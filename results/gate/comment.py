@@ -1,6 +1,6 @@
 """Write a gate's decision as a comment on a pull request.
 
-GitHub renders the comment and notifies everybody whom it mentions, so all names, questions and values are untrusted:
+GitHub renders the comment and notifies all users that it mentions, so all names, questions and values are untrusted:
 they are escaped, or are in code spans.
 """
 
@@ -67,9 +67,9 @@ def comment_of(store: Store, decided: Gate | ManyGates, baseline: str, candidate
     """Return the comment: before, after, difference, outcome, what changed, and the questions that got worse.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         decided: The decision.
-        baseline, candidate: What the user called the two.
+        baseline, candidate: The user's names of the two.
         address: Addresses of questions; None lists commands instead.
     """
     many = isinstance(decided, ManyGates)

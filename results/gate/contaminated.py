@@ -29,7 +29,7 @@ class Contamination:
     Attributes:
         role: `baseline` or `candidate`.
         hit: Shape (questions,).
-        reasons: What was read by whom.
+        reasons: The questions that were read, by training.
         unknown: Whether some weights have no record.
     """
 
@@ -40,22 +40,22 @@ class Contamination:
 
     @property
     def remarks(self) -> list[str]:
-        """Return what a reader must know, one sentence each."""
+        """Return remarks for readers, one sentence each."""
         return [f"the {self.role} is {CONTAMINATED}: {reason}" for reason in self.reasons]
 
 
 def remarks_of(sides: Sequence[Contamination]) -> list[str]:
-    """Return what a reader must know of both sides, one sentence each."""
+    """Return remarks on both sides for readers, one sentence each."""
     unknown = " and ".join(f"the {side.role}" for side in sides if side.unknown)
     lines = [line for side in sides for line in side.remarks]
     return lines + [f"unknown which questions the weights of {unknown} were trained on (no record)"] * bool(unknown)
 
 
 def contamination(store: Store, role: str, runs: Sequence[RunRow], known: Checkpoints, questions: Sequence[str]) -> Contamination:
-    """Return what the training of one side read.
+    """Return the questions that the training of one side read.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         role: `baseline` or `candidate`.
         runs: The side's repeats and seeds.
         known: Registered checkpoints.
@@ -80,7 +80,7 @@ def held_back_by(
 
     Args:
         outcomes: By metric, with all questions.
-        candidate, baseline: What each side's training read, and its scores by metric.
+        candidate, baseline: The questions that each side's training read, and its scores by metric.
         decide: From the scores of candidate and baseline to decisions.
     """
     results: dict[str, str] = {}
@@ -90,7 +90,7 @@ def held_back_by(
             continue
         count = f"{int(side.hit.sum()):,} questions that the training of the {side.role} read"
         if side.hit.all():
-            results |= dict.fromkeys(metrics, f"{claim} only with the {count}: no other question is left")
+            results |= dict.fromkeys(metrics, f"{claim} only with the {count}: no other questions are left")
             continue
         left = ({metric: without(scores, side.hit) for metric, scores in of.items()} for _, of in (candidate, baseline))
         again = decide(*left).decisions

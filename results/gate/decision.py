@@ -57,20 +57,20 @@ def ask(
     """Decide whether a candidate regressed against a baseline.
 
     Args:
-        store: Where to read.
-        baseline, candidate: The runs; with each count its repeats in the same experiment.
+        store: The store to read.
+        baseline, candidate: The runs; the repeats of each in the same experiment are included.
         metrics: Ids, or their beginnings if each means one metric.
         margin: The tolerated loss, a fraction, on every metric not named in `margins`.
         margins: The same by metric, as named in `metrics`.
         strict: Count any significant loss as a regression, even one within the margin; refuse runs whose endpoint changed.
         allow_partial: Compare unfinished runs over the questions that both have answered.
         allow_same: Decide even if nothing is tested, because both are the same run.
-        anchored: What the user calls the baseline, whose anchor counts; None leaves anchors aside.
-        cells: How many decisions about an anchor are made together; they share the error probability of one.
+        anchored: The user's name of the baseline, whose anchor counts; None leaves anchors aside.
+        cells: Number of joint decisions about an anchor; they share the error probability of one.
         over_seeds: Whether the other trainings of each method in its experiment count, too.
 
     Raises:
-        UserError: The runs must not be compared, were not scored alike, a margin is missing, or the anchor is gone.
+        UserError: The runs must not be compared, were not scored alike, a margin is missing, or the anchor was deleted.
     """
     check_comparable(baseline, candidate, allow_partial=allow_partial)
     same = baseline.run == candidate.run
@@ -125,7 +125,7 @@ def ask(
         for number in {known[m].number for m in ids}:
             chosen = [m for m in ids if known[m].number == number and (anchor.run, m) in every]
             if chosen:
-                # Holm's correction within the report is over the metrics; cells that are decided apart share it too.
+                # Holm's correction within the report is over the metrics; cells that are decided separately share it too.
                 level = 1 - 2 * spending.of_decision(number) * len(chosen) / max(cells, len(ids))
                 decisions = against(anchor, chosen, level=level)[2].decisions
                 since |= {m: Since(anchor, pinned.set_at, number, decisions[m].outcome, decisions[m]) for m in chosen}
@@ -213,7 +213,7 @@ def _not_tested(verdict: Verdict) -> Verdict:
 
 
 def _with_open(side: Side, lacking: NDArray[np.bool_]) -> Side:
-    """Return a side in which scores that are lacking are open too: a claim must hold whatever they are."""
+    """Return a side in which missing scores count as unknown: a claim must hold for all their possible values."""
     known = np.zeros(side.scores.shape, dtype=np.bool_) if side.open is None else side.open
     unknown = known | (lacking & np.isnan(side.scores))
     return replace(side, open=unknown) if unknown.any() else side

@@ -46,7 +46,7 @@ def record(store: Store, *gates: Gate, **how: Any) -> bool:
     """Store decisions, one row per metric, all or none; if nothing was tested, nothing is stored.
 
     Args:
-        store: Where to write.
+        store: The store to write.
         gates: The decisions.
         how: Further details: how baseline and candidate were named, the checkpoint's hash …
 

@@ -50,8 +50,8 @@ class ManyGates:
     """The decision over all cells.
 
     Attributes:
-        cells: In the order asked for.
-        notes: What a reader must know besides the cells' own remarks.
+        cells: In the requested order.
+        notes: Remarks in addition to those of the cells.
     """
 
     cells: tuple[GateCell, ...]
@@ -116,7 +116,7 @@ def ask_pairs(
     """Decide on every metric for every pair of runs; all must hold.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         pairs: Baseline and candidate on each benchmark.
         metrics, margin, margins: As in `results.gate.decision.ask`.
         notes: As in `ManyGates`.
@@ -134,8 +134,8 @@ def decide_cells(gates: Sequence[Gate], must_hold: Sequence[bool]) -> ManyGates:
     """Combine gates into one decision.
 
     Args:
-        gates: Each with one metric, decided alone.
-        must_hold: For each, whether the whole passes only if it does.
+        gates: Each with one metric, decided separately.
+        must_hold: For each, whether the combined gate passes only if it passes.
 
     Raises:
         ValueError: There is no gate, or one has several metrics.
@@ -155,6 +155,6 @@ def _corrected(gate: Gate, p: float, cells: int) -> Gate:
     since = gate.verdicts[0].since
     if gate.outcome != "regressed" or p <= ALPHA or (since is not None and since.outcome == "regressed"):
         return gate
-    reason = f"it regresses alone, but its p-value corrected over {cells} cells is {p:.3f}"
+    reason = f"it regresses by itself, but its p-value corrected over {cells} cells is {p:.3f}"
     verdict = replace(gate.verdicts[0], outcome="inconclusive", held_back=(*gate.verdicts[0].held_back, reason))
     return replace(gate, outcome="inconclusive", verdicts=(verdict,), remarks=(*gate.remarks, f"{verdict.metric}: inconclusive: {reason}"))

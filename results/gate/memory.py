@@ -1,4 +1,4 @@
-"""Store what a gate remembers: anchors, decisions since an anchor, and attempts of one candidate.
+"""Store the gate's memory: anchors, decisions since an anchor, and attempts of one candidate.
 
 A baseline that moves at every push hides many small losses, so a baseline can have an anchor: a run that stays the same
 until `ragmeter gate --set-anchor`. Every decision is also made against the anchor, and the n-th decision about it spends
@@ -32,7 +32,7 @@ class Anchor:
     """The pinned run of a baseline on one benchmark.
 
     Attributes:
-        name: What the user calls the baseline.
+        name: The user's name of the baseline.
         run: The run's id.
         set_at: When it was pinned (UTC).
     """
@@ -47,9 +47,9 @@ class Memory:
     """Earlier decisions that affect the next one on one metric.
 
     Attributes:
-        attempt: Which attempt of the candidate this is, from 1; of one that has passed, the attempt at which it did.
-        number: Which decision about the anchor this is, from 1; 0 without an anchor.
-        earlier: Stored decisions on these questions and this metric, whatever they are about.
+        attempt: Number of the candidate's attempt, from 1; if it has passed, the attempt at which it did.
+        number: Number of the decision about the anchor, from 1; 0 without an anchor.
+        earlier: All stored decisions on these questions and this metric.
     """
 
     attempt: int
@@ -58,7 +58,7 @@ class Memory:
 
 
 def identity(run: RunRow) -> str:
-    """Return what tells a candidate and its questions: the method with code, options and weights, and the data.
+    """Return the identity of a candidate and its questions: the method with code, options and weights, and the data.
 
     The seed is left out: a candidate cannot pass by trying seeds.
     """
@@ -67,11 +67,11 @@ def identity(run: RunRow) -> str:
 
 
 def set_anchors(store: Store, name: str, runs: Iterable[RunRow]) -> list[RunRow]:
-    """Pin runs as the anchors of a baseline, one on each benchmark; a run that is the anchor already stays it.
+    """Pin runs as the anchors of a baseline, one on each benchmark; a run that is already the anchor stays the anchor.
 
     Args:
-        store: Where to write.
-        name: What the user calls the baseline.
+        store: The store to write.
+        name: The user's name of the baseline.
         runs: The runs.
 
     Returns:
@@ -120,17 +120,17 @@ def _anchor(connection: DuckDBPyConnection, name: str, run: RunRow) -> Anchor | 
 
 
 def newest_of(runs: Sequence[RunRow]) -> RunRow:
-    """Return the run of a side that tells its decisions apart: a further repeat or seed makes a new attempt."""
+    """Return the run of a side that identifies its decisions: a further repeat or seed makes a new attempt."""
     return max(runs, key=lambda run: (run.started_at, run.run))
 
 
 def remembered(
     connection: DuckDBPyConnection, baseline: Sequence[RunRow], candidate: Sequence[RunRow], margins: dict[str, float], anchor: str | None
 ) -> dict[str, Memory]:
-    """Return what is stored about a decision, by metric.
+    """Return the stored facts about a decision, by metric.
 
     Args:
-        connection: To the store; within a transaction that writes, nothing can come in between.
+        connection: To the store; within a writing transaction, no other process can write in between.
         baseline, candidate: The runs of each side; the first one's description tells the candidate.
         margins: The tolerated loss by metric.
         anchor: The anchor's run.
@@ -160,7 +160,7 @@ def remembered(
 
 
 def _attempt(rows: Sequence[tuple[str, str, float, str]], baseline: str, candidate: str, margin: float) -> int:
-    """Return which attempt a decision is; a baseline that was asked afresh makes a new one too."""
+    """Return the number of a decision's attempt; a baseline that was run again makes a new attempt too."""
     seen = [(run, token_of(against)) for against, run, _, _ in rows]
     for position, (against, _, tolerated, outcome) in enumerate(rows):
         if outcome == "pass" and fingerprint_of(against) == fingerprint_of(baseline) and tolerated <= margin:

@@ -11,12 +11,15 @@ from results.gate.verdicts import Gate
 from results.store.doubts import not_rescored
 from results.store.store import FINISHED, Store
 
-TEST_IT = "to test: run what changed, ask again with `ragmeter run --fresh`, or give the endpoint a `revision`; --allow-same decides anyway"
+TEST_IT = (
+    "to test a change: run the changed version, repeat the requests with `ragmeter run --fresh`, or give the endpoint a "
+    "`revision`; --allow-same decides anyway"
+)
 """The remark on what to do if nothing was tested."""
 
 
 def forgotten(store: Store, gate: Gate, name: str) -> list[str]:
-    """Return what the memory lacks for this decision: an anchor, its scores, or any earlier decision."""
+    """Return remarks on missing memory for this decision: an anchor, its scores, or any earlier decision."""
     lines = []
     if gate.anchor is None:
         elsewhere = " for these questions; it has one for others" if has_anchor(store, name) else ""
@@ -32,7 +35,7 @@ def forgotten(store: Store, gate: Gate, name: str) -> list[str]:
 
 
 def remarks(gate: Gate) -> list[str]:
-    """Return what to know of the two sides, then of each metric."""
+    """Return remarks on the two sides, then on each metric."""
     lines = []
     if gate.baseline.run != gate.candidate.run and not gate.changed:
         known = UNKNOWN_REVISION not in gate.candidate.provenance.get("revisions", {}).values()
@@ -55,7 +58,7 @@ def remarks(gate: Gate) -> list[str]:
         lines += [f"{verdict.metric}: inconclusive: {reason}" for reason in verdict.held_back]
         if verdict.memory.attempt > 1:
             lines.append(
-                f"{verdict.metric}: attempt {verdict.memory.attempt} of this candidate on these questions, so a pass takes a bound of "
+                f"{verdict.metric}: attempt {verdict.memory.attempt} of this candidate on these questions, so a pass requires a bound of "
                 f"{100 * verdict.pass_level:.4g} % (98 % at first); if it did change, state its `revision`"
             )
         if verdict.since is not None and verdict.since.outcome == "regressed":

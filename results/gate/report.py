@@ -32,7 +32,7 @@ def points(value: float | None, *, signed: bool = False, bars: Sequence[float] =
     Args:
         value: The fraction.
         signed: Whether a positive one has a sign.
-        bars: Fractions that decide: the number gets as many decimals as tell it from them.
+        bars: Fractions that decide: the number gets enough decimals to differ from them.
     """
     if value is None or not math.isfinite(value):
         return "–"
@@ -54,7 +54,7 @@ def _interval(change: tuple[float, float, float], margin: float) -> str:
 
 
 def margin_of(verdict: Verdict) -> str:
-    """Return the margin × 100, with as many decimals as tell it from the bounds that it is held against."""
+    """Return the margin × 100, with enough decimals to differ from the bounds that it is compared with."""
     bounds = [*verdict.change[1:], *verdict.change_since[1:]]
     return points(verdict.decision.margin, bars=[abs(bound) for bound in bounds if math.isfinite(bound)])
 
@@ -70,7 +70,7 @@ def since_text(verdict: Verdict) -> str:
 def remembered_text(verdict: Verdict) -> str:
     """Return which attempt of the candidate this is if it is not the first, and the loss since the anchor."""
     number = verdict.memory.attempt
-    attempt = f"attempt {number}, a pass takes a bound of {100 * verdict.pass_level:.4g} %" if number > 1 else ""
+    attempt = f"attempt {number}, a pass requires a bound of {100 * verdict.pass_level:.4g} %" if number > 1 else ""
     return "; ".join(filter(None, [attempt, since_text(verdict)]))
 
 
@@ -87,7 +87,7 @@ def _sentence(decided: Gate, verdict: Verdict) -> str:
         claim = "a significant " + ("loss" if decided.strict else loss)
         if verdict.decision.outcome != "regressed":
             claim += " since the anchor"
-    better = "" if verdict.higher_is_better else " (less is better)"
+    better = "" if verdict.higher_is_better else " (lower is better)"
     rest = f"; {reach(verdict, decided.sampled.kind)}" if verdict.outcome == "inconclusive" else ""
     more = remembered_text(verdict)
     return f"{verdict.metric}: {interval(verdict)}, {claim}{better}{rest}{more and f'; {more}'}"
@@ -103,7 +103,7 @@ def reach(verdict: Verdict, kind: str) -> str:
     if verdict.clusters_needed:
         parts.append(f"about {counted(verdict.clusters_needed, kind)} needed to decide")
     elif verdict.outcome == "inconclusive":
-        parts.append(f"no number of {kind}s is known to decide")
+        parts.append(f"the number of {kind}s needed to decide is unknown")
     return "; ".join(parts)
 
 
@@ -146,7 +146,7 @@ def summary_of(decided: Gate | ManyGates, baseline: str, candidate: str) -> str:
 
     Args:
         decided: The decision.
-        baseline, candidate: What the user called the two.
+        baseline, candidate: The user's names of the two.
     """
     lines = [f"### ragmeter gate: {SIGNS[decided.outcome]}\n", f"{markdown_text(candidate)} against {markdown_text(baseline)}"]
     if isinstance(decided, ManyGates):
@@ -191,7 +191,7 @@ def rule_of(decided: Gate) -> str:
     bar = "0" if decided.strict else "minus the margin"
     return (
         f"Regressed: the upper bound lies below {bar}. Pass: the lower bound lies above minus the margin. "
-        "A worse candidate is accepted with a probability of at most 2.5 %, all its attempts together."
+        "A worse candidate is accepted with a probability of at most 2.5 %, over all its attempts."
     )
 
 

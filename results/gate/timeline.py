@@ -32,7 +32,7 @@ class Point:
     Attributes:
         number: From 1, in the order in which the runs were started.
         run: The run.
-        revision: What tells it from the others: its stated revision, its checkpoint, or its execution.
+        revision: Its distinguishing mark: its stated revision, its checkpoint, or its execution.
         changed_data: Whether its questions or gold are not those of the run before it, so that its value is not comparable.
         tags: Names of tags that point to it or to its checkpoint.
         anchors: Names of baselines whose losses are measured from it.
@@ -49,10 +49,10 @@ class Point:
 
 
 def timelines(store: Store, runs: Sequence[RunRow]) -> dict[Line, list[Point]]:
-    """Return the timelines of runs: those that something was decided about first, then the longest.
+    """Return the timelines of runs: those with decisions first, then the longest.
 
     Args:
-        store: Where checkpoints, tags, anchors and decisions are.
+        store: The store of checkpoints, tags, anchors and decisions.
         runs: Of one method; controls are left out.
     """
     groups: dict[Line, dict[str, RunRow]] = {}

@@ -44,7 +44,7 @@ class Since:
     Attributes:
         run: The anchor.
         set_at: When it was pinned (UTC).
-        number: Which decision about this anchor this is, from 1.
+        number: Number of the decision about this anchor, from 1.
         outcome: The same as of a gate against the anchor, whose two bounds have the level that is left for it.
         decision: The same with its numbers.
     """
@@ -62,7 +62,7 @@ class Verdict:
 
     Attributes:
         metric: The id.
-        decision: As `results.statistics.gate` gives it, with the sign changed if less is better.
+        decision: As `results.statistics.gate` gives it, with the sign changed if lower is better.
         outcome: The decision's; "inconclusive" if a pass depends on scores that the candidate lacks; "not tested" if
             both sides are the same run; "regressed" if the loss since the anchor is significant.
         baseline, candidate: Mean values over the paired questions.
@@ -71,8 +71,8 @@ class Verdict:
         lacking: Those that the candidate answered without getting a value, although the baseline has one.
         held_back: Why the outcome is "inconclusive" although the interval would allow a claim; empty otherwise.
         clusters_needed: Clusters needed to decide; None if it is decided, or if no number would.
-        memory: Which attempt of the candidate this is, and which decision about the anchor.
-        generalizes: What the decision holds for: new questions, new trainings or this checkpoint only, a judge's eyes.
+        memory: Numbers of the candidate's attempt and of the decision about the anchor.
+        generalizes: What the decision generalizes to: new questions, new trainings or this checkpoint only, this judge's eyes.
         since: The loss since the anchor; None without one.
     """
 
@@ -124,15 +124,15 @@ class Gate:
     Attributes:
         outcome: As `outcome_of` gives it over the metrics; all must pass.
         baseline, candidate: The runs; of several repeats or seeds, the first.
-        verdicts: One a metric, in the order asked for.
+        verdicts: One per metric, in the requested order.
         strict: Whether any significant loss counts, even one within the margin.
         partial: Whether unfinished runs were allowed.
         questions: Of the dataset.
         sampled: The sampling clusters of the questions.
         changed: Differences between the two descriptions.
-        remarks: What a reader must know besides the outcome; warnings come first.
+        remarks: Remarks in addition to the outcome; warnings come first.
         anchor: Id of the run that the loss since then was measured from; None without one.
-        members: By `baseline` and `candidate`, all runs that count on that side: repeats, and seeds if wanted.
+        members: By `baseline` and `candidate`, all runs that count on that side: repeats, and seeds if requested.
     """
 
     outcome: Outcome
@@ -171,7 +171,7 @@ class Gate:
         return f"{self.baseline.dataset}/{self.baseline.setting}/{self.baseline.seed}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; values are fractions, None stands for "no value"."""
+        """Return a JSON object; values are fractions, None means "no value"."""
         return {
             "outcome": self.outcome,
             "exit_code": self.exit_code,

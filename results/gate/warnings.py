@@ -42,7 +42,7 @@ def warnings_of(store: Store, baseline: RunRow, candidate: RunRow) -> list[str]:
     for role, run in (("candidate", candidate), ("baseline", baseline)):
         lines += [f"{role}: {line}" for line in unknown_code(run.provenance)]
     if equal := _equal_answers(store, [baseline.run, candidate.run]):
-        lines.append(f"all {counted(equal, 'answer')} and rankings are equal: what changed had no effect on these questions")
+        lines.append(f"all {counted(equal, 'answer')} and rankings are equal: the change had no effect on these questions")
     return lines
 
 

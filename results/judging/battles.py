@@ -1,4 +1,4 @@
-"""Boards of pairwise verdicts: who beats whom, how often, and whether significantly; strengths where many have met."""
+"""Boards of pairwise verdicts: win rates with their significance, and strengths if three or more methods were compared."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from results.store.store import Store
 IN_ITS_EYES = "in this judge's eyes"
 """Qualifier of significance marks until people have labeled enough pairs."""
 STRENGTHS_FROM = 3
-"""Methods from which on strengths say more than win rates do."""
+"""Minimum number of methods for strengths; with fewer, win rates contain the same information."""
 _AS_ONE = {ONE: Verdict.WIN, OTHER: Verdict.LOSS, TIE: Verdict.TIE, NONE: Verdict.NONE, None: Verdict.UNSCORED}
 _AS_OTHER = {**_AS_ONE, ONE: Verdict.LOSS, OTHER: Verdict.WIN}
 _SCORES = np.array([0.0, 0.5, 1.0, math.nan, math.nan])
@@ -46,10 +46,10 @@ class Pairing:
     """One method against another by one criterion; `rate` counts for `method`.
 
     Attributes:
-        criterion, method, opponent: What was compared.
+        criterion, method, opponent: The comparison.
         rate: Over the questions that could be judged.
-        unscorable: Questions that have nothing to judge by.
-        pending: Questions that both have answered and that are not judged yet.
+        unscorable: Questions without the fields that the judge needs.
+        pending: Questions that both answered and that are not judged yet.
         corrected: `rate.p`, or the p-value of `people` if they labeled enough, Holm-corrected over all pairings of the
             board by this criterion; NaN without a verdict.
         incomplete: Why its rates are not shown: too many verdicts are missing. Empty if they are shown.
@@ -81,7 +81,7 @@ class Pairing:
 
     @property
     def won(self) -> bool | None:
-        """Return whether the method wins significantly more questions than it loses, or fewer; None where neither."""
+        """Return whether the method wins significantly more questions than it loses, or fewer; None if neither."""
         if self.people is not None and self.corrected_by_people:
             ahead = self.people.corrected.value > 0.5
             return ahead if self.corrected <= 1 - LEVEL and not self.incomplete else None
@@ -108,12 +108,12 @@ class BattleBoard:
 
     Attributes:
         judge: Its id.
-        rule: Whether rules judged, and no model.
+        rule: Whether rules judged instead of a model.
         dataset, setting, seed: Of the board.
         questions: Of the dataset.
         pairings: By criterion, then method.
-        strengths: By criterion, methods with their strengths, strongest first; only if at least three have met
-            and every rate is shown.
+        strengths: By criterion, methods with their strengths, strongest first; only if at least three were compared and
+            every rate is shown.
         controls: Method ids of the board's controls, by name.
         corrected: Criteria whose strengths are corrected by people's labels.
     """
@@ -137,7 +137,7 @@ class BattleBoard:
         return "corrected by people's labels" if known and all(known) else IN_ITS_EYES
 
     def to_json(self) -> dict[str, Any]:
-        """Return the board as a JSON object; rates are fractions, None stands for "no value"."""
+        """Return the board as a JSON object; rates are fractions, None means "no value"."""
         value = {
             **{name: getattr(self, name) for name in ("judge", "rule", "dataset", "setting", "seed", "questions")},
             "pairings": [
@@ -181,11 +181,11 @@ def battle_boards(
     """Return boards of every pair judge that compared any of these runs; one for each repeat, since repeats are not compared.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         runs: The runs.
         reference: Name of the method that is the opponent in its pairings.
-        ties: What a tied question counts.
-        length: Whether strengths take off what a longer answer gains.
+        ties: Value of a tied question.
+        length: Whether strengths are adjusted for the length of answers.
         judge: Only this judge's, by its id; None: all judges'.
     """
     if not store.database.exists:
@@ -201,7 +201,7 @@ def battle_boards(
 
 
 def _by_repeat(group: Sequence[RunRow]) -> Iterator[list[RunRow]]:
-    """Yield the runs of each repeat, with the first runs of methods that were not repeated so often."""
+    """Yield the runs of each repeat, with the first runs of methods with fewer repeats."""
     for repeat in dict.fromkeys(repeat_of(run.method) for run in group):
         there = {first_name(run.method) for run in group if repeat_of(run.method) == repeat}
         yield [run for run in group if repeat_of(run.method) == (repeat if first_name(run.method) in there else 0)]
@@ -302,7 +302,7 @@ Humans = Mapping[tuple[str, str, str], float]
 
 
 def _people(store: Store, criterion: str, names: Mapping[str, str]) -> Humans:
-    """Return what people say of pairs, the mean over them."""
+    """Return the mean of human labels of pairs."""
     values: dict[tuple[str, str, str], list[float]] = {}
     for label in labeling.labels(store, criterion):
         if label.other is not None and {label.one, label.other} <= names.keys():
@@ -325,7 +325,7 @@ def _with_people(
     clusters: Sequence[str] | None,
     position: Mapping[str, int],
 ) -> PredictionPowered | None:
-    """Return the share of wins of one pair as people see it; None if too few clusters are labeled to say anything."""
+    """Return the share of wins of one pair as people see it; None if too few clusters are labeled."""
     mine = [(battle.question, verdict) for battle, verdict in zip(battles, verdicts, strict=True) if (battle.one, battle.other) == pair]
     queries_of = list(dict.fromkeys(question for question, _ in mine))
     codes = {question: number for number, question in enumerate(queries_of)}
@@ -368,23 +368,23 @@ def _strengths(
     return tuple(sorted(results, key=lambda row: -row[1].logit.value))
 
 
-# Where a pair judge places the controls of a board, by the tests of all pairs that its win rates are marked with.
-# What is expected of a control is what `flags` expects of it: nothing stands above the gold answer, and what says nothing
-# or the wrong thing stands below the methods.
+# A pair judge's ranking of a board's controls, by the tests of all pairs that mark its win rates.
+# The expected ranks are those of `flags`: no method is above the gold answer, and empty or wrong
+# answers are below the methods.
 
 
 _METHOD = ""
-"""Stands for the id of what is not a control."""
+"""Placeholder for the id of methods that are not controls."""
 _LEVELS = {BEST: 2, _METHOD: 1, NO_ANSWER: 0, **dict.fromkeys(WORTHLESS, 0)}
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A control among the rivals that it met and must stand above, or below.
+    """A control with the rivals that it was compared with and must rank above, or below.
 
     Attributes:
         control: Its name.
-        above: Whether it must stand above them: the gold answer; else below.
+        above: Whether it must rank above them (the gold answer) or below.
         right: Rivals from which it differs significantly in the right direction.
         level: Rivals from which it does not differ significantly.
         wrong: Rivals from which it differs significantly in the wrong direction.
@@ -398,16 +398,16 @@ class Placed:
 
     @property
     def rivals(self) -> int:
-        """Return how many it is judged by."""
+        """Return the number of its rivals."""
         return len(self.right) + len(self.level) + len(self.wrong)
 
 
 def placed(board: BattleBoard, criterion: str) -> list[Placed]:
-    """Return controls of which a place is known beforehand and that met somebody they can be judged by.
+    """Return controls with an expected rank that were compared with a method that can confirm it.
 
     Args:
-        board: What the judge said.
-        criterion: By which the answers were compared.
+        board: The judge's verdicts.
+        criterion: The criterion of the comparison.
     """
     decided: dict[str, dict[str, bool | None]] = {}
     for pairing in board.pairings:
@@ -434,7 +434,7 @@ def not_placed(board: BattleBoard, criterion: str) -> list[str]:
 
 
 def misplaced(board: BattleBoard, criterion: str) -> dict[str, tuple[str, ...]]:
-    """Return what speaks against the judge: by a name, the rivals that it beats significantly and must not.
+    """Return evidence against the judge: by method, the rivals that it beats significantly although it must not.
 
     Each such pair occurs once.
     """
@@ -447,9 +447,9 @@ def misplaced(board: BattleBoard, criterion: str) -> dict[str, tuple[str, ...]]:
 
 
 def _above(control: str, rival: str, board: BattleBoard) -> bool | None:
-    """Return whether a control must stand above a rival; None where nothing is known beforehand."""
+    """Return whether a control must rank above a rival; None if no order is expected."""
     kinds = board.controls.get(control, _METHOD), board.controls.get(rival, _METHOD)
-    # How much of an answer a whole passage is, is known next to the gold answer alone.
+    # The expected rank of a whole passage is known only relative to the gold answer.
     if not all(kind in _LEVELS for kind in kinds) or (NO_ANSWER in kinds and BEST not in kinds):
         return None
     item, other = (_LEVELS[kind] for kind in kinds)

@@ -1,6 +1,6 @@
 """Measure how reliable a judge is: failures, repetitions, order, length, price, speed, and agreement with others.
 
-Everything is computed from what the store holds; no call is made.
+All values are computed from the store; no call is made.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from results.store.redaction import without_secrets
 from results.store.store import Store
 
 Item = tuple[str, str, str | None]
-"""Question and one run, or two: what a judge and a person both judge."""
+"""Question and one run, or two: an item for a judge and a person."""
 _VERDICTS = {ONE: Verdict.WIN, OTHER: Verdict.LOSS, TIE: Verdict.TIE, NONE: Verdict.NONE, None: Verdict.UNSCORED}
 _SCORES = np.array([0.0, 0.5, 1.0, math.nan, math.nan])
 
@@ -48,7 +48,7 @@ class Work:
     """Calls of a judge, and how many were lost.
 
     Attributes:
-        calls: Made of a model; cases that needed no opinion are not among them.
+        calls: Calls of a model, without cases that needed none.
         unscored: Of them, by reason, quotations and numbers left out; most frequent first.
         seconds: Mean per call.
         prompt_tokens, completion_tokens: Mean per call.
@@ -72,7 +72,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """A run's mean on a measure in the eyes of the people who labeled some of its answers."""
+    """A run's mean on a measure, corrected with human labels of some of its answers."""
 
     run: str
     measure: str
@@ -93,7 +93,7 @@ class JudgeCard:
         with_judges: By measure or criterion, agreement with other judges of the same items, by their ids.
         with_people: By measure or criterion, agreement with each annotator.
         between_people: By measure or criterion, agreement of the annotators with each other.
-        corrected: Means of runs corrected by people's labels, where there are at least two labels of a run.
+        corrected: Means of runs corrected with human labels, if a run has at least two.
     """
 
     card: Mapping[str, Any]
@@ -113,10 +113,10 @@ class JudgeCard:
 
 
 def judge_card(store: Store, judge: str) -> JudgeCard:
-    """Return what the store knows of a judge.
+    """Return the measured properties of a judge from the store.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         judge: Id of a judge in it.
     """
     cards = judgments.judges(store)
@@ -279,7 +279,7 @@ def _codes(values: Sequence[Any]) -> list[int]:
 
 
 def _pair_values(battles: Sequence[Battle]) -> dict[Item, float]:
-    """Return what a judge says of each pair over all orders and repetitions: coded as people's labels are."""
+    """Return a judge's verdict on each pair over all orders and repetitions, coded like human labels."""
     responses: dict[Item, list[Battle]] = {}
     for battle in battles:
         responses.setdefault((battle.question, battle.one, battle.other), []).append(battle)
@@ -332,7 +332,7 @@ def _work(calls: Sequence[JudgeCall]) -> Work:
 
 
 def _kind(reason: str) -> str:
-    """Return a reason without what differs from reply to reply: what is quoted, and numbers."""
+    """Return a reason without the parts that differ between replies: quotations and numbers."""
     return re.sub(r"\d[\d.,]*", "…", re.split(r":?\s*[\"']", without_secrets(reason))[0])
 
 

@@ -1,7 +1,7 @@
-"""Judgments in the store: what each call of a judge said, the scores and battles made of it, people's labels.
+"""Judgments in the store: the calls of judges, the scores and battles derived from them, human labels.
 
-A judgment is written with the scores that follow from it in one transaction, so that a killed judging resumes where
-it was, and no aggregate ever counts a reply that is not there to be read again.
+A judgment is written with the scores that follow from it in one transaction, so that a killed judging resumes, and every
+aggregate is based on stored replies.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Battle:
     """A verdict on two answers by one criterion, the order of presentation undone.
 
     Attributes:
-        question, one, other, criterion, part, repetition: What was compared, and how it was shown.
-        verdict: `ONE`, `OTHER`, `TIE` or `NONE`; None where there is none.
-        unscored: Why there is none; None too where the question is unscorable, which a single row says.
+        question, one, other, criterion, part, repetition: The compared answers, and how they were shown.
+        verdict: `ONE`, `OTHER`, `TIE` or `NONE`; None if there is none.
+        unscored: Why there is none; also None if the question is unscorable, which a single row states.
     """
 
     question: str
@@ -61,12 +61,12 @@ class Battle:
 
     @property
     def unscorable(self) -> bool:
-        """Return whether there was nothing to judge by."""
+        """Return whether the question was unscorable."""
         return self.verdict is None and self.unscored is None
 
 
 def _key(about: str | Match, judge: str) -> dict[str, str]:
-    """Return the columns by which what a judge said of a run, or of two, is found."""
+    """Return the key columns of a judge's verdicts on a run, or on two."""
     return {"run": about, "judge": judge} if isinstance(about, str) else {**asdict(about), "judge": judge}
 
 
@@ -75,7 +75,7 @@ def _where(key: Mapping[str, str]) -> str:
 
 
 def put_judge(store: Store, judge: Judge) -> None:
-    """Keep a judge's card, and the definitions of what it measures as metrics."""
+    """Store a judge's card, and the definitions of its measures as metrics."""
     card = judge.describe()
     with store.database.writing() as connection:
         connection.execute("DELETE FROM judges WHERE judge = ?", [str(judge)])
@@ -95,7 +95,7 @@ def put_judgments(
     calls: Sequence[Sequence[JudgeCall]],
     scores: Sequence[Mapping[str, Score]],
 ) -> None:
-    """Write what a point judge said of some of a run's answers.
+    """Write a point judge's verdicts on some of a run's answers.
 
     A verdict that was read stays; only one that could not be read is replaced.
 
@@ -126,7 +126,7 @@ def put_battles(
     calls: Sequence[Sequence[JudgeCall]],
     verdicts: Sequence[Sequence[Mapping[str, str | None]]],
 ) -> None:
-    """Write what a pair judge said of some questions' two answers.
+    """Write a pair judge's verdicts on the two answers to some questions.
 
     Verdicts that were read stay; only those that could not be read are replaced.
 
@@ -137,7 +137,7 @@ def put_battles(
         match: Whose answers.
         judge: The judge.
         questions: Question ids.
-        calls: Per question; none where it is unscorable.
+        calls: Per question; none if it is unscorable.
         verdicts: Per question and call, by criterion, about the order shown (`PairJudge.verdicts`).
     """
     questions, calls, verdicts = _unread(store, match, judge, questions, calls, verdicts)
@@ -199,7 +199,7 @@ def judged(store: Store, about: str | Match, judge: Judge, *, retry_unscored: bo
 
 
 def calls(store: Store, about: str | Match, judge: str) -> dict[str, list[JudgeCall]]:
-    """Return what a judge's calls about a run, or about two, said, by question, in the order in which they were made."""
+    """Return the results of a judge's calls about a run, or about two, by question, in the order of the calls."""
     key, table = _key(about, judge), "judge_calls" if isinstance(about, str) else "battle_calls"
     query = f"SELECT question, {', '.join(_CALL)} FROM {table} WHERE {_where(key)} ORDER BY rowid"
     results: dict[str, list[JudgeCall]] = {}
@@ -210,7 +210,7 @@ def calls(store: Store, about: str | Match, judge: str) -> dict[str, list[JudgeC
 
 
 def scores(store: Store, run: str, judge: str) -> dict[str, dict[str, Score]]:
-    """Return what a point judge's measures are worth for a run, by question and measure."""
+    """Return a run's values on a point judge's measures, by question and measure."""
     names = {item["metric"]: item["name"] for item in judges(store)[judge]["measures"]}
     rows = store.database.rows(
         "SELECT question, metric, value, unscored FROM scores WHERE run = ? AND list_contains(?, metric)", [run, list(names)]
@@ -222,7 +222,7 @@ def scores(store: Store, run: str, judge: str) -> dict[str, dict[str, Score]]:
 
 
 def battles(store: Store, dataset_fingerprint: str, setting: str, judge: str, match: Match | None = None) -> list[Battle]:
-    """Return every verdict of a pair judge on a dataset in a setting (or on two runs alone), question by question."""
+    """Return every verdict of a pair judge on a dataset in a setting (or only on two runs), question by question."""
     rows = store.database.rows(
         """SELECT b.question, one, other, criterion, part, repetition, verdict, unscored FROM battles b
                LEFT JOIN questions q ON q.question = b.question AND q.dataset_fingerprint = b.dataset_fingerprint
@@ -234,7 +234,7 @@ def battles(store: Store, dataset_fingerprint: str, setting: str, judge: str, ma
 
 
 def unread_battles(store: Store, match: Match, judge: Judge) -> tuple[int, int]:
-    """Return how many questions a pair judge gave no verdict by its main criterion, and how many it could have given one."""
+    """Return the number of questions without a verdict of a pair judge by its main criterion, and the number of scorable questions."""
     key = _key(match, str(judge)) | {"criterion": judge.entry.criteria[0]}
     ((unread, scorable),) = store.database.rows(
         f"""SELECT count(*) FILTER (read = 0), count(*) FROM (
@@ -256,16 +256,16 @@ def matches(store: Store, judge: str | None = None) -> list[tuple[str, Match]]:
 
 
 def judges(store: Store) -> dict[str, dict[str, Any]]:
-    """Return cards of the judges that the store knows, by id."""
+    """Return cards of the judges in the store, by id."""
     rows = store.database.rows("SELECT judge, card FROM judges ORDER BY judge", lenient=True)
     return {judge: shareable(card) for judge, card in rows}
 
 
 def find_judge(store: Store, name: str) -> dict[str, Any]:
-    """Return the card of the judge in the store that a name means: its id, or a beginning of it that is not another's.
+    """Return the card of the judge in the store with this id, or with this unique beginning of an id.
 
     Raises:
-        UserError: None is meant, or several are.
+        UserError: No judge matches, or several do.
     """
     known = judges(store)
     cards = [known[name]] if name in known else [card for judge, card in known.items() if judge.startswith(name) or card["judge"] == name]
@@ -298,7 +298,7 @@ def _replace_calls(
     questions: Sequence[str],
     calls: Sequence[Sequence[JudgeCall]],
 ) -> None:
-    """Put these calls in the place of all about these questions, which a table `fresh` then lists."""
+    """Replace all calls about these questions by these, and list the questions in a table `fresh`."""
     connection.register("fresh", pa.table({"question": strings(list(questions))}))
     connection.execute(f"DELETE FROM {table} WHERE {_where(key)} AND {_FRESH}", [*key.values()])
     rows = [(question, call) for question, made in zip(questions, calls, strict=True) for call in made]
@@ -333,14 +333,14 @@ class Verdict:
         judge: Its id.
         run: The run that was judged; of two, the one with the lesser fingerprint.
         other: The run that it was compared with; None for a judge of single answers.
-        part: Which of the judge's prompts; of two runs, in which order they were shown.
+        part: The judge's prompt or, for two runs, the order in which they were shown.
         repetition: 0, 1 …
-        call: The key of its stored conversation; None where no model was asked.
-        response: What was read out of the reply; of two runs, by criterion which won, the order shown undone: `one`,
-            `other`, `tie`, `none`, or None where there is no verdict.
+        call: The key of its stored conversation; None if no model was called.
+        response: The parsed reply; for two runs, the winner by criterion, in the original order: `one`,
+            `other`, `tie`, `none`, or None if there is no verdict.
         unscored: Why nothing could be read.
         model: As its endpoint names it; `rule` for rules.
-        prompt_tokens, completion_tokens, seconds, cost_usd: What it took.
+        prompt_tokens, completion_tokens, seconds, cost_usd: Its cost.
     """
 
     judge: str
@@ -370,10 +370,10 @@ def verdicts(store: Store, question: str, dataset_fingerprint: str, setting: str
     """Return all calls of judges about a question, by judge and run, in the order in which they were made.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         question: Its id.
         dataset_fingerprint, setting: Of the battles.
-        run_ids: Only what concerns these runs; a battle only where both are among them.
+        run_ids: Only calls about these runs; a battle only if both are among them.
     """
     wanted = list(run_ids)
     with store.database.reading() as connection:
@@ -407,14 +407,14 @@ def verdicts(store: Store, question: str, dataset_fingerprint: str, setting: str
 
 
 def conversations(store: Store, keys: Iterable[str]) -> dict[str, Conversation]:
-    """Return kept calls of models by key, secrets left out; those that are not kept any more are missing.
+    """Return kept calls of models by key, without secrets; calls that are no longer kept are missing.
 
-    The file of replies is opened for reading alone: it may belong to a run that is writing to it.
+    The file of replies is opened only for reading: another run may be writing to it.
     """
     wanted = sorted(set(keys))
     if not wanted or not store.cache.is_file():
         return {}
-    # Without a log next to it the file is whole, and can be read where nothing may be written.
+    # Without a log next to it the file is complete, and can be read without write access.
     still = not store.cache.with_name(f"{store.cache.name}-wal").exists()
     marks = ",".join("?" * len(wanted))
     try:
@@ -428,7 +428,7 @@ def conversations(store: Store, keys: Iterable[str]) -> dict[str, Conversation]:
 
 
 def _conversation(request: str, reply: str) -> Conversation | None:
-    """Return a kept call; None where its row is damaged."""
+    """Return a kept call; None if its row is damaged."""
     try:
         messages = tuple(
             (str(load.get("role", "")), without_secrets(str(load.get("content", "")))) for load in json.loads(request)["messages"]

@@ -1,4 +1,4 @@
-"""Labels by people: items to label as CSV, and labels back, blind to who answered.
+"""Labels by people: items to label as CSV, and labels back, without the names of methods.
 
 An item is an answer (point criteria), two answers in a drawn order (pair criteria), or the answers of two runs to one
 question, each labeled by itself: only questions whose two answers are both labeled say how a judge errs on a difference.
@@ -51,7 +51,7 @@ class Label:
     """A person's label.
 
     Attributes:
-        question, one, other: What was labeled; `other` is None for single answers.
+        question, one, other: The labeled answers; `other` is None for single answers.
         criterion: By what: a measure of a judge (`accuracy`), or a criterion (`overall`).
         annotator: Who.
         label: As given; of pairs `ONE`, `OTHER`, `TIE` or `NONE`, the order shown undone.
@@ -87,7 +87,7 @@ def export_items(store: Store, runs: Sequence[RunRow], criterion: str, number: i
     """Return a CSV of items to label, a random sample over all runs and questions, with empty labels.
 
     Args:
-        store: Where the answers are.
+        store: The store with them.
         runs: Whose.
         criterion: Written into every row.
         number: How many items.
@@ -110,7 +110,7 @@ def export_both(store: Store, runs: Sequence[RunRow], criterion: str, number: in
     """Return a CSV of questions with the answers of two runs in one row, in a drawn order, each to be labeled by itself.
 
     Args:
-        store: Where the answers are.
+        store: The store with them.
         runs: Whose; every two of one benchmark and setting.
         criterion, number, seed: As in `export_items`, a point criterion.
 
@@ -238,7 +238,7 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
 
 
 _Key = tuple[str, str, str | None, str, str | None]
-"""Question, runs, criterion, and the hash of what was read, where the item has it."""
+"""Question, runs, criterion, and the hash of the labeled text, if the item has one."""
 
 
 def label_rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
@@ -310,7 +310,7 @@ def _label(text: str, first: str, second: str | None, position: str) -> str:
 
 
 def _write(store: Store, annotator: str, results: Mapping[_Key, tuple[RunRow, str, str]]) -> tuple[int, int]:
-    """Write labels; returns how many took the place of earlier ones, and how many are about what nobody says now."""
+    """Write labels; return how many replaced earlier ones, and how many match no present answer."""
     replaced = 0
     rows = [(*key, *value) for key, value in results.items()]
     columns: dict[str, list[Any]] = {
@@ -346,7 +346,7 @@ def _write(store: Store, annotator: str, results: Mapping[_Key, tuple[RunRow, st
 
 
 def labels(store: Store, criterion: str | None = None) -> list[Label]:
-    """Return labels of what runs say at present, by criterion, question and annotator; those that rest are left out."""
+    """Return labels of the present answers, by criterion, question and annotator; unused ones are left out."""
     rows = store.database.rows(
         f"""SELECT question, one, other, criterion, annotator, label FROM ({with_present()})
                WHERE labeled = present AND (? IS NULL OR criterion = ?)

@@ -38,10 +38,10 @@ class StyleItem:
     """Labels of one person by one criterion.
 
     Attributes:
-        item: Hash of what is read.
+        item: Hash of the text to read.
         style: The style that the text should have.
         source: The text in its original style; "" if it is not shown.
-        text: What is labeled.
+        text: The text to label.
         passage: Id of the passage, for clusters.
     """
 

@@ -1,7 +1,7 @@
 """Win rates from pairwise verdicts: two presentation orders, several repetitions, failures counted apart.
 
-A verdict is about the method *named* first, whichever was *shown* first: presentation order has been undone before it
-comes here. A question's score is the mean over its verdicts that name a winner or a tie, of 1, ½ and 0. Above ½ the
+A verdict is about the method *named* first, whichever was *shown* first: callers undo the presentation
+order. A question's score is the mean over its verdicts that name a winner or a tie, of 1, ½ and 0. Above ½ the
 first method won the question, below it lost, at ½ (all ties, or orders that contradict each other) it is a tie.
 """
 
@@ -26,9 +26,9 @@ _TIE_VALUE: dict[TieRule, float] = {"half": 0.5, "ignore": math.nan, "loss": 0.0
 
 
 class Verdict(IntEnum):
-    """Verdict of a judge on the first-named method.
+    """Verdict of a judge on the first-named method. `NONE`:
 
-    `NONE` is a verdict: both answers were disqualified. `UNSCORED` is none: the judge failed.
+    both answers were disqualified. `UNSCORED`: the judge failed.
     """
 
     LOSS = 0
@@ -57,16 +57,16 @@ class OrderFlips:
 
     @property
     def rate(self) -> float:
-        """Return share of flips; NaN where no two orders could contradict each other."""
+        """Return share of flips; NaN if no two orders could contradict each other."""
         return self.flips / self.both_decided if self.both_decided else math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class RepetitionSpread:
-    """A win rate computed in each repetition by itself.
+    """A win rate computed separately in each repetition.
 
     Attributes:
-        repetitions: How many there are.
+        repetitions: Their number.
         decided, with_ties: Means of the repetitions' rates (the paper's "mean of five runs").
         decided_sd, with_ties_sd: Their standard deviations; NaN with fewer than two repetitions that have a rate.
     """
@@ -84,21 +84,21 @@ class WinRate:
 
     Attributes:
         wins, ties, losses: Questions with a score above, at and below ½.
-        none: Questions whose verdicts are all `NONE` or failures, at least one `NONE`: both answers lost.
+        none: Questions whose verdicts are all `NONE` or failures, at least one of them `NONE`: both answers lost.
         unscored: Questions without any verdict; every judgment failed.
-        decided: wins / (wins + losses), ARK's formula; NaN where nothing was decided.
+        decided: wins / (wins + losses), ARK's formula; NaN if nothing was decided.
         decided_failures_zero: The same with unscored questions in the denominator.
         with_ties: (wins + ties / 2) / n by the tie rule `half`; a question with `none` counts 0 for both methods.
         with_ties_failures_zero: The same with unscored questions in the denominator.
         with_ties_failures_one: The same with unscored questions counted as won.
         with_ties_opponent: `with_ties` of the second method; 1 - `with_ties` only where ties count half and nothing is
             `none`.
-        tie_rule: What a tied question counted in the three above.
+        tie_rule: Value of a tied question in the three rates above.
         verdicts: Number of single verdicts of each kind, by name, over all orders and repetitions.
         flips: Contradictions between presentation orders.
         repetitions: Spread over repetitions.
-        p: Two-sided p-value of winning as many questions as losing, of this pair alone: at least that of
-            the exact sign test where questions are the clusters. Ties and `none` count for neither, whatever the tie rule.
+        p: Two-sided p-value of winning as many questions as losing, not corrected for other pairs: at least that of
+            the exact sign test if questions are the clusters. Ties and `none` count for neither, whatever the tie rule.
             Unscored questions are counted as lost and as won: it is the larger of the two p-values, and 1 if the two
             disagree about who is ahead. NaN without a verdict and if there is insufficient data.
     """
@@ -137,13 +137,13 @@ def win_rates(
     clusters: Clusters = None,
     level: float = LEVEL,
 ) -> list[WinRate]:
-    """Return win rates of many pairs of methods from single verdicts. Another tie rule is another call here, not a judge's.
+    """Return win rates of many pairs of methods from single verdicts. For another tie rule, call this again; no judge is asked.
 
     Args:
         pair, question, order, repetition, verdict: Shape (verdicts,), row by row: codes from 0 of the pair and of the
             question, the presentation order (0 or 1), the repetition from 0, and a `Verdict` about the method that
             the pair names first.
-        ties: What a tied question counts in `with_ties`.
+        ties: Value of a tied question in `with_ties`.
         clusters: One label per question code, as in `estimates`.
         level: As in `estimates`.
 
@@ -175,7 +175,7 @@ def win_rates(
     labels = None if clusters is None else _labels(clusters, questions)
     results = estimates(np.concatenate(values), clusters=labels, level=level)
     p = _p_at_both_ends(states, labels)
-    # Questions that only other pairs were judged on are not left out of this one.
+    # A pair keeps questions that only other pairs were judged on.
     absent = np.tile((states == _ABSENT).sum(axis=1), len(values)).tolist()
     results = [replace(item, unscorable=item.unscorable - gone) for item, gone in zip(results, absent, strict=True)]
     kinds = np.bincount(pairs_of * len(Verdict) + verdicts, minlength=pairs * len(Verdict)).reshape(pairs, -1)
@@ -232,7 +232,7 @@ def question_scores(pair: Codes, question: Codes, verdict: Codes, pairs: int, qu
         pairs, questions: Numbers of codes.
 
     Returns:
-        NaN where no verdict names a winner or a tie.
+        NaN if no verdict names a winner or a tie.
     """
     value = verdict_values(verdict)
     named = ~np.isnan(value)
@@ -243,7 +243,7 @@ def question_scores(pair: Codes, question: Codes, verdict: Codes, pairs: int, qu
 
 
 def question_states(pair: Codes, question: Codes, verdict: Codes, pairs: int, questions: int) -> NDArray[np.int8]:
-    """Return the `Verdict` over each question as a whole, shape (pairs, questions); -1 where it was not judged at all.
+    """Return the overall `Verdict` of each question, shape (pairs, questions); -1 if it was not judged at all.
 
     Args:
         pair, question, verdict, pairs, questions: As in `question_scores`.
@@ -258,7 +258,7 @@ def question_states(pair: Codes, question: Codes, verdict: Codes, pairs: int, qu
 
 
 def order_contradictions(pair: Codes, question: Codes, repetition: Codes, verdict: Codes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the (pair, question, repetition)s whose two orders both name a winner, and whether not the same.
+    """Return the (pair, question, repetition)s whose two orders both name a winner, and whether these differ.
 
     Args:
         pair, question, repetition, verdict: Shape (verdicts,); no order of a cell occurs twice.
@@ -279,7 +279,7 @@ def checked_verdicts(pair: ArrayLike, question: ArrayLike, order: ArrayLike, rep
     """Return the five columns of rows as integers.
 
     Raises:
-        ValueError: They are not what `win_rates` takes.
+        ValueError: They are not valid arguments of `win_rates`.
     """
     codes = [np.asarray(column) for column in (pair, question, order, repetition, verdict)]
     if len({column.shape for column in codes}) > 1 or codes[0].ndim != 1:
@@ -310,7 +310,7 @@ def _counts(states: NDArray[np.int8]) -> NDArray[np.int64]:
 
 
 def _decided(states: NDArray[np.int8], failure: float = math.nan) -> Floats:
-    """Return 1 for questions won, 0 for lost, NaN for what was not decided."""
+    """Return 1 for questions won, 0 for lost, NaN for undecided ones."""
     return _valued(states, {Verdict.WIN: 1.0, Verdict.LOSS: 0.0, Verdict.UNSCORED: failure})
 
 
@@ -327,7 +327,7 @@ def _valued(states: NDArray[np.int8], values: dict[Verdict, float]) -> Floats:
 
 
 _SWAPPED = np.arange(len(Verdict) + 1, dtype=np.int8)
-"""Each state as the second method sees it; the last place is that of absent questions, -1."""
+"""Each state from the second method's side; the last place is that of absent questions, -1."""
 _SWAPPED[[Verdict.WIN, Verdict.LOSS, -1]] = Verdict.LOSS, Verdict.WIN, _ABSENT
 
 
@@ -341,7 +341,7 @@ def _spreads(states: NDArray[np.int8], ties: TieRule) -> list[RepetitionSpread]:
 
 
 def _means(table: Floats) -> Floats:
-    """Return means over the last axis without gaps; NaN where there is nothing."""
+    """Return means over the last axis without gaps; NaN if there is nothing."""
     known = ~np.isnan(table)
     count = known.sum(axis=-1)
     return np.where(count > 0, np.where(known, table, 0.0).sum(axis=-1) / np.maximum(count, 1), math.nan)

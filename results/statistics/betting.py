@@ -1,10 +1,10 @@
-"""Tests and intervals of bounded means without any assumption about their distribution: bets.
+"""Tests and intervals of bounded means by betting, without assumptions about the distribution.
 
-A gambler bets a constant part of the capital on "the mean is above m" as each cluster is read. If the mean is m or less,
-the capital is not expected to grow, so it reaches 2 / alpha with probability alpha / 2 at most, however skewed the scores
-are (Markov). All m that neither this gambler nor the one who bets on "below" refutes are the interval. Several gamblers
-with bets of different sizes share the capital: large bets are best if the scores hardly vary, small ones if they do. The
-order of the clusters plays no part.
+A gambler bets a constant part of the capital on "the mean is above m" as each cluster is read. If the mean is m or
+less, the capital is not expected to grow, so it reaches 2 / alpha with probability alpha / 2 at most, however skewed
+the scores are (Markov's inequality). The interval contains all m that are refuted neither by this gambler nor by the
+one who bets on "below". Several gamblers with bets of different sizes share the capital: large bets are best if the
+scores hardly vary, small ones if they do. The order of the clusters does not matter.
 
 Source: Waudby-Smith & Ramdas (2024), "Estimating means of bounded random variables by betting", hedged capital with a
 grid of bets (grid Kelly).
@@ -19,8 +19,8 @@ import numpy as np
 from results.statistics.core import Floats
 
 _BETS = (0.98, 0.55, 0.3)
-"""Each gambler's largest possible loss by one cluster, as a part of the capital. Any bets are valid; large ones are narrower for few
-clusters. With ten equal clusters, where no interval can be narrower than ±31 points of 100, these leave ±37."""
+"""Each gambler's largest possible loss by one cluster, as a part of the capital. Any bets are valid; large ones suit
+few clusters. With ten equal clusters, where no interval can be narrower than ±31 points of 100, these leave ±37."""
 _STAKES = (0.4, 0.3, 0.3)
 """Share of the capital that each gambler has at the beginning."""
 

@@ -1,6 +1,6 @@
-"""Resampling of what is not a mean (agreement, strengths): independent clusters drawn again, and the interval of the results.
+"""Bootstrap over independent clusters for statistics other than means (agreement, strengths).
 
-Whatever can be computed from sums over questions can be computed from resampled sums: how often each cluster was drawn,
+A statistic of sums over questions is computed from resampled sums: the number of times that each cluster was drawn,
 shape (resamples, clusters), times one row of sums per cluster, without going back to the rows behind the sums. Means have a
 closed form (`sums.py`).
 """
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from results.statistics.core import Clusters, Estimate, Floats, Resampling, Support, cluster_positions
 
 _BLOCK = 32
-"""Resamples drawn at a time: few enough to stay in the processor's cache."""
+"""Resamples drawn at a time: few enough to fit into the processor's cache."""
 _KEPT = 2**23
 """Cache of weights: a page computes column after column over the same questions. At most two
 bytes each, four sets of them."""
 _UNDEFINED = 0.01
-"""Share of resamples without a value beyond which that is said."""
+"""Share of resamples without a value above which it is reported."""
 FEWEST = 30
-"""Clusters below which simulation finds that such intervals cover too rarely."""
+"""Minimum number of clusters: with fewer, the intervals undercover in simulations."""
 
 
 def bootstrap_weights(clusters: int, seed: int, resamples: int) -> Iterator[Floats]:
@@ -82,19 +82,19 @@ def resampled_sums(table: Floats, how: Resampling) -> Iterator[Floats]:
 
 
 def estimate_of(value: float, draws: Floats, support: Support, unscorable: int, level: float, doubt: str = "") -> Estimate:
-    """Return a statistic with the interval of its resampled values; with too few clusters there is none.
+    """Return a statistic with the interval of its resampled values; without an interval if there are too few clusters.
 
-    Percentiles are taken as far out as a normal curve has the width of Student's t: those of few clusters are too narrow
-    by exactly that.
+    Percentiles are expanded to the width of Student's t, because those of few clusters are too
+    narrow.
 
     Args:
         value: Of the sample.
-        draws: Shape (resamples,); NaN where a resample has no value, which counts for nothing and is said where
-            it is not rare.
-        support: What is after it.
+        draws: Shape (resamples,); NaN if a resample has no value, which is ignored, and reported if it is not
+            rare.
+        support: Its questions and clusters.
         unscorable: Questions left out.
         level: Coverage of the interval.
-        doubt: What else must be known of the interval.
+        doubt: A further reservation about the interval.
 
     Source: Hesterberg (2015), "What teachers should know about the bootstrap", section 5.3 (expanded percentile); order
         statistics as in Davison & Hinkley (1997), section 5.2.

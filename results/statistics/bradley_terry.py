@@ -21,27 +21,28 @@ if TYPE_CHECKING:
 
 
 _EQUAL = 1e-9
-"""Strengths, and sums of scores, nearer than this are equal: the fit is no more exact."""
+"""Strengths and sums of scores that differ by less than this are equal: the fit is not more exact."""
 Codes = NDArray[np.int64]
 
 
 def pair_ps(values: Floats, draws: Floats, component: Codes, net: Floats, fought: NDArray[np.bool_]) -> Floats:
     """Return two-sided p-values of equal strength of all pairs, symmetric, shape (methods, methods), ones on the diagonal.
 
-    Each is Student's t of the difference over its bootstrap standard error. A thousand resamples cannot give a share
-    below 1 in 1,000, and Holm's correction over 45 pairs asks for about that; their spread has no such limit. It is
-    taken from the resamples that lie on zero's side of the difference: on the other side are those in which a method
-    won everything, and how far out they lie is the prior's word. Degrees of freedom are those of the method that fought
-    on fewer clusters, and no p-value is less than sign flips of the clusters that speak could ever give.
+    Each is Student's t of the difference over its bootstrap standard error. The share of resamples would not do: a
+    thousand resamples cannot give a share below 1 in 1,000, and Holm's correction over 45 pairs needs about that. The
+    standard error is computed from the resamples on the same side of the difference as zero. On the other side are
+    those in which a method won everything, and the prior sets their distance. Degrees of freedom are those of the
+    method with battles in fewer clusters. No p-value is smaller than the smallest one of a sign-flip test over the
+    clusters with a non-zero score.
 
     Args:
         values: Shape (methods,).
         draws: Shape (methods, rounds), the resampled strengths.
         component: Shape (methods,); methods of different components cannot be compared: NaN.
-        net: Shape (methods, clusters), score above ½ a battle that each method has in each cluster, summed.
+        net: Shape (methods, clusters), each method's score in each cluster, minus ½ per battle.
         fought: Shape (methods, clusters), whether it has a battle there.
 
-    Source: bootstrap standard errors, Efron & Tibshirani (1993), chapter 6; of one side alone, as a semi-deviation.
+    Source: bootstrap standard errors, Efron & Tibshirani (1993), chapter 6; here one-sided, as a semi-deviation.
     """
     methods, own = len(values), fought.sum(axis=1)
     p = np.ones((methods, methods))
@@ -55,7 +56,7 @@ def pair_ps(values: Floats, draws: Floats, component: Codes, net: Floats, fought
         squares, count = np.einsum("or,or->o", inward, inward), (inward < 0).sum(axis=1)
         error = np.sqrt(squares / np.maximum(count, 1))
         with np.errstate(divide="ignore", invalid="ignore"):
-            # As intervals are expanded: resamples of few clusters spread too little.
+            # Expanded like intervals, because resamples of few clusters vary too little.
             t = np.abs(gap) / (error * np.sqrt(clusters / (clusters - 1)))
         by_t = np.where(np.abs(gap) > _EQUAL, 2 * scipy.special.stdtr(np.maximum(clusters - 1, 1), -t), 1.0)
         by_t = np.fmax(by_t, 2.0 ** (1.0 - speak))
@@ -64,7 +65,7 @@ def pair_ps(values: Floats, draws: Floats, component: Codes, net: Floats, fought
 
 
 def holm_pairs(p: Floats) -> Floats:
-    """Return p-values of all pairs as of `pair_ps`, Holm-corrected over them; NaN stays NaN and counts for nothing."""
+    """Return the p-values of `pair_ps`, Holm-corrected over all pairs; NaN stays NaN and is not counted."""
     upper = np.triu_indices(len(p), 1)
     corrected = np.ones(p.shape)
     corrected[upper] = holm_array(p[upper])
@@ -72,13 +73,13 @@ def holm_pairs(p: Floats) -> Floats:
 
 
 def standings(values: Floats, corrected: Floats, component: Codes, level: float) -> list[Band]:
-    """Return each method's rank among those of its component, and the ranks that the tests leave open, as `bands` has them.
+    """Return each method's rank in its component, and the range of ranks that the tests leave open, as `bands` does.
 
     Args:
         values: Shape (methods,).
         corrected: Shape (methods, methods), p-values corrected over all pairs.
         component: As in `pair_ps`.
-        level: One less the probability of one wrong claim or more.
+        level: One minus the probability of one or more false claims.
 
     Source: Mogstad et al. (2024), "Inference for ranks with applications to mobility across neighborhoods".
     """
@@ -97,19 +98,19 @@ def standings(values: Floats, corrected: Floats, component: Codes, level: float)
     ]
 
 
-# The fit behind Bradley–Terry: many weighted logistic regressions of the same battles at once, by Newton's method.
-# The model is logit P(i beats j) = θ_i - θ_j + β·x. Battles that agree in both methods and in every covariate are one
-# *cell* with a number of battles n and of wins w of its lower method; that loses nothing. Resamples of the same battles
-# differ in n and w alone, so their fits share every index and go through each step together, as columns.
+# The fit behind Bradley–Terry: many weighted logistic regressions of the same battles at once, by Newton's method. The
+# model is logit P(i beats j) = θ_i - θ_j + β·x. Battles that agree in both methods and in every covariate are one
+# *cell* with a number of battles n and of wins w of its lower method, without loss of information. Resamples of the
+# same battles differ only in n and w, so their fits share every index and go through each step together, as columns.
 
 
 _CLOSE = 1e-5
-"""A step smaller than this in every coefficient ends the search; the error left is about its square."""
+"""A step smaller than this in every coefficient ends the search; the remaining error is about its square."""
 _STEPS = 200
 _STRETCH = 1024
 """Cells worked on at a time."""
 _FARTHEST = 700.0
-"""Log-odds beyond which an odds ratio leaves the range of numbers."""
+"""Log-odds above which an odds ratio overflows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ class Cells:
 
     @property
     def incidence(self) -> Floats:
-        """Shape (methods, pairs): 1 where a method is the lower of a pair, -1 where it is the higher."""
+        """Shape (methods, pairs): 1 if a method is the lower of a pair, -1 if it is the higher."""
         pairs = np.arange(len(self.left))
         signs = np.zeros((self.methods, len(pairs)))
         signs[self.left, pairs], signs[self.right, pairs] = 1.0, -1.0
@@ -209,13 +210,13 @@ def fit(cells: Cells, battles: Floats, wins: Floats, prior: float, start: Floats
     """Return strengths and effects that maximize the likelihood times a normal prior around 0.
 
     Args:
-        cells: What was compared.
+        cells: The compared methods.
         battles, wins: Shape (cells, fits), numbers of battles, and of wins of the lower method (ties are halves).
         prior: Standard deviation of the prior of every coefficient, in log-odds.
-        start: Shape (methods + covariates, fits), where to begin; or one column, where all begin.
+        start: Shape (methods + covariates, fits), the start; or one column, the start of all.
 
     Returns:
-        Shape (methods + covariates, fits). Strengths sum to 0 within each set of methods that met.
+        Shape (methods + covariates, fits). Strengths sum to 0 within each set of linked methods.
 
     Raises:
         ArithmeticError: No maximum was found, which cannot happen with finite input.
@@ -238,7 +239,7 @@ def fit(cells: Cells, battles: Floats, wins: Floats, prior: float, start: Floats
                 break
             share = np.where(beyond, share / 2, share)
         at = tried
-    raise ArithmeticError("the strengths of these battles have no maximum of the likelihood")
+    raise ArithmeticError("the strengths of these battles have no maximum likelihood estimate")
 
 
 def _derivatives(
@@ -306,7 +307,7 @@ def mutual(cells: Cells, battles: Floats, wins: Floats) -> NDArray[np.bool_]:
 
 ROUNDS = 1_000
 PRIOR = 10.0
-"""Standard deviation, in log-odds, of the prior that keeps every strength finite: hardly any opinion at all."""
+"""Standard deviation, in log-odds, of the weak prior that keeps every strength finite."""
 ELO_CENTER = 1500.0
 ELO_PER_LOGIT = 400 / math.log(10)
 
@@ -319,10 +320,10 @@ class Strength:
         logit: Strength and interval, 0 is the mean of the methods it can be compared with; NaN without a battle.
             `n` are the questions it was judged on.
         battles: Its scored battles.
-        component: Methods with equal numbers are linked by battles; strengths of different numbers say nothing
-            about each other.
-        separated: It has won, or lost, every battle that links it to the larger rest (Ford's condition fails): how
-            far away it stands is the prior's word, not the battles'.
+        component: Methods with equal numbers are linked by battles; strengths with different numbers are not
+            comparable.
+        separated: It has won, or lost, every battle that links it to the larger rest (Ford's condition fails): the prior, not
+            the battles, sets its distance.
         separated_rounds: Share of the resamples in which that is so.
         band: Its rank among the methods of its component, 1 is strongest, and the ranks that the tests of all pairs
             leave open.
@@ -354,15 +355,15 @@ class BradleyTerry:
 
     Attributes:
         strengths: By method code.
-        components: How many sets of methods that never met one another, even by way of others; methods without any
+        components: Number of sets of methods without a link by battles, directly or through others; methods without any
             battle are not counted.
-        shown_first: Log-odds that the place of being shown first adds; None if not asked for.
-        per_doubling: Log-odds that an answer twice as long adds; None if not asked for.
-        length_spread: Standard deviation of log2(length ratio) over battles: `per_doubling` times this is the effect
-            of the standardized length ratio; None if not asked for.
+        shown_first: Log-odds that being shown first adds; None if not requested.
+        per_doubling: Log-odds that doubling an answer's length adds; None if not requested.
+        length_spread: Standard deviation of log2(length ratio) over battles: `per_doubling` times this is the effect of the
+            standardized length ratio; None if not requested.
         battles, unscored: Rows with and without a score.
         draws: Shape (methods, rounds), the resampled strengths.
-        p: Shape (methods, methods), two-sided p-values of equal strength as in `pair_ps`; NaN where no battles link
+        p: Shape (methods, methods), two-sided p-values of equal strength as in `pair_ps`; NaN if no battles link
             two methods.
         corrected: The same, Holm-corrected over all pairs.
         level: Of the intervals, and of the claims behind the bands.
@@ -383,13 +384,13 @@ class BradleyTerry:
 
     @property
     def separated(self) -> list[int]:
-        """Return methods whose distance from the others is the prior's word."""
+        """Return methods whose distance from the others is set by the prior."""
         return [code for code, strength in enumerate(self.strengths) if strength.separated]
 
     def difference(self, item: int, other: int) -> Estimate:
-        """Return strength of one method less another's, with its interval; NaN where no battles link them.
+        """Return the strength of one method minus another's, with its interval; NaN if no battles link them.
 
-        The interval is of this pair alone; `corrected` has the p-value that allows for all pairs.
+        The interval is not corrected for other pairs; `corrected` has the p-value corrected over all pairs.
         """
         a, b = self.strengths[item], self.strengths[other]
         value = a.logit.value - b.logit.value if a.component == b.component else math.nan
@@ -415,21 +416,22 @@ def bradley_terry(
 ) -> BradleyTerry:
     """Fit logit P(first beats second) = strength of first - strength of second + effects, ties as half wins.
 
-    Intervals resample questions with all their battles, so repeated verdicts on one question are not taken for
-    independent ones. Ranks come from tests of all pairs, Holm-corrected. Without a prior a method that wins everything
-    is infinitely strong; the prior makes that a large number, and the result says of which methods it is so.
+    Intervals resample questions with all their battles, so repeated verdicts on one question are not treated as
+    independent. Ranks come from tests of all pairs, Holm-corrected. Without a prior a method that wins everything
+    is infinitely strong; the prior makes its strength finite, and the result marks such methods as `separated`.
 
     Args:
         first, second, question: Shape (battles,), codes from 0.
-        score: Shape (battles,), 1 where the first won, 0 where it lost, ½ for a tie or anything between for a mean
-            over verdicts; NaN where the judge named neither, which is left out and counted.
+        score: Shape (battles,), 1 if the first won, 0 if it lost, ½ for a tie or anything between for a mean
+            over verdicts; NaN if the judge named neither; such battles are left out and counted.
         methods: Number of methods; None takes the largest code.
-        shown_first: Shape (battles,), whether the judge was shown the first method's answer first; estimates the
-            advantage of that place and takes it off the strengths.
+        shown_first: Shape (battles,), whether the judge was shown the first method's answer first; estimates the advantage
+            of that position and removes it from the strengths.
         lengths: Lengths of the first and the second answers, each of shape (battles,), in any unit; estimates the
-            advantage of being longer, as log2((first + 1) / (second + 1)), and takes it off the strengths.
-        labels: Shape (battles,), the score that people give the pair of answers, NaN where nobody did; the labeled pairs
-            must be a random subset. The judge's error is taken off (`prediction_powered.rectified`). None: a judge's eyes.
+            advantage of being longer, as log2((first + 1) / (second + 1)), and removes it from the strengths.
+        labels: Shape (battles,), the score that people give the pair of answers, NaN without a label; the labeled pairs
+            must be a random subset. The judge's error is corrected (`prediction_powered.rectified`). None: the judge's
+            scores only.
         prior: Standard deviation of the normal prior of every coefficient, in log-odds.
         clusters: One label per question code, as in `estimates`.
         how: The resampling.
@@ -502,7 +504,7 @@ class _Sample:
     """Scored battles, gathered.
 
     Attributes:
-        cells: What was compared.
+        cells: The compared methods.
         table: Shape (2 × cells, clusters), sparse: battles, then wins, of each cell in each cluster.
         sizes: Shape (clusters,), questions of each cluster.
         battles, questions: Shape (methods,), of each method.
@@ -530,7 +532,7 @@ class _Sample:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """Coefficients of the sample, and which methods only the prior keeps near, there and in what share of resamples."""
+    """Coefficients of the sample, and which methods are separated there, and in what share of resamples."""
 
     at: Floats
     separated: NDArray[np.bool_]
@@ -541,7 +543,7 @@ def _checked(*columns: ArrayLike) -> tuple[Codes, Codes, Codes, Floats]:
     """Return rows as arrays.
 
     Raises:
-        ValueError: They are not what `bradley_terry` takes.
+        ValueError: They are not valid arguments of `bradley_terry`.
     """
     first, second, question, score = (np.asarray(column) for column in columns)
     shapes = [column.shape for column in (first, second, question, score)]
@@ -553,7 +555,7 @@ def _checked(*columns: ArrayLike) -> tuple[Codes, Codes, Codes, Floats]:
             raise ValueError(f"{name}: codes are whole numbers from 0")
         codes.append(column.astype(np.int64))
     if (codes[0] == codes[1]).any():
-        raise ValueError("a method cannot meet itself")
+        raise ValueError("a method cannot be compared with itself")
     won = score.astype(np.float64)
     if ((won < 0) | (won > 1)).any():
         raise ValueError("scores lie between 0 and 1")
@@ -585,7 +587,7 @@ def _sample(first: Codes, second: Codes, question: Codes, won: Floats, x: Floats
         raise ValueError(f"method {largest} fights, but there are {methods} methods, from 0")
     total = largest + 1 if methods is None else methods
     if not total:
-        raise ValueError("strengths take at least one scored battle")
+        raise ValueError("strengths need at least one scored battle")
     cells, cell, turned = cells_of(first, second, x, total)
     codes, query = np.unique(question, return_inverse=True)
     labels = list(clusters) if clusters is not None else None
@@ -634,7 +636,7 @@ def _fits(sample: _Sample, prior: float, how: Resampling) -> tuple[_Fit, Floats]
 def _separated(reached: NDArray[np.bool_], component: Codes) -> NDArray[np.bool_]:
     """Return methods outside the one largest set of methods that reach each other, in their component, shape (fits, methods).
 
-    Where several sets are the largest there is no rest to compare with, and all are outside.
+    If several sets are the largest, all methods are outside.
     """
     size = reached.sum(axis=2)
     apart = np.zeros(size.shape, dtype=np.bool_)
@@ -647,10 +649,10 @@ def _separated(reached: NDArray[np.bool_], component: Codes) -> NDArray[np.bool_
 
 
 def _strengths(sample: _Sample, result: _Fit, draws: Floats, bands: list[Band], level: float) -> list[Strength]:
-    """Return each method's strength with what there is to say about it."""
+    """Return each method's strength with its interval, rank and reservations."""
     strengths = []
     support = Support(int(sample.sizes.sum()), len(sample.sizes))
-    several = "there are methods that never met these, even by way of others" if sample.linked > 1 else ""
+    several = "not linked to some methods by any chain of battles" if sample.linked > 1 else ""
     for code in range(len(draws)):
         fought = int(sample.battles[code])
         apart, share = bool(result.separated[code]), float(result.rounds[code])
@@ -664,21 +666,21 @@ def _strengths(sample: _Sample, result: _Fit, draws: Floats, bands: list[Band], 
 
 
 def _held(separated: bool, share: float, level: float) -> str:
-    """Return why a bound is the prior's word rather than the battles'; empty where it is not."""
+    """Return why the prior rather than the battles sets a bound; empty if it does not."""
     if separated:
-        return "won or lost every battle against the rest: how far away it stands is the prior's word"
+        return "won or lost every battle against the rest: its distance is set by the prior"
     if share > (1 - level) / 2:
-        return f"won or lost every battle in {share:.1%} of the resamples: one bound is the prior's word"
+        return f"won or lost every battle in {share:.1%} of the resamples: one bound is set by the prior"
     return ""
 
 
 def _one_sided(x: Floats, won: Floats) -> str:
-    """Return why the size of an effect is the prior's word; empty where some battle goes against it."""
+    """Return why the prior sets the size of an effect; empty if some battle contradicts it."""
     pull = x * (won - 0.5)
     some = ~np.isnan(won) & (x != 0)
     if not some.any():
         return "no two answers differ in it"
     agrees = pull[some]
     if (agrees > 0).all() or (agrees < 0).all():
-        return "no battle goes against it: its size is the prior's word"
+        return "no battle contradicts it: its size is set by the prior"
     return ""

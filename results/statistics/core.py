@@ -13,7 +13,7 @@ RESAMPLES = 10_000
 LEVEL = 0.95
 
 Clusters = Sequence[str | None] | None
-"""One label per question; questions with equal labels are one cluster. None stands alone."""
+"""One label per question; questions with equal labels are one cluster. A question with None is its own cluster."""
 
 Floats = NDArray[np.float64]
 
@@ -38,12 +38,12 @@ class Estimate:
     """A mean, or another statistic, with its interval.
 
     Attributes:
-        value: Over scorable questions, NaN where there are none.
+        value: Over scorable questions, NaN if there are none.
         low, high: The 95 % interval; NaN if there is insufficient data.
         n: Scorable questions.
         unscorable: Questions left out.
         clusters: Independent clusters behind the interval.
-        insufficient_data: Why there is no interval, or what must be known of it; empty where it covers as stated.
+        insufficient_data: Why there is no interval, or a reservation about it; empty if its coverage is as stated.
     """
 
     value: float
@@ -57,18 +57,19 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A paired difference, candidate minus reference, over the questions that both were scored on.
+    """A paired difference, candidate minus reference, over the questions that have a score on both sides.
 
     Attributes:
-        value, low, high, n: As in `Estimate`; the interval leaves out 0 exactly where `p` is at most one less its level.
+        value, low, high, n: As in `Estimate`; the interval excludes 0 exactly if `p` is at most one minus its level.
         p: Two-sided p-value of the hypothesis that the mean difference is 0; NaN if there is insufficient data, never 0.
         wins, ties, losses: Questions on which the candidate is better, equal, worse.
         clusters: As in `Estimate`.
-        insufficient_data: Why there is no verdict; empty where there is one.
-        detectable: The smallest true difference that such questions would show with a power of 80 % at the interval's
-            level, never less than half the interval; NaN if the spread is not known, infinite if none would be shown.
-        generalizes: What a mark would hold for: new questions, new trainings or this checkpoint only, a judge's eyes.
-        alone: The interval of this difference as a single test; `low` and `high` are corrected for the family that it is in.
+        insufficient_data: Why there is no test; empty if there is one.
+        detectable: Minimum detectable difference: 80 % power at the interval's level, never less than half the interval. NaN if
+            the variance is unknown, infinite if no difference can be detected.
+        generalizes: What a significant difference generalizes to: new questions, new trainings or this checkpoint only,
+            this judge's eyes.
+        alone: The interval without correction; `low` and `high` are corrected for the family of tests.
     """
 
     value: float
@@ -88,14 +89,14 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """Sample behind a resampled interval: questions and their independent clusters."""
+    """Sample of a resampled interval: questions and their independent clusters."""
 
     n: int
     clusters: int
 
 
 def rows_of(values: ArrayLike) -> Floats:
-    """Return scores as an array of shape (columns, questions); a single column may come flat."""
+    """Return scores as an array of shape (columns, questions); a single column may be one-dimensional."""
     return np.atleast_2d(np.asarray(values, dtype=np.float64))
 
 
@@ -105,9 +106,9 @@ def cluster_positions(
     """Return the independent cluster of each question, shape (questions,), and the number of questions per cluster.
 
     Args:
-        clusters: One label per question, None for questions that stand alone.
+        clusters: One label per question, None for questions that are clusters of their own.
         questions: Number of (kept) questions.
-        kept: Which of the labeled questions are meant; None for all.
+        kept: Which of the labeled questions to use; None for all.
 
     Raises:
         ValueError: There are more or fewer labels than questions.

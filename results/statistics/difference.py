@@ -1,10 +1,10 @@
-"""The one difference of two methods, with every source of chance that is known.
+"""The difference of two methods, with every known source of randomness.
 
 A method's scores are rows of draws over the same questions: repeated answers, or trainings with other seeds. The
 difference of two methods is the mean over trainings, then over questions. Its variance adds up
 
 - the questions: cluster-robust, over the differences of each cluster's questions; it contains repeated answers,
-- the trainings: how far the means of a trained side's seeds lie apart, since the trainings were sampled too,
+- the trainings: the variance between the means of a trained side's seeds, since the trainings are a sample too,
 - the judge: if people labeled some of the answers, the difference is corrected by them (prediction-powered).
 
 Boards, matrix, comparisons, gains, gate and planning all call `compared` (or `all_pairs`, for every pair of many
@@ -27,11 +27,11 @@ from results.statistics.sums import by_cluster, pair_sums, sums_of
 from results.statistics.tested import Mask, Seeds, Tested
 
 FEWEST_TRAININGS = 3
-"""Trainings from which on a claim is about the training, not about a checkpoint."""
+"""Minimum number of trainings for a claim about the training rather than one checkpoint."""
 ONE_CHECKPOINT = "this checkpoint only"
 NEW_TRAININGS = "new trainings"
 CLAIM_CLUSTERS = 30
-"""Clusters from which on "beats" may be said."""
+"""Minimum number of clusters for the claim "beats"."""
 NO_ENDS = "values are missing, and the metric has no smallest and largest value"
 
 
@@ -55,11 +55,11 @@ class Side:
         scores: Shape (draws, questions), or (questions,) for a single draw; NaN is unscorable or not read. A question
             counts if every draw has a score.
         trainings: Which training each draw comes from, for example its seed; draws of one training are repeated
-            answers. None: nothing was trained here.
-        open: Shape of `scores`: values that are not known, since a verdict was not read or an answer failed. A claim must
+            answers. None: the method was not trained here.
+        open: Shape of `scores`: values that are unknown because a verdict was not read or an answer failed. A claim must
             hold with each of them at the metric's worst and at its best.
-        labels: Shape of `scores`: what people say of the answers; NaN if nobody did. None: not a judge's scores, or
-            no labels.
+        labels: Shape of `scores`: human labels of the answers; NaN without a label. None: not a judge's scores, or no
+            labels.
     """
 
     scores: Floats
@@ -111,12 +111,12 @@ class Side:
         return np.asarray(self.by_training().mean(axis=0))
 
     def filled(self, value: float) -> Side:
-        """Return the side with every open value at this one."""
+        """Return the side with every unknown value replaced by this one."""
         return self if self.open is None else replace(self, scores=np.where(self.open, value, self.scores), open=None)
 
 
 def generalizes(candidate: Side, reference: Side, *, judged: bool = False) -> str:
-    """Return what a mark between two sides holds for.
+    """Return what a significant difference of two sides generalizes to.
 
     Args:
         candidate, reference: The two sides.
@@ -132,13 +132,13 @@ def generalizes(candidate: Side, reference: Side, *, judged: bool = False) -> st
 
 @dataclass(frozen=True)
 class AtBothEnds:
-    """Paired differences that unknown values leave open, at the two ends furthest apart; shape (rows,).
+    """Range of the paired differences over all possible unknown values; shape (rows,).
 
     Attributes:
-        plain: Without the values that were not read, and with failed answers as they were scored.
-        least: The open values at the worst for the candidate, and at the best for the reference.
+        plain: The differences without unread values, with failed answers as they were scored.
+        least: Unknown values at the worst for the candidate and the best for the reference.
         most: The other way round.
-        endless: Whether an open value has no end, as the metric has none.
+        endless: Whether an unknown value has no bound, because the metric has none.
     """
 
     plain: Tested
@@ -156,7 +156,7 @@ class AtBothEnds:
 
     @property
     def n(self) -> Floats:
-        """Return the questions that both have a value for."""
+        """Return the number of questions with a value on both sides."""
         return self.plain.n
 
     @property
@@ -170,7 +170,7 @@ class AtBothEnds:
         return self.plain.delta
 
     def p_above(self, bar: float | Floats) -> Floats:
-        """Return one-sided p-values of the claim that the mean lies above the bar, whatever the open values are."""
+        """Return one-sided p-values of the claim that the mean lies above the bar, whatever the unknown values are."""
         return np.fmax(self.least.p_above(bar), self.most.p_above(bar))
 
     def p_below(self, bar: float | Floats) -> Floats:
@@ -191,11 +191,11 @@ class AtBothEnds:
         return np.where(self.endless, ends[2][0], low), np.where(self.endless, ends[2][1], high)
 
     def detectable(self, *how: Any, **named: Any) -> Floats:
-        """Return what `Tested.detectable` does of the known values."""
+        """Return `Tested.detectable` of the known values."""
         return self.plain.detectable(*how, **named)
 
     def insufficient_data(self, word: str = "clusters") -> NDArray[np.object_]:
-        """Return why a claim is not made although the test would allow it; empty if it may be made."""
+        """Return the reason against a claim that the test would allow; empty if there is none."""
         reasons = zip(self.least.insufficient_data(word), self.most.insufficient_data(word), self.endless.tolist(), strict=True)
         return np.array([NO_ENDS if endless else str(one or other) for one, other, endless in reasons], dtype=object)
 
@@ -205,7 +205,7 @@ Differences = Tested | AtBothEnds
 
 
 def range_of(*values: Floats) -> Range:
-    """Return the range that scores are taken to have if nobody says: fractions of 1 if all are, else none."""
+    """Return the assumed range of scores if none is stated: 0 to 1 if all scores are in it, else none."""
     inside = all(((each >= 0) & (each <= 1) | np.isnan(each)).all() for each in values)
     return Range() if inside else Range(None, None)
 
@@ -220,16 +220,16 @@ def compared(
     """Compare pairs of methods on the same questions: candidate minus reference, row by row.
 
     Args:
-        candidates, references: What each scored, as `Side` or as an array of shape (questions,).
+        candidates, references: The scores of each, as `Side` or as an array of shape (questions,).
         clusters: One label per question; questions with equal labels are one cluster. None stands alone.
         metric: The metric's range; None: fractions of 1 if all scores are, else without bounds. Differences of scores
             with a smallest value only are differences of geometric means, tested on logs.
 
     Returns:
-        p-values, intervals at any level, and the smallest detectable differences, of shape (rows,).
+        p-values, intervals at any level, and minimum detectable differences, of shape (rows,).
 
     Raises:
-        ValueError: The sides are of different questions, or there are more of one kind.
+        ValueError: The sides have different questions, or their numbers differ.
     """
     ours = [side if isinstance(side, Side) else Side.of(side) for side in candidates]
     theirs = [side if isinstance(side, Side) else Side.of(side) for side in references]
@@ -253,7 +253,7 @@ def paired(candidates: ArrayLike, references: ArrayLike, *, clusters: Clusters =
     """Compare rows of single draws, shape (rows, questions) each; `compared` without trainings, open values and labels.
 
     Raises:
-        ValueError: The arrays differ in shape: they are not about the same questions.
+        ValueError: The arrays differ in shape: they do not have the same questions.
     """
     a, b = rows_of(candidates), rows_of(references)
     if a.shape != b.shape:
@@ -291,7 +291,7 @@ def all_pairs(sides: Sequence[Side | ArrayLike], *, clusters: Clusters = None, m
 
 def p_at_both_ends(sides: Sequence[Side], pairs: Tested, *, clusters: Clusters = None, metric: Range | None = None) -> Floats:
     """Return the p-value of each pair that holds whatever the open values are; that of `pairs` if none is open."""
-    # A pair has one p-value whichever comes first: half of the matrix, and its diagonal, is computed.
+    # The p-value of a pair does not depend on the order: only half of the matrix, and its diagonal, is computed.
     upper = np.triu(np.ones(pairs.middle.shape, dtype=np.bool_))
     p = np.zeros(upper.shape)
     p[upper] = pairs[upper].p
@@ -329,7 +329,7 @@ def _columns(trainings: Sequence[Trainings]) -> tuple[Floats, ...]:
 
 
 def _together(ours: tuple[Floats, ...], theirs: tuple[Floats, ...]) -> Seeds:
-    """Put the trainings of both sides together, which are independent."""
+    """Combine the trainings of both sides, which are independent."""
     spread, freedom = (np.stack(np.broadcast_arrays(ours[at], theirs[at])) for at in (0, 1))
     return Seeds(spread, freedom, ours[2] + theirs[2])
 
@@ -413,9 +413,9 @@ class Trainings:
     """Variance that training seeds add to a mean over questions.
 
     Attributes:
-        spread: Variance of the mean of the trainings' means, as they lie apart; 0 for fewer than two trainings.
+        spread: Variance of the mean of the trainings' means, from their differences; 0 for fewer than two trainings.
         freedom: Its degrees of freedom.
-        shared: How much of it the questions contain already.
+        shared: The part of it that the variance over questions already contains.
     """
 
     spread: float = 0.0
@@ -426,8 +426,8 @@ class Trainings:
     def of(cls, side: Side, kept: Mask, clusters: Clusters) -> Trainings:
         """Take the questions that count.
 
-        The trainings' means differ as trainings do, and because each answers the questions a little otherwise. The
-        second is in the variance over questions already, so it is taken off.
+        The trainings' means differ because trainings differ, and because each training answers single questions differently.
+        The variance over questions already contains the second part, so it is subtracted.
 
         Source: Cameron, Gelbach & Miller (2011), "Robust inference with multiway clustering", equation 2.3.
         """

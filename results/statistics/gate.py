@@ -1,19 +1,19 @@
-"""The non-inferiority gate: did a candidate lose more than a margin, did it not, or is that unknown?
+"""The non-inferiority gate: whether a candidate lost more than a margin.
 
 Two one-sided claims about the paired difference d = candidate minus baseline, with a margin m > 0:
 
-- `regressed` says d < -m (with `strict`: d < 0). It is claimed if the upper bound of the interval lies below that.
+- `regressed` says d < -m (with `strict`: d < 0). It is claimed if the upper bound of the interval lies below the bar.
 - `pass` says d > -m. It is claimed if the lower bound lies above -m.
-- `inconclusive` is everything else. Fewer than ten clusters, and scores without bounds that are too skewed, never decide.
+- `inconclusive` is everything else. Fewer than ten clusters, and unbounded scores that are too skewed, never decide.
 
 `regressed` is decided first. Each claim is false with probability (1 - level) / 2 at most: 2.5 % at a level of 95 %.
 
 Several metrics: the gate regresses as a whole if any metric regressed, so each further metric is a further chance of a
 false alarm; the claims "regressed" are therefore Holm-corrected over the metrics. It passes if every metric passed; a
 false pass of the whole takes a false pass of the very metric that fell, so "pass" needs no correction
-(intersection–union test). A drop that only the correction leaves unclaimed is inconclusive, never a pass. The upper
-bound of each interval is at the level of Holm's test, the lower one at that of the single metric, so that the outcome
-is read off the interval.
+(intersection–union test). A drop that is significant only without the correction is inconclusive, never a pass. The upper
+bound of each interval is at the level of Holm's test, the lower one at that of the single metric, so that the interval
+determines the outcome.
 """
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ from results.statistics.intervals import differences_of
 from results.statistics.tested import FEWEST_CLUSTERS, POWER, Tested
 
 _MOST = 10_000_000
-"""Clusters beyond which nobody asks."""
+"""Largest number of clusters to search."""
 
 
 def clusters_needed(
     pilot: Tested, effect: float, *, power: float = POWER, level: float = LEVEL, ratio: float = 1.0, least: int = 2
 ) -> int | None:
-    """Return how many clusters show a true difference of `effect`, if they are like those of a pilot.
+    """Return the number of clusters that detects a true difference of `effect`, if they are like a pilot's.
 
     Args:
         pilot: A single pair, of shape (1,).
-        effect: The true difference to show; its sign does not matter.
-        power: With this probability.
-        level: Coverage of the interval that must leave out 0.
+        effect: The true difference to detect; its sign does not matter.
+        power: Probability of detecting it.
+        level: Coverage of the interval that must exclude 0.
         ratio: Variance of such clusters relative to the pilot's, for example if questions are answered more often.
-        least: Where the search begins: fewer clusters are known not to show it.
+        least: Start of the search: fewer clusters are known not to suffice.
 
     Returns:
-        None if no number of clusters does, since the trainings alone vary too much.
+        None if no number of clusters suffices, because the trainings vary too much.
 
     Raises:
-        ValueError: The effect is 0, which no number of clusters can show, or there are fewer than two clusters.
+        ValueError: The effect is 0, which no number of clusters can detect, or there are fewer than two clusters.
     """
     if not effect or math.isnan(effect):
-        raise ValueError(f"no number of clusters shows a difference of {effect}")
+        raise ValueError(f"no number of clusters detects a difference of {effect}")
     clusters = int(pilot.clusters[0])
     if clusters < 2:
-        raise ValueError("the spread of differences takes at least two independent clusters")
+        raise ValueError("the standard deviation of differences needs at least two independent clusters")
     if not 0 < power < 1 or not 0 < level < 1:
         raise ValueError(f"power and level lie between 0 and 1, got {power} and {level}")
 
     def shown(count: int) -> bool:
-        # NaN: of so few clusters nothing is known.
+        # NaN: there are too few clusters to know it.
         return float(pilot.scaled(count / clusters / ratio).detectable(power, level)[0]) <= abs(effect)
 
     if math.isnan(float(pilot.detectable(power, level)[0])):
@@ -73,7 +73,7 @@ def clusters_needed(
 
 
 def _smallest(holds: Callable[[int], bool], least: int) -> int | None:
-    """Return the smallest number from `least` on for which a condition holds that stays true; None beyond `_MOST`."""
+    """Return the smallest number from `least` on for which a monotone condition holds; None above `_MOST`."""
     if holds(least):
         return least
     low, high = least, least
@@ -96,16 +96,16 @@ class GateDecision:
 
     Attributes:
         outcome: `pass`, `regressed` or `inconclusive`.
-        difference: Candidate minus baseline, in the direction in which more is better.
-        margin: The loss that is tolerated, a positive fraction.
+        difference: Candidate minus baseline, in the direction in which higher is better.
+        margin: The tolerated loss, a positive fraction.
         strict: Whether any significant loss counts as a regression.
         p: One-sided p-value of the claim "regressed".
         p_pass: One-sided p-value of the claim "pass".
         p_holm: `p`, Holm-corrected over the metrics decided together; `p` itself for a single one.
         minimum_detectable: Smallest true loss that would be detected with the stated power; NaN if unknown.
-        clusters_needed: Clusters that would decide if the true difference were the observed one; None if it is decided,
-            or if no number would.
-        insufficient_data: Why a claim that the interval would allow is not made; empty if none is held back.
+        clusters_needed: Number of clusters that would decide if the true difference were the observed one; None if it
+            is decided, or if no number would.
+        insufficient_data: Why a claim that the interval would allow is not made; empty if there is no such claim.
     """
 
     outcome: Outcome
@@ -132,7 +132,7 @@ def decided(tested: Differences, margin: float, *, strict: bool = False, level: 
     """Return the outcome of every row of paired differences, shape (rows,), read off the interval.
 
     Args:
-        tested: Differences in the direction in which more is better.
+        tested: Differences in the direction in which higher is better.
         margin, strict: As in `decide_all`.
         level, upper: Of the two-sided intervals that the lower and the upper bound are taken from.
     """
@@ -158,13 +158,13 @@ def non_inferiority(
 
     Args:
         candidate, baseline: Scores of the same questions, or sides.
-        margin: The loss that is tolerated, a positive fraction: 0.01 is one percentage point.
-        higher_is_better: False for a metric of which less is better; the difference then changes sign.
+        margin: The tolerated loss, a positive fraction: 0.01 is one percentage point.
+        higher_is_better: False for a metric where lower is better; the difference then changes sign.
         strict, clusters, level, power: As in `decide_all`.
         metric: The metric's range; None: fractions of 1 if all scores are, else without bounds.
 
     Raises:
-        ValueError: The margin is not positive, or the arrays are not of the same questions.
+        ValueError: The margin is not positive, or the arrays do not have the same questions.
     """
     return decide_all(
         {"": candidate}, {"": baseline}, margins=margin, strict=strict, lower_is_better=set() if higher_is_better else {""},
@@ -185,13 +185,13 @@ def decide_all(
     ranges: Mapping[str, Range] | None = None,
     lower: Mapping[str, float] | None = None,
 ) -> GateReport:
-    """Decide several metrics at once; the module's docstring says what is corrected and why.
+    """Decide several metrics at once; the module's docstring explains the correction.
 
     Args:
         candidates, baselines: By metric, scores of shape (questions,) or sides, of the same questions.
         margins: The tolerated loss, a positive fraction, one for all or by metric.
         strict: Count any significant loss as a regression, even one within the margin.
-        lower_is_better: Metrics of which less is better; their differences change sign.
+        lower_is_better: Metrics where lower is better; their differences change sign.
         clusters: As in `estimates`.
         level: Of the two-sided interval.
         power: For the minimum detectable loss and the clusters needed.
@@ -199,8 +199,8 @@ def decide_all(
         lower: By metric, the level of the two-sided interval whose lower bound decides "pass"; None: `level`.
 
     Raises:
-        ValueError: There is no metric, the two sides have different ones or other questions, or a margin is missing
-            or not positive.
+        ValueError: There is no metric, the two sides have different metrics or questions, or a margin is missing or not
+            positive.
     """
     if not candidates or candidates.keys() != baselines.keys():
         raise ValueError(f"both sides need the same metrics, got {sorted(candidates)} and {sorted(baselines)}")
@@ -218,7 +218,7 @@ def decide_all(
         tests[metric] = compared([ours], [theirs], clusters=clusters, metric=(ranges or {}).get(metric))
     bars = {metric: 0.0 if strict else -by_metric[metric] for metric in tests}
     p = np.array([float(one.p_below(bars[metric])[0]) for metric, one in tests.items()])
-    # A claim with insufficient data counts as tested and not made; levels are of two-sided intervals.
+    # A claim with insufficient data counts as tested and not significant; levels are those of two-sided intervals.
     able = np.array([not one.insufficient_data()[0] for one in tests.values()])
     counted = np.where(np.isnan(p) | ~able, 1.0, p)
     levels = 2 * holm_levels(counted, 1 - (1 - level) / 2) - 1
@@ -226,7 +226,7 @@ def decide_all(
     decisions = {}
     for row, (metric, one) in enumerate(tests.items()):
         margin, upper, below = by_metric[metric], float(levels[row]), (lower or {}).get(metric, level)
-        # A drop that only the correction leaves unclaimed is not a pass either.
+        # A drop that is significant only without the correction is not a pass either.
         alone_lost = decided(one, margin, strict=strict, level=below, upper=level)[0] == "regressed"
         outcome: Outcome = decided(one, margin, strict=strict, level=below, upper=upper)[0]
         outcome = "inconclusive" if alone_lost and outcome == "pass" else outcome
@@ -249,14 +249,14 @@ def decide_all(
 
 
 def _why(tested: Differences) -> str:
-    """Return why nothing could be decided, if the number of clusters is the reason or bounds are lacking."""
+    """Return why nothing could be decided, if there are too few clusters or the scores are unbounded."""
     clusters = int(tested.clusters[0])
     few = f"{clusters} {'cluster' if clusters == 1 else 'clusters'}, fewer than {FEWEST_CLUSTERS}" if clusters < FEWEST_CLUSTERS else ""
     return str(tested.insufficient_data()[0]) or few
 
 
 def _needed(decision: GateDecision, tested: Differences, bar: float, level: float, upper: float, power: float) -> int | None:
-    """Return how many clusters decide if the true difference is the observed one: the nearest bar that it can come clear of."""
+    """Return how many clusters decide if the true difference is the observed one, for the nearest bar that it does not touch."""
     one = tested.plain if isinstance(tested, AtBothEnds) else tested
     value, clusters = decision.difference.value, int(one.clusters[0])
     if decision.outcome != "inconclusive" or math.isnan(value) or clusters < 2:

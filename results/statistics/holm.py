@@ -10,9 +10,9 @@ from results.statistics.core import LEVEL, Floats
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Apply Holm's step-down correction: adjusted p-values in the order given; NaN stays NaN and counts for nothing.
+    """Apply Holm's step-down correction: adjusted p-values in the order given; NaN stays NaN and is not counted.
 
-    If everything below alpha is rejected, one false claim or more has probability alpha at most, whatever the dependence
+    If everything below alpha is rejected, the probability of one or more false claims is at most alpha, whatever the dependence
     between the tests.
 
     Source: Holm (1979).
@@ -21,10 +21,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
-    """Apply Benjamini and Hochberg's correction: adjusted p-values in the order given; NaN stays NaN and counts for nothing.
+    """Apply Benjamini and Hochberg's correction: adjusted p-values in the order given; NaN stays NaN and is not counted.
 
     If everything below alpha is rejected, at most the share alpha of these claims is expected to be false, for tests that
-    are independent or positively dependent, as those of methods on the same questions are.
+    are independent or positively dependent, as the tests of methods on the same questions are.
 
     Source: Benjamini & Hochberg (1995), by `scipy.stats.false_discovery_control`.
     """
@@ -39,7 +39,7 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
 
 
 def holm_array(p: Floats) -> Floats:
-    """Apply Holm's step-down correction to many p-values, shape (tests,); NaN stays NaN and counts for nothing."""
+    """Apply Holm's step-down correction to many p-values, shape (tests,); NaN stays NaN and is not counted."""
     adjusted = np.full(len(p), np.nan)
     tested = np.flatnonzero(~np.isnan(p))
     order = tested[np.argsort(p[tested], kind="stable")]
@@ -52,8 +52,9 @@ def holm_levels(p: Floats, level: float = LEVEL) -> Floats:
     """Return the level at which Holm's procedure tests each hypothesis, shape (tests,).
 
     An interval at this level leaves out 0 exactly if the corrected p-value is at most 1 - level: a rejected hypothesis
-    is tested at (1 - level) / (those that still are at its turn), all others at that of the first which is not rejected.
-    Equal p-values are tested at the strictest level among them, so equal data has equal intervals in any order.
+    is tested at (1 - level) / (number of hypotheses remaining at its turn), all others at the level of the first one
+    that is not rejected. Equal p-values are tested at the strictest level among them, so equal data has equal intervals
+    in any order.
     """
     alpha, levels = 1 - level, np.full(len(p), level)
     tested = np.flatnonzero(~np.isnan(p))
@@ -61,7 +62,7 @@ def holm_levels(p: Floats, level: float = LEVEL) -> Floats:
     steps = np.arange(len(order), 0, -1)
     rejected = int(np.cumprod(p[order] <= alpha / steps).sum())
     standing = np.maximum(steps, len(order) - rejected)
-    # Of equal p-values the first is tested at the strictest level.
+    # The first of several equal p-values has the strictest level.
     first = np.searchsorted(p[order], p[order], side="left")
     levels[order] = 1 - alpha / standing[first]
     return levels

@@ -1,4 +1,4 @@
-"""Means and paired differences with their intervals and verdicts, as plain values."""
+"""Means and paired differences with their intervals and tests, as plain values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Family:
 
     Attributes:
         differences: Each with the interval, and the detectable difference, of the level at which Holm's procedure tests
-            it: the interval leaves out 0 exactly where the corrected p-value is at most 5 %.
+            it: the interval excludes 0 exactly if the corrected p-value is at most 5 %.
         p: Corrected p-values; NaN if there is insufficient data.
     """
 
@@ -61,7 +61,7 @@ def estimates(columns: ArrayLike, *, clusters: Clusters = None, level: float = L
 
     Args:
         columns: Shape (columns, questions); NaN is unscorable.
-        clusters: One label per question; questions with equal labels are one cluster. None stands alone.
+        clusters: One label per question; questions with equal labels are one cluster. A question with None is its own cluster.
         level: Coverage of the interval.
         metric: The metric's range; None: fractions of 1 if all scores are, else without bounds.
     """
@@ -85,7 +85,7 @@ def difference(
     level: float = LEVEL,
     metric: Range | None = None,
 ) -> Difference:
-    """Return the paired difference of two methods on the same questions, with every source of chance that the sides know."""
+    """Return the paired difference of two methods on the same questions, with every source of randomness that the sides contain."""
     one, other = (side if isinstance(side, Side) else Side.of(side) for side in (candidate, reference))
     return described(compared([one], [other], clusters=clusters, metric=metric), [one], [other], level)[0]
 
@@ -100,7 +100,7 @@ def differences(
         clusters, level, metric: As in `estimates`.
 
     Raises:
-        ValueError: The arrays differ in shape: they are not about the same questions.
+        ValueError: The arrays differ in shape: they do not have the same questions.
     """
     return differences_of(paired(candidates, references, clusters=clusters, metric=metric), level)
 
@@ -137,7 +137,7 @@ def compared_together(
 def described(
     tested: Differences, candidates: Sequence[Side], references: Sequence[Side], level: float = LEVEL, *, judged: bool = False
 ) -> list[Difference]:
-    """Return `differences_of` with what a mark on each would hold for; arguments as in `compared_together`."""
+    """Return `differences_of` with what each would generalize to if significant; arguments as in `compared_together`."""
     rows = zip(differences_of(tested, level), candidates, references, strict=True)
     return [replace(item, generalizes=generalizes(one, other, judged=judged)) for item, one, other in rows]
 

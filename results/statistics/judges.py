@@ -1,8 +1,7 @@
-"""Do two judges, or a judge and a person, say the same? Raw agreement, Cohen's and Fleiss' kappa, Krippendorff's alpha.
+"""Agreement of judges and people: raw agreement, Cohen's and Fleiss' kappa, Krippendorff's alpha.
 
-Ratings are numbers (code categories as 0, 1, 2, …); NaN is a missing rating. Chance-corrected agreement is 1 where
-all agree, 0 where they agree as often as raters who know nothing of the item would, below 0 where less often. It has
-no value where everybody always says the same one thing: nothing could have been disagreed on.
+Ratings are numbers (code categories as 0, 1, 2, …); NaN is a missing rating. Chance-corrected agreement is 1 if all agree, 0
+if they agree as often as by chance, and below 0 if less often. It is undefined if all ratings are equal.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ class Agreement:
     Attributes:
         raw: Share of the pairs of ratings of one item that are equal, mean over items.
         corrected: Kappa or alpha, with an interval over items; `unscorable` are items with fewer than two ratings.
-        ratings: Ratings that are after both.
-        categories: The different ratings given, ascending.
+        ratings: Number of ratings used.
+        categories: The distinct ratings, ascending.
     """
 
     raw: Estimate
@@ -69,11 +68,11 @@ def cohen_kappa(
     """Return Cohen's kappa of two raters: 1 - observed / expected disagreement, each rater with its own habits.
 
     Args:
-        first, second: Shape (items,); an item that either has not rated (NaN) is left out.
-        weights: How bad a disagreement is: None all the same, or by the distance between the places of the two
-            ratings among the categories, or by its square.
-        categories: All ratings that could be given, ascending. None takes those that were given; with weights a
-            category between them that nobody used then does not count as a step.
+        first, second: Shape (items,); an item without a rating by both (NaN) is left out.
+        weights: Weight of a disagreement: None for equal weights, else the distance between the positions of the two
+            ratings among the categories, or its square.
+        categories: All ratings that could be given, ascending. None takes those that were given; with weights, an unused
+            category between them then does not count as a step.
         clusters: As in `estimates`, over items.
         how: The resampling behind the interval.
 
@@ -121,12 +120,12 @@ def krippendorff_alpha(
 ) -> Agreement:
     """Return Krippendorff's alpha of any number of raters, who need not have rated every item.
 
-    Items with a single rating say nothing about agreement and are left out. The interval resamples items;
-    Krippendorff's own resamples pairs of ratings, as if those of one item were independent, and is narrower.
+    Items with a single rating are left out. The interval resamples items; Krippendorff's own resamples pairs of
+    ratings, as if those of one item were independent, and is narrower.
 
     Args:
         ratings: Shape (raters, items); NaN is missing.
-        metric: What a difference between two ratings means.
+        metric: Distance function between two ratings.
         clusters: As in `estimates`, over items.
         how: The resampling behind the interval.
 
@@ -189,7 +188,7 @@ def _with_interval(
     sums, support = cluster_table(table, clusters, kept)
     value = float(statistic(sums.sum(axis=0)[None, :])[0])
     draws = [statistic(block) for block in resampled_sums(sums, how)]
-    doubt = "every rating is the same: nothing could be disagreed on" if support.n and math.isnan(value) else ""
+    doubt = "all ratings are equal, so agreement is undefined" if support.n and math.isnan(value) else ""
     return estimate_of(value, np.concatenate(draws) if draws else np.empty(0), support, int((~kept).sum()), how.level, doubt)
 
 
@@ -213,13 +212,13 @@ def _counts(table: Floats, categories: Floats) -> Floats:
 
 
 def _corrected(observed: Floats, expected: Floats) -> Floats:
-    """Return 1 - observed / expected disagreement; NaN where none could be expected."""
+    """Return 1 - observed / expected disagreement; NaN if the expected disagreement is 0."""
     some = expected > 0
     return np.where(some, 1 - observed / np.where(some, expected, 1.0), math.nan)
 
 
 def _coincidences(counts: Floats) -> Floats:
-    """Return each item's part in the coincidence matrix, shape (items, categories²): its pairs, over its ratings less one."""
+    """Return each item's part in the coincidence matrix, shape (items, categories²): pairs / (ratings - 1)."""
     items, size = counts.shape
     pairs = counts[:, :, None] * counts[:, None, :]
     pairs[:, np.arange(size), np.arange(size)] -= counts
@@ -271,8 +270,8 @@ def _alpha_interval(sums: Floats) -> Floats:
     return _corrected((n - 1) * within, np.where(between > 1e-12 * n * square, between, 0.0))
 
 
-# The habits of a judge, each with its denominator: does it repeat itself, does place or length sway it?
-# Intervals resample questions (or the documents they share), never single verdicts: ten verdicts on one question are
+# Habits of a judge, each with its denominator: consistency over repetitions, position bias, length bias.
+# Intervals resample questions (or the documents they share), not single verdicts: ten verdicts on one question are
 # not ten independent observations.
 
 
@@ -284,7 +283,7 @@ class RepetitionVariance:
         differing: Share of the pairs of verdicts on one item that differ, mean over items with at least two.
         variance: Variance of the values within an item (n - 1 in the denominator), mean over items with at least two.
         pairs: Pairs of verdicts compared.
-        single: Items with fewer than two verdicts, of which nothing is known.
+        single: Items with fewer than two verdicts, which are not compared.
     """
 
     differing: Estimate
@@ -298,8 +297,8 @@ class LengthPreference:
     """Preference of a judge for longer answers.
 
     Attributes:
-        longer_wins: Share of the decided battles between answers of different length that the longer one won. The
-            longer answer may well be the better one: only `per_doubling` takes the methods' strengths out of it.
+        longer_wins: Share of the decided battles between answers of different length that the longer one won. The longer
+            answer may be the better one: only `per_doubling` is adjusted for the methods' strengths.
         decided: Decided battles between answers of different length: the denominator.
         equal_length: Decided battles between answers of the same length.
         undecided: Ties and battles without a winner.
@@ -321,10 +320,10 @@ def repetition_variance(
     """Measure how much a judge's verdicts on the same item (same answers, same order) differ.
 
     Args:
-        item: Shape (verdicts,), codes from 0 of what was judged.
-        verdict: Shape (verdicts,), codes of what was said; NaN where the judge failed, which is left out.
-        values: What each verdict counts as a number, NaN where nothing; None takes the verdicts themselves.
-        clusters: One label per item code; None takes every item for itself.
+        item: Shape (verdicts,), codes of the judged items, from 0.
+        verdict: Shape (verdicts,), codes of the verdicts; NaN if the judge failed, which is left out.
+        values: Numeric value of each verdict, NaN without one; None uses the verdicts themselves.
+        clusters: One label per item code; None treats each item as its own cluster.
         level: As in `estimates`.
 
     Raises:
@@ -410,7 +409,7 @@ def first_shown_preference(
 ) -> Estimate:
     """Return share of the decisive verdicts that name the answer shown first, of those whose both orders are decisive.
 
-    Both answers of such a cell are shown first once, so that strength plays no part: without a preference it is ½.
+    Both answers of such a cell are shown first once, so that strength does not matter: without a position bias it is ½.
 
     Args:
         pair, question, order, repetition, verdict: As in `win_rates`; at order 0 the first method is shown first.
@@ -464,7 +463,7 @@ def length_preference(
     labels = _labels(np.asarray(question, np.int64)[unequal], clusters)
     share = estimate(longer[unequal], clusters=labels, level=how.level)
     if fitted.per_doubling is None or fitted.length_spread is None:
-        raise ValueError("a length preference takes at least one scored battle")
+        raise ValueError("a length preference needs at least one scored battle")
     return LengthPreference(
         share, int(unequal.sum()), int((decided & (gap == 0)).sum()), int((~decided).sum()), fitted.per_doubling, fitted.length_spread
     )

@@ -1,4 +1,4 @@
-"""Quality against what it costs: the Pareto front, and who is off it despite all intervals."""
+"""Quality against cost: the Pareto front, and the methods that are dominated beyond their intervals."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ def pareto_front(quality: ArrayLike, costs: ArrayLike) -> NDArray[np.bool_]:
     """Return which methods are not dominated: no other one is at least as good and as cheap, and strictly better on one.
 
     Args:
-        quality: Shape (methods,), more is better.
-        costs: Shape (methods,) or (methods, columns): tokens, seconds, money; less is better.
+        quality: Shape (methods,), higher is better.
+        costs: Shape (methods,) or (methods, columns): tokens, seconds, money; lower is better.
 
     Returns:
         Shape (methods,). Equal methods share the front; a method with a gap (NaN) is not on it and dominates nothing.
 
     Raises:
-        ValueError: The two are of different numbers of methods.
+        ValueError: The two have different numbers of methods.
     """
     good = np.asarray(quality, np.float64)
     paid = np.asarray(costs, np.float64)
@@ -33,16 +33,16 @@ def pareto_front(quality: ArrayLike, costs: ArrayLike) -> NDArray[np.bool_]:
 
 
 def certainly_dominated(quality: ArrayLike, costs: ArrayLike) -> NDArray[np.bool_]:
-    """Return which methods another one dominates wherever the true values lie in their intervals.
+    """Return which methods are dominated by another one for all true values within the intervals.
 
     The other's whole interval of quality is above, and its cost is equal or its whole interval of costs is not above.
 
     Args:
-        quality: Shape (methods, 3): low, value, high; more is better. Without an interval (NaN) nothing is certain.
-        costs: Shape (methods, 3): low, value, high; less is better. Without an interval the value is exact.
+        quality: Shape (methods, 3): low, value, high; higher is better. Without an interval (NaN) nothing is certain.
+        costs: Shape (methods, 3): low, value, high; lower is better. Without an interval the value is exact.
 
     Returns:
-        Shape (methods,). A method without a value is not dominated and dominates nobody.
+        Shape (methods,). A method without a value is not dominated and dominates no other.
     """
     good, paid = np.asarray(quality, np.float64), np.asarray(costs, np.float64)
     low, high = (np.where(np.isnan(paid[:, side]), paid[:, 1], paid[:, side]) for side in (0, 2))

@@ -1,4 +1,4 @@
-"""Ranks with their uncertainty, and how each method stands to the best one."""
+"""Ranks with their uncertainty, and each method's relation to the best one."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ SIGNS = "● best, ○ no significant difference from the best, ? not tested aga
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A method's place, 1 is best.
+    """A method's rank, 1 is best.
 
     Attributes:
-        rank: One more than the number of methods that are better on the questions that both were scored on; equals
-            share it, and it lies between low and high.
+        rank: One more than the number of methods that are better on the questions scored for both; equal methods share
+            it, and it lies between low and high.
         low, high: One more than the number of methods that are significantly better, and the number of methods minus
-            those that are significantly worse; holds for all methods at once with the stated level.
-        standing: How it stands to the best. No significant difference never means "as good as".
+            those that are significantly worse; simultaneous for all methods at the stated level.
+        standing: Its relation to the best. No significant difference never means "as good as".
     """
 
     rank: int
@@ -53,14 +53,14 @@ def bands(
 ) -> list[Band]:
     """Rank methods by pairwise tests that are Holm-corrected over all pairs.
 
-    A method that is behind everybody else changes nobody else's rank or standing: Holm's procedure rejects its
+    A method that is worse than all others does not change their rank or standing: Holm's procedure rejects its
     differences first, and tests the others as if it were not there.
 
     Args:
         pairs: Shape (methods, methods), of these methods, or of more.
         positions: Positions of the methods in `pairs`; None: they are those of `pairs`, in its order.
-        higher_is_better: False for a metric of which less is better.
-        level: One minus the probability of one wrong claim or more.
+        higher_is_better: False for a metric where lower is better.
+        level: One minus the probability of one or more false claims.
         p: P-values to use instead of those of `pairs`, of the same shape.
 
     Source: Mogstad et al. (2024), "Inference for ranks with applications to mobility across neighborhoods".
@@ -76,7 +76,7 @@ def bands(
     corrected = np.ones((methods, methods))
     corrected[upper] = holm_array(np.where(np.isnan(p) & (n > 0), 1.0, p)[upper])
     corrected = np.fmin(corrected, corrected.T)
-    # Not a number where two share no question: then neither is ahead.
+    # NaN if two methods share no question: then neither is ahead.
     behind = np.round(value, 12) < 0
     worse_than = (corrected <= 1 - level) & behind
     # Worse in every cluster, though there are too few to prove it: that is not a tie.
@@ -94,7 +94,7 @@ def bands(
 
 
 def standing(best: bool, behind: bool, able: bool) -> Standing:
-    """Return how a method stands to the best: whether it is one, is significantly behind one, and could be tested against one."""
+    """Return a method's relation to the best: whether it is one of them, is significantly worse, and could be tested."""
     if best:
         return Standing.BEST
     if behind:

@@ -1,9 +1,9 @@
-"""Plan how large an experiment must be: questions, repeated answers and trainings that show a difference, from a pilot.
+"""Plan how large an experiment must be: numbers of questions, repeated answers and trainings that detect a difference, from a pilot.
 
 A pilot's variance over questions has a part that comes from its answers, which vary from one repeat to the next, and a
-part that more repeats leave as it is. With r repeats of a question in each of s trainings, answers whose variance is w
-add w / (s r) to the variance of that question. The spread of trainings falls with their number, and so does what is
-lost by knowing that spread from few of them.
+part that more repeats do not reduce. With r repeats of a question in each of s trainings, answers whose variance is w
+add w / (s r) to the variance of that question. More trainings reduce the variance of their mean, and the uncertainty of
+its estimate.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ REPEATS = (1, 3, 10)
 SEEDS = (3, 5, 10)
 """Numbers of training seeds that are planned for, besides the pilot's own number."""
 MOST_SEEDS = 100
-"""Trainings beyond which nobody asks."""
+"""Largest number of trainings to search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """Sample that shows a difference.
+    """Sample that detects a difference.
 
     Attributes:
         seeds: Trainings of each side that was trained several times; None: no side was.
         repeats: Answers of each side that answered several times; None: no side did.
-        clusters: Clusters like the pilot's; None: no number of them suffices, since trainings vary too much.
+        clusters: Clusters like the pilot's; None: no number suffices, because trainings vary too much.
     """
 
     seeds: int | None
@@ -41,9 +41,9 @@ class Needed:
 
 
 def needed(pilot: Tested, sides: tuple[Side, Side], effect: float, *, power: float = POWER, level: float = LEVEL) -> Iterator[Needed]:
-    """Yield the clusters that show a true difference with other numbers of trainings and repeats than the pilot's.
+    """Yield the number of clusters that detects a true difference, for other numbers of trainings and repeats than a pilot's.
 
-    Nothing if neither side has several: the pilot then does not show how much they vary.
+    Yield nothing if neither side has several: the pilot then does not show how much they vary.
 
     Args:
         pilot: The difference of the two sides, a single pair.
@@ -62,13 +62,13 @@ def needed(pilot: Tested, sides: tuple[Side, Side], effect: float, *, power: flo
 
 
 def seeds_needed(pilot: Tested, sides: tuple[Side, Side], effect: float, *, power: float = POWER, level: float = LEVEL) -> int | None:
-    """Return how many trainings of each trained side show a true difference on the pilot's questions.
+    """Return how many trainings of each trained side detect a true difference on the pilot's questions.
 
     Args:
         pilot, sides, effect, power, level: As in `needed`.
 
     Returns:
-        None if no side has several trainings, or up to `MOST_SEEDS` of them do not suffice on so few questions.
+        None if no side has several trainings, or if `MOST_SEEDS` of them do not suffice on these questions.
     """
     if all(side.seeds < 2 for side in sides):
         return None
@@ -90,7 +90,7 @@ def answer_variance(side: Side) -> float:
 
 
 def _repeats(side: Side) -> int:
-    """Return how often a side answered each question in each training; the least if trainings differ."""
+    """Return how often a side answered each question in each training; the minimum if trainings differ."""
     names = side.trainings or ("",) * len(side.scores)
     return min(names.count(name) for name in set(names))
 
@@ -110,5 +110,5 @@ def _spread(pilot: Seeds, sides: tuple[Side, Side], seeds: int) -> Seeds:
     """Return the trainings' part of the variance with other numbers of them, of the sides that have several."""
     factor = np.array([side.seeds / seeds if side.seeds > 1 else 1.0 for side in sides])[:, None]
     several = np.array([side.seeds > 1 for side in sides])[:, None]
-    # What the questions contain already is taken off: rather too little of it than too much.
+    # The part that the questions already contain is subtracted, rather too little of it than too much.
     return Seeds(pilot.spread * factor, np.where(several, seeds - 1.0, pilot.freedom), pilot.shared * factor.min())

@@ -1,8 +1,8 @@
-"""The difference of two methods over several benchmarks: each benchmark is a stratum, and all weigh the same.
+"""The difference of two methods over several benchmarks: each benchmark is a stratum with equal weight.
 
-The clusters of all strata are tested together, each weighing as much as its questions do in the mean over benchmarks. Strata
+The clusters of all strata are tested together, weighted by its questions' share in the mean over benchmarks. Strata
 that share questions (settings or styles of one dataset) share their clusters, so a question that is asked twice is one
-observation. What one benchmark says of an average therefore adds to what the others say, even if each has few clusters:
+observation. The evidence of all benchmarks therefore adds up, even if each has few clusters:
 bets on clusters of all strata multiply, since their expected growth is at most the sum of the strata's means minus the bar.
 A training's deviation is that of its mean over all benchmarks: seeds that are good on one may be good on all.
 
@@ -31,7 +31,7 @@ Interval = Callable[[Floats], tuple[Floats, Floats]]
 """Function from the level of each row to its lower and upper bounds."""
 _STEPS = 30
 _SMALLEST = -18.0
-"""Natural logarithm of the smallest p-value that is computed where half intervals add up; smaller ones are this one."""
+"""Natural logarithm of the smallest p-value that is computed where half intervals add up; smaller ones are replaced by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Pooled:
 
     Attributes:
         value: Mean over benchmarks.
-        low, high: Its interval at the level at which Holm's procedure tests it: it leaves out 0 exactly if `p_holm` <= .05.
+        low, high: Its interval at the level at which Holm's procedure tests it: it excludes 0 exactly if `p_holm` <= .05.
         p, p_holm: Two-sided p-value, and corrected over the methods compared; NaN if a stratum has insufficient data.
         strata: Benchmarks.
     """
@@ -93,7 +93,7 @@ def pooled(strata: Sequence[Stratum], level: float = LEVEL) -> list[Pooled]:
         ValueError: There is no stratum.
     """
     if not strata:
-        raise ValueError("pooling takes at least one stratum")
+        raise ValueError("pooling needs at least one stratum")
     each = [compared(part.candidates, part.references, clusters=part.clusters, metric=part.metric) for part in strata]
     able = np.all([(tested.insufficient_data() == "") & (tested.n > 0) for tested in each], axis=0)
     value = np.mean([tested.value for tested in each], axis=0)
@@ -114,7 +114,7 @@ def pooled(strata: Sequence[Stratum], level: float = LEVEL) -> list[Pooled]:
 
 
 def _uneven(tested: Differences) -> Mask:
-    """Return in which rows some clusters weigh much more than others, so that what each stratum has by itself says more.
+    """Return in which rows some clusters weigh much more than others, so that separate strata are more informative.
 
     It depends on how many questions the clusters have, never on the scores.
     """
@@ -123,7 +123,7 @@ def _uneven(tested: Differences) -> Mask:
 
 
 def _ends(tested: Differences | None, added: Interval | None, uneven: Mask, levels: Floats) -> tuple[Floats, Floats]:
-    """Return the interval of each row at its level: that of all clusters together, or what the strata add up to."""
+    """Return the interval of each row at its level: of all clusters together, or combined from the strata."""
     if tested is None or added is None:
         whole = added if tested is None else tested.interval
         assert whole is not None
@@ -188,9 +188,10 @@ def _joint(strata: Sequence[Stratum], metric: Range) -> Tested:
 
 
 def _trainings(sides: Sequence[Side], weight: Floats, kept: Mask, labels: Sequence[str]) -> Trainings:
-    """Return what the trainings of one side add to the variance of the mean over all strata.
+    """Return the variance that the trainings of one side add to the mean over all strata.
 
-    If each stratum has as many, they are the same ones in the same order; else they are taken to err alike.
+    If all strata have equally many, they are the same ones in the same order; else their errors are treated as fully
+    correlated.
     """
     rows = [side.by_training() for side in sides]
     if len({side.seeds for side in sides}) == 1:
@@ -225,7 +226,7 @@ def _added(strata: Sequence[Differences], kin: Sequence[int]) -> tuple[Floats, I
 
 
 def borda(values: Floats, *, higher_is_better: Sequence[bool]) -> Floats:
-    """Return each method's Borda count: over benchmarks, how many methods it is better than, ties as half.
+    """Return each method's Borda count: over benchmarks, how many methods it beats; ties count half.
 
     Args:
         values: Shape (benchmarks, methods), without gaps.

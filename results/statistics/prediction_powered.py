@@ -1,7 +1,7 @@
-"""A judged mean corrected by the items that a person has labeled too: prediction-powered inference.
+"""A judge's mean corrected with human labels of some items: prediction-powered inference.
 
-The judge has seen everything and may be wrong; the person is right and has seen little. The items that both have seen
-say how wrong the judge is, and that is taken off its mean over everything.
+The judge scored all items and may be wrong; a person labeled few items, and these labels are right. The items with both
+give the judge's error, which is subtracted from its mean over all items.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from numpy.typing import ArrayLike, NDArray
 from results.statistics.core import LEVEL, Clusters, Estimate, Floats, cluster_positions
 
 ENOUGH_LABELS = 30
-"""Fewer labeled items (or documents) than this: simulation finds intervals that cover too rarely."""
+"""Minimum number of labeled items (or documents): with fewer, intervals undercover in simulations."""
 _NOT_RANDOM = 0.001
-"""p-value of "judged alike" below which the labeled items cannot be taken for a random subset."""
+"""p-value of "judged alike" below which the labeled items are not treated as a random subset."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionPowered:
-    """A mean over all judged items, in the eyes of the person who labeled some of them.
+    """A mean over all judged items, corrected with the labels of some of them.
 
     Attributes:
         corrected: The mean with its interval; n is the number of labels, `unscorable` items without a judged value.
-        labeled: Mean of the labels alone with its interval (Student's t): what the labels say without the judge.
+        labeled: Mean of the labels only with its interval (Student's t), without the judge.
         judged: Mean of the judged values over all items, uncorrected.
-        bias: Judged less labeled, mean over the labeled items: how far the judge is off.
-        weight: How far the judge was listened to (lambda): 0 not at all, 1 in full.
+        bias: Judged minus labeled, mean over the labeled items: the judge's error.
+        weight: Weight of the judge (lambda): 0 ignores it, 1 uses it in full.
         standard_error: Of `corrected`.
         items: Judged items, labeled ones among them.
-        worth: As many labels as it would take to do as well without the judge; at weight 0 as many as there are.
+        worth: Number of labels that would be as accurate without the judge; at weight 0 the number of labels.
         freedom: Degrees of freedom of `standard_error`.
     """
 
@@ -60,18 +60,18 @@ class PredictionPowered:
 def prediction_powered_mean(
     judged: ArrayLike, labels: ArrayLike, *, weight: float | None = None, clusters: Clusters = None, level: float = LEVEL
 ) -> PredictionPowered:
-    """Return mean of what a person would have said of all items, from judged values of all and labels of a random few.
+    """Estimate the mean label of all items, from judged values of all items and labels of a random subset.
 
     With Y the labels and f the judged values, the mean is mean(Y) + lambda (mean of f without label - mean of f with
     label), of variance var(Y - lambda f) / n + lambda² var(f) / N; n items have a label, N have none. The labeled
-    items must be a random subset: labels of the doubtful cases alone correct towards the doubtful cases.
+    items must be a random subset: labels of only the doubtful cases bias the correction towards them.
 
     Args:
         judged: Shape (items,), the judge's values; an item without one (NaN) is left out, label or not.
-        labels: Shape (items,), a person's; NaN where there is none.
+        labels: Shape (items,), a person's; NaN if there is none.
         weight: Lambda. None tunes it to the smallest variance within 0 and 1 (0 with fewer than three labeled
             clusters, since two points fit any line); 1 is plain prediction-powered inference, 0 the mean of the labels.
-            Where every item has a label there is nothing to learn from the judge, and it is 0.
+            If every item has a label, the judge adds nothing, and it is 0.
         clusters: One label per item; items of one cluster are not independent.
         level: Coverage of the intervals.
 
@@ -93,7 +93,7 @@ def prediction_powered_mean(
     positions, sizes = cluster_positions(clusters, len(f), kept)
     n, labeled = int(known.sum()), len(np.unique(positions[known]))
     if labeled < 2:
-        raise ValueError(f"the spread of labels takes at least two labeled items (or documents), got {labeled}")
+        raise ValueError(f"the standard deviation of labels needs at least two labeled items (or documents), got {labeled}")
     pulls = _pulls(f, y, known, positions, len(sizes))
     alone = bool(known.all())
     if alone:
@@ -101,7 +101,7 @@ def prediction_powered_mean(
     tuned = weight is None
     if weight is None:
         weight = pulls.best_weight if labeled > 2 else 0.0
-    # What was chosen by the labels costs them a degree of freedom; not to listen at all is not a choice of theirs.
+    # A weight that the labels determine costs a degree of freedom; a weight of 0 does not.
     fitted = int(tuned and weight > 0)
     value = mean = float(y[known].mean())
     if not alone:
@@ -109,7 +109,7 @@ def prediction_powered_mean(
     error, plain = pulls.standard_error(weight, fitted), pulls.standard_error(0.0, 0)
     few = f"{labeled} labeled, fewer than {ENOUGH_LABELS}" if labeled < ENOUGH_LABELS else ""
     if np.ptp(y[known]) == 0:
-        few = "; ".join([*filter(None, [few]), "every label is the same: their spread is not known"])
+        few = "; ".join([*filter(None, [few]), "all labels are equal, so their variance is unknown"])
     doubt = "; ".join(reason for reason in (few, "" if alone else pulls.doubt(f, known)) if reason)
     unscorable = int((~kept).sum())
 
@@ -131,7 +131,7 @@ def prediction_powered_mean(
 
 
 def rectified(judged: ArrayLike, labels: ArrayLike, items: ArrayLike) -> Floats:
-    """Return judged values whose sum, weighted in any way that labels do not depend on, is right on average.
+    """Return judged values whose weighted sums are unbiased, for all weights that are independent of the labels.
 
     With N items of which n have a label, each value of a labeled item is moved by N / n times its label minus the mean
     of its judged values. A value can leave the range of the judge. For an estimate whose score equation is linear in
@@ -139,7 +139,7 @@ def rectified(judged: ArrayLike, labels: ArrayLike, items: ArrayLike) -> Floats:
 
     Args:
         judged: Shape (values,), several for one item if it was judged several times; NaN is left as it is.
-        labels: Shape (values,), the item's label at each of its values; NaN where there is none.
+        labels: Shape (values,), the item's label at each of its values; NaN if there is none.
         items: Shape (values,), codes from 0.
 
     Raises:
@@ -167,7 +167,7 @@ class _Pulls:
 
     Attributes:
         label: On the mean of the labels.
-        judge: On the judge's mean over labeled items, less that over the others; lambda times it is taken off.
+        judge: On the judge's mean over labeled items minus that over the others; lambda times it is subtracted.
         labeled: Whether the cluster holds a label.
     """
 
@@ -177,7 +177,7 @@ class _Pulls:
 
     @property
     def best_weight(self) -> float:
-        """Return the lambda of the smallest variance, within 0 and 1; 0 where the judge always says the same."""
+        """Return the lambda of the smallest variance, within 0 and 1; 0 if the judge's values are all equal."""
         square = float(self.judge @ self.judge)
         return min(1.0, max(0.0, float(self.label @ self.judge) / square)) if square else 0.0
 
@@ -194,7 +194,7 @@ class _Pulls:
         return math.sqrt(variance)
 
     def doubt(self, judged: Floats, known: NDArray[np.bool_]) -> str:
-        """Return why the labeled items do not look like a random subset; empty where they do."""
+        """Return why the labeled items do not look like a random subset; empty if they do."""
         gap = float(judged[known].mean() - judged[~known].mean())
         error = math.sqrt(float(self.judge @ self.judge))
         p = 2 * float(scipy.special.ndtr(-abs(gap) / error)) if error else float(not gap)
@@ -204,7 +204,7 @@ class _Pulls:
 
 
 def _pulls(f: Floats, y: Floats, known: NDArray[np.bool_], positions: NDArray[np.int64], clusters: int) -> _Pulls:
-    """Return the linearized estimate, cluster by cluster; places say which cluster an item belongs to."""
+    """Return the linearized estimate, cluster by cluster; places have the cluster of each item."""
     label, judge = np.zeros((2, len(f)))
     label[known] = (y[known] - y[known].mean()) / known.sum()
     judge[known] = (f[known] - f[known].mean()) / known.sum()

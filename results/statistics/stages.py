@@ -23,7 +23,7 @@ class StageLosses:
         normal: Score of the pipeline as it is.
         retrieval: Gained when the evidence that retrieval missed is put among the passages.
         reranking: Gained further when everything but the evidence is taken away.
-        compression: Gained further when the evidence is read in full; None where that was not measured, and then
+        compression: Gained further when the evidence is read in full; None if that was not measured, and then
             part of `reading`.
         reading: What is missing even then.
         closed_book: Score without any passage: what the reader knows by heart.
@@ -40,7 +40,7 @@ class StageLosses:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Return share of each stage in the whole loss; NaN where nothing is lost."""
+        """Return share of each stage in the whole loss; NaN if nothing is lost."""
         losses = {"retrieval": self.retrieval.value, "reranking": self.reranking.value}
         if self.compression is not None:
             losses["compression"] = self.compression.value

@@ -39,7 +39,7 @@ class StyleRobustness:
 
     Attributes:
         gaps: By style, in the order given.
-        worst: The style with the largest gap, None where no style could be paired.
+        worst: The style with the largest gap, None if no style could be paired.
     """
 
     gaps: dict[str, StyleGap]
@@ -64,7 +64,7 @@ def style_robustness(
     names = list(styles)
     for name in names:
         if name not in survived:
-            raise ValueError(f"style {name}: no word on which gold strings survived")
+            raise ValueError(f"style {name}: it is unknown which gold strings survived")
         if np.shape(styles[name]) != plain.shape or np.shape(survived[name]) != plain.shape:
             raise ValueError(f"style {name}: scores and survivals must be of the same questions as the formal ones")
     if not names:

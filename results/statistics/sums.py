@@ -150,9 +150,9 @@ def row_sums(scores: Floats, known: NDArray[Any] | None, starts: Whole | None) -
     """Return the fields of `Sums` in their order, arrays of shape (rows,).
 
     Args:
-        scores: Shape (rows, questions), 0 where not known.
+        scores: Shape (rows, questions), 0 if not known.
         known: Of the same shape, which scores are known, or how many questions each stands for; None: all are known.
-        starts: Where each cluster begins; None: each question is one.
+        starts: Start of each cluster; None: each question is one.
     """
     sums, counts = scores, np.ones((1, scores.shape[1])) if known is None else known.astype(np.float64)
     within = np.einsum("rq,rq->r", scores, scores)

@@ -425,9 +425,9 @@ class Tested:
             if few[at]:
                 text[at] = f"{number} {word}, fewer than {FEWEST_CLUSTERS}"
             elif dominated[at]:
-                text[at] = f"a few {word} hold most questions: they count as {self.sums.effective[at]:.0f}"
+                text[at] = f"a few {word} have most questions: the effective number is {self.sums.effective[at]:.0f}"
             elif same[at]:
-                text[at] = "all differences are equal, so their spread is not known"
+                text[at] = "all differences are equal, so their variance is unknown"
             else:
                 text[at] = f"too skewed for so few {word}"
         return text

@@ -1,8 +1,8 @@
 """Define what human labels refer to (a question and one answer, or two) and their values.
 
-A label counts for its item as long as the runs say just that. If they say something else, or are gone, it rests: it is
-kept, and counts again as soon as a run of the same fingerprint gives the same answer. A label does not pass to other runs
-that give the same answer: those of their answers that were given before too are not a random sample of them.
+A label is used as long as the runs give exactly the labeled answers. If they give other answers or are deleted, the
+label is kept but unused, until a run of the same fingerprint gives the same answer again. A label is not used for other
+runs with the same answer, because the answers that they share are not a random sample of theirs.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _SEPARATOR = 31
 
 
 def digest(question: str, answer: str, other: str | None = None) -> str:
-    """Return the hash of what was labeled, by text; of two answers that of the run with the smaller fingerprint first."""
+    """Return the hash of the labeled texts; of two answers, that of the run with the smaller fingerprint comes first."""
     texts = [question, answer] if other is None else [question, answer, other]
     return hashlib.sha256(chr(_SEPARATOR).join(texts).encode()).hexdigest()[:DIGITS]
 
 
 def with_present(items: str = "annotations", questions: str = "questions", predictions: str = "predictions") -> str:
-    """Return SQL of items with a column `present`: the hash of what they say now, NULL where they say nothing.
+    """Return SQL of items with a column `present`: the hash of their present answers, NULL without one.
 
     Args:
         items: A table with the columns dataset_fingerprint, question, one and other.
@@ -36,7 +36,7 @@ def with_present(items: str = "annotations", questions: str = "questions", predi
 
 
 VALUES = {"match": 1.0, "partial": 0.0, "mismatch": 0.0, "yes": 1.0, "no": 0.0, "right": 1.0, "wrong": 0.0, "formal": 0.0, "informal": 1.0}
-"""Labels of single answers that are words, and what they are worth; any number from 0 to 1 is a label too."""
+"""Word labels of single answers, with their values; any number from 0 to 1 is a label too."""
 
 
 def worth(label: str) -> float:

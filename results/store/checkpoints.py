@@ -1,8 +1,8 @@
-"""Trained checkpoints: what a model folder says of itself, whether it is still that, and which runs were made with it.
+"""Trained checkpoints: the card of a model folder, its verification, and the runs that were made with it.
 
 A checkpoint folder carries `ragmeter.json`: which method and stage trained it, from which parents, on which data, and
-the hash of everything else in the folder. A run records the same hash among the weights of its parts, or, where a part
-of a part has it, in its provenance, which is how the two find each other. `results.store.checkpoints` gives names to checkpoints
+the hash of everything else in the folder. A run records the same hash among the weights of its parts, or in its provenance if a
+part of a part has it; this links runs and checkpoints. `results.store.checkpoints` gives names to checkpoints
 and runs.
 """
 
@@ -44,9 +44,9 @@ class Checkpoint:
     Attributes:
         method: Id of the method that it belongs to.
         version: That method's code version when it was trained.
-        stage: Which step of the method's training made it.
+        stage: The training stage that made it.
         config: Options of the training.
-        parents: Hashes of the checkpoints that training began from or used.
+        parents: Hashes of the checkpoints that training started from or used.
         data: Fingerprints of the training data.
         sha256: `benchmarks.core.fingerprint.folder_sha256` of the folder.
         path: The folder.
@@ -89,7 +89,7 @@ def describe(
     """Write `ragmeter.json` into a finished model folder; the last step of a training.
 
     Args:
-        folder: Holds the model's files, all of them.
+        folder: The folder with all files of the model.
         method, stage, version, config, data: As in `Checkpoint`; `config` must be JSON.
         parents: Checkpoints, or their full hashes.
 
@@ -113,7 +113,7 @@ def describe(
     except (TypeError, ValueError) as error:
         raise UserError(f"the description is not JSON: {error}", code="description-not-json", where=f"{target} (config)") from None
     result = _parsed(json.loads(text), target)
-    # Whoever reads the card meanwhile sees the old one or the new one, never half of it.
+    # A concurrent reader sees the old card or the new one, never a part of it.
     draft = folder.with_name(f".{folder.name}.{os.getpid()}.{CARD}")
     draft.write_text(text, "utf-8")
     draft.replace(target)
@@ -142,7 +142,7 @@ def read(folder: Path | str) -> Checkpoint:
 
 
 def verify(folder: Path | str) -> Checkpoint:
-    """Read a checkpoint folder's card and check that the folder holds exactly what was described.
+    """Read a checkpoint folder's card and check that the folder has exactly the described files.
 
     Raises:
         UserError: The card is missing or broken, or files were changed, added or removed since.
@@ -205,7 +205,7 @@ def _texts(value: Any) -> bool:
 
 
 def register(store: Store, folder: Path | str) -> Checkpoint:
-    """Check a checkpoint folder and enter it; entering it again from another place remembers the new place.
+    """Check a checkpoint folder and register it; if it is registered again at another path, the new path is stored.
 
     Raises:
         UserError: As `verify`.
@@ -232,7 +232,7 @@ def register(store: Store, folder: Path | str) -> Checkpoint:
 
 
 def register_recorded(store: Store, folders: Mapping[str, Path]) -> None:
-    """Enter checkpoints that a run uses, if their folders tell what their training read; what cannot be read stays unknown.
+    """Register checkpoints that a run uses, if their folders record what their training read; unreadable records stay unknown.
 
     Args:
         store: Takes them.
@@ -247,7 +247,7 @@ def register_recorded(store: Store, folders: Mapping[str, Path]) -> None:
 
 
 def checkpoints(store: Store) -> list[Checkpoint]:
-    """Return registered checkpoints, newest first; none where there is no store yet."""
+    """Return registered checkpoints, newest first; none if there is no store yet."""
     rows = store.database.rows(
         """SELECT method, version, stage, config, parents, data, sha256, path, added_at FROM checkpoints
                ORDER BY added_at DESC, sha256""",
@@ -260,7 +260,7 @@ def checkpoints(store: Store) -> list[Checkpoint]:
 
 
 def matching(store: Store, text: str) -> list[Checkpoint]:
-    """Return registered checkpoints that a text means: by a hash's beginning, else by their folder, else by its name.
+    """Return registered checkpoints that match a text: the beginning of the hash, else the folder, else its name.
 
     Raises:
         UserError: It is a checkpoint folder that was tampered with, or is not registered.
@@ -268,7 +268,7 @@ def matching(store: Store, text: str) -> list[Checkpoint]:
     known = checkpoints(store)
     results = [c for c in known if len(text) >= PREFIX and c.sha256.startswith(text.lower())]
     if not results and (Path(text) / CARD).is_file():
-        # A folder means what it holds now, wherever it was registered from.
+        # A folder refers to its present content, even if it was registered elsewhere.
         sha256 = verify(text).sha256
         results = [c for c in known if c.sha256 == sha256]
         if not results:
@@ -304,9 +304,9 @@ def uses(description: Any, sha256: str) -> bool:
     return False
 
 
-# Tags, and what a RUN or CHECKPOINT argument means.
-# A tag points to a run or to a checkpoint: `main`, the baseline that candidates are compared with. It can be
-# moved, and it goes before everything else that the same text might mean.
+# Tags, and the resolution of RUN and CHECKPOINT arguments. A tag points to a run or to a checkpoint: `main`, the
+# baseline that candidates are compared with. It can be moved, and it takes precedence over all other matches of the
+# same text.
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
@@ -327,10 +327,10 @@ def tag_run(store: Store, name: str, target: RunRow | Checkpoint, note: str | No
     """Give a run or a checkpoint a name; a name that exists moves.
 
     Returns:
-        What the name pointed to before.
+        The previous target of the name.
 
     Raises:
-        UserError: The name cannot be one, the run is unfinished or a control.
+        UserError: The name is not a valid tag, or the run is unfinished or a control.
     """
     if not _NAME.fullmatch(name):
         raise UserError(
@@ -354,7 +354,7 @@ def tag_run(store: Store, name: str, target: RunRow | Checkpoint, note: str | No
 
 
 def untag(store: Store, name: str) -> Tag:
-    """Take a name away; what it pointed to stays.
+    """Remove a tag; its target stays.
 
     Raises:
         UserError: There is no such name.
@@ -368,24 +368,24 @@ def untag(store: Store, name: str) -> Tag:
 
 
 def tags(store: Store) -> list[Tag]:
-    """Return tags in the order of their names; none where there is no store yet."""
+    """Return tags in the order of their names; none if there is no store yet."""
     rows = store.database.rows("SELECT name, run, checkpoint, note, tagged_at FROM tags ORDER BY name", lenient=True)
     return [Tag(*row) for row in rows]
 
 
 def tag_named(store: Store, name: str) -> Tag | None:
-    """Return the tag of this name, None where there is none."""
+    """Return the tag of this name, None if there is none."""
     return next((item for item in tags(store) if item.name == name), None)
 
 
 def resolve(store: Store, text: str) -> RunRow | Checkpoint:
-    """Return the run or checkpoint that an argument means: a tag first, then whatever else it fits.
+    """Return the run or checkpoint that an argument refers to: a tag first, then all other matches.
 
-    A run is meant by its fingerprint's beginning or its path, a checkpoint by its hash's beginning, its folder or its
+    A run is named by the beginning of its fingerprint or its path, a checkpoint by the beginning of its hash, its folder or its
     folder's name.
 
     Raises:
-        UserError: Nothing, or more than one thing, is meant; a tag points to something that is gone.
+        UserError: The argument matches nothing or several things, or a tag points to something that was deleted.
     """
     name = tag_named(store, text)
     if name is not None:
@@ -409,10 +409,10 @@ def resolve(store: Store, text: str) -> RunRow | Checkpoint:
 
 
 def find_checkpoint(store: Store, text: str) -> Checkpoint:
-    """Return the checkpoint that a tag, a hash's beginning, a folder or a folder's name means.
+    """Return the checkpoint named by a tag, the beginning of its hash, a folder or a folder's name.
 
     Raises:
-        UserError: None, or more than one, is meant; or the tag is that of a run.
+        UserError: The argument matches none or several, or the tag is that of a run.
     """
     name = tag_named(store, text)
     if name is not None:
@@ -429,7 +429,7 @@ def find_checkpoint(store: Store, text: str) -> Checkpoint:
 
 
 def find_run(store: Store, text: str) -> RunRow:
-    """Return the run that an argument means; of a checkpoint, the newest finished one made with it.
+    """Return the run that an argument refers to; for a checkpoint, the newest finished one made with it.
 
     Raises:
         UserError: As `resolve` and `run_of`.
@@ -438,10 +438,10 @@ def find_run(store: Store, text: str) -> RunRow:
 
 
 def run_of(store: Store, target: RunRow | Checkpoint, like: RunRow | None = None) -> RunRow:
-    """Return a run as it is; of a checkpoint, the newest finished run made with it.
+    """Return a run unchanged; for a checkpoint, the newest finished run made with it.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         target: As `resolve` gives it.
         like: The run that it will be compared with: dataset, setting and seed must be the same.
 
@@ -516,7 +516,7 @@ def _ambiguous(text: str, runs: Sequence[RunRow], results: Sequence[Checkpoint])
 
 
 # A checkpoint's options name its data as `ragmeter train` was given them: under `data` or `graph`, one list, or one list
-# a stage. What it began from was trained on data of its own, so parents count too. Validation data, by which a training
+# a stage. Its base was trained on other data, so parents count too. Validation data, by which a training
 # is only watched, do not.
 
 
@@ -525,7 +525,7 @@ Cards = Mapping[str, Mapping[str, Any]]
 Checkpoints = Mapping[str, Checkpoint]
 """Registered ones, by their hash."""
 _NAMED = ("data", "graph")
-"""Options of trainings that name what is learned from; the options of the loaders are in `data_options` and so on."""
+"""Options of trainings that name the training data; the options of the loaders are in `data_options` and so on."""
 _LIST_OF_STAGE = {"supervised": "joint"}
 """Stages that read another stage's list of references; all others read the list that is called as they are."""
 
@@ -565,7 +565,7 @@ def trained_on(run: RunRow, cards: Cards, known: Checkpoints) -> dict[str, str]:
 
 
 def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
-    """Return training data that cover what a run is asked, one sentence each; references and fingerprints are compared.
+    """Return training data that cover a run's questions, one sentence each; references and fingerprints are compared.
 
     Two parts of one split have the same reference, so if there is a record of the questions that were read, it decides.
     """
@@ -581,7 +581,7 @@ def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
         return results
     # Equal content under another name.
     if results := [
-        f"these very data were trained on by {_called(item)}" for item in _lineage(run, known) if run.dataset_fingerprint in item.data
+        f"the same data were used to train {_called(item)}" for item in _lineage(run, known) if run.dataset_fingerprint in item.data
     ]:
         return results
     touched = touched_by(run, known)
@@ -589,7 +589,7 @@ def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
 
 
 def touched_by(run: RunRow, known: Checkpoints) -> Touched:
-    """Return the evaluated questions that were read when a checkpoint that answers them was trained, or one that it began from."""
+    """Return the evaluated questions that were read when a checkpoint that answers them was trained, or one that it started from."""
     result = Touched()
     folds = _folds(run)
     others = [sha256 for sha256 in _named_hashes(run, known) if sha256 not in folds]
@@ -641,7 +641,7 @@ def declared(run: RunRow, cards: Cards, known: Checkpoints) -> bool:
     """Return whether the training data of all trained parts of a run are known.
 
     Args:
-        run: The run. A submission's card could have declared what there is to declare.
+        run: The run. A submission's card could have declared all of them.
         cards: Of methods and their parts.
         known: Registered checkpoints.
     """
@@ -658,12 +658,12 @@ def declared(run: RunRow, cards: Cards, known: Checkpoints) -> bool:
         return False
     models = run.provenance.get("models")
     if isinstance(models, Mapping) and models.get("counted") == [] and models.get("weights_here") is True:
-        return True  # nothing in it has weights; what stands as such is a hash of parts
+        return True  # nothing in it has weights; its entry is a hash of parts
     return all(_described(part, cards, known) for part in made_of)
 
 
 def references_of(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Return references that a checkpoint's own stage was trained on; empty where its options do not say.
+    """Return references that a checkpoint's own stage was trained on; empty if its options do not state any.
 
     Mixed styles come with their base, as such benchmarks are called: `styled:train(hotpotqa)`.
     """
@@ -680,7 +680,7 @@ def references_of(checkpoint: Checkpoint) -> tuple[str, ...]:
 
 
 def _of_stage(lists: Mapping[str, Any], stage: str) -> list[Any]:
-    """Return a stage's own list; all lists of a training that calls them otherwise."""
+    """Return a stage's own list; all lists of a training with other option names."""
     own = lists.get(_LIST_OF_STAGE.get(stage, stage))
     every = (item for item in lists.values() if isinstance(item, list | tuple))
     return list(own) if isinstance(own, list | tuple) else [text for item in every for text in item]
@@ -700,7 +700,7 @@ def _own(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _named(text: Any, options: Mapping[str, Any]) -> str | None:
-    """Return a reference as a benchmark's name; None for what is none."""
+    """Return a reference as a benchmark's name; None if it is not one."""
     try:
         reference = DataReference.parse(text) if isinstance(text, str) else None
     except UserError:
@@ -725,12 +725,12 @@ def trained_here(run: RunRow, known: Checkpoints) -> bool:
 
 
 def _lineage(run: RunRow, known: Checkpoints) -> list[Checkpoint]:
-    """Return the registered checkpoints that a run's parts are made of, and those that these began from."""
+    """Return the registered checkpoints of a run's parts, and those that they started from."""
     return _ancestors(_named_hashes(run, known), known)
 
 
 def _ancestors(hashes: Sequence[str], known: Checkpoints) -> list[Checkpoint]:
-    """Return registered checkpoints, and those that they began from, each once."""
+    """Return registered checkpoints, and those that they started from, each once."""
     results: dict[str, Checkpoint] = {}
     left = list(hashes)
     while left:

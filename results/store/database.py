@@ -1,9 +1,9 @@
 """The DuckDB file itself: its schema, and the one connection that a process has to it.
 
-DuckDB lets one process write and nobody else read meanwhile, or many read. Opening the file takes longer than most
-questions to it, so a process keeps it open and gives it back after a moment without use, or between two transactions
-as soon as another process waits. Who waits holds the lock `store.queue` until it has its turn, and touches
-`store.wanted`, which the process that has the file open checks. Locks end with their process, and a touch asks only once.
+DuckDB allows either one process that writes, or several that read. Opening the file takes longer than most queries, so
+a process keeps it open. It closes the file after a moment without use, or between two transactions if another process
+waits. A waiting process holds the lock `store.queue` until its turn, and touches `store.wanted`, which the process with
+the open file checks. Locks end with their process, and each touch is one request.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FAREWELL_S = 5.0
 
 
 class DiskFull(Broke):
-    """A file of the store cannot grow; what was written before is kept."""
+    """A file of the store cannot grow; data written before are kept."""
 
     def __init__(self, path: Path, what: str = "the disk is full") -> None:
         super().__init__(
@@ -57,12 +57,12 @@ class DiskFull(Broke):
             code="disk-full",
             where=str(path),
             try_this="free some space or raise the limit, then repeat the command (`ragmeter run --resume` for a run); "
-            "what was finished is kept",
+            "finished work is kept",
         )
 
 
 class Damaged(Broke):
-    """The store's file has lost some of its content: it was cut off, or written over."""
+    """The store's file lost a part of its content: it was truncated or overwritten."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -90,7 +90,7 @@ class Database:
         """Return whether the store exists.
 
         Raises:
-            UserError: A file is in the place of its folder.
+            UserError: The path of its folder is a file.
         """
         if self.path.exists():
             return True
@@ -155,7 +155,7 @@ class Database:
             yield self.path
 
     def close(self) -> None:
-        """Give the file back now, unless a thread uses it; it is opened again when it is needed."""
+        """Close the file now, unless a thread uses it; it is opened again when needed."""
         self._shared.close()
 
     @contextmanager
@@ -195,7 +195,7 @@ class Database:
 
 
 class _Shared:
-    """The one connection of this process to a file, for all its threads: for reading until somebody writes.
+    """The only connection of this process to a file, for all threads: for reading until one writes.
 
     Args:
         path: The file, without links on the way to it.
@@ -316,7 +316,7 @@ class _Shared:
         try:
             yield own
         except duckdb.Error:
-            # It may have spoilt the connection for everything that follows, as a full disk does.
+            # The connection may be unusable from now on, for example after a full disk.
             self._spoilt = True
             raise
         finally:
@@ -329,7 +329,7 @@ class _Shared:
                 self._turn.notify_all()
 
     def _ready(self, read_only: bool) -> bool:
-        """Return whether this thread can get a cursor, opening the file if that is all it takes."""
+        """Return whether this thread can get a cursor; open the file if necessary."""
         if self._forked is not None:
             raise RuntimeError("this process was forked while a thread used the store; start it by `spawn`")
         fits = self._held is not None and (read_only or not self._read_only)
@@ -348,7 +348,7 @@ class _Shared:
                 except Timeout:
                     raise
                 except OSError:
-                    # The folder belongs to somebody else: to read, it need not be written to.
+                    # The folder belongs to another user: reading needs no write access.
                     if not read_only:
                         raise
                 self._open(waiting, read_only=read_only)
@@ -369,7 +369,7 @@ class _Shared:
             lock.release()
 
     def _open(self, waiting: _Waiting, *, read_only: bool) -> None:
-        """Open the file, asking who has it to give it back."""
+        """Open the file; ask the process that holds it to close it."""
         while True:
             try:
                 self._held, self._read_only = self._opened(read_only)
@@ -388,7 +388,7 @@ class _Shared:
         try:
             self._watcher.start()
         except RuntimeError:
-            # Nobody would ever close it.
+            # It would never be closed.
             self._close()
             raise
 
@@ -412,11 +412,11 @@ class _Shared:
             if not read_only:
                 self._release()
             raise
-        # Whoever made the file was killed before there was anything in it, or what it lost is to be marked.
+        # The process that made the file was killed before it wrote, or lost rows must be marked.
         return self._opened(read_only=False)
 
     def _whole(self, connection: duckdb.DuckDBPyConnection, read_only: bool) -> bool:
-        """Say what the file has lost since the last commit, and mark its runs; False if that needs a connection that writes."""
+        """Report the rows lost since the last commit, and mark their runs; return False if that needs a writing connection."""
         folder = self.path.parent
         recorded, present = losses.read(folder), losses.count(connection)
         missing = losses.lost(recorded or {}, present)
@@ -428,7 +428,7 @@ class _Shared:
             sys.stderr.write((losses.described(missing, folder) if missing else losses.unknown(folder)) + "\n")
         self._explained_once = read_only or not missing
         if not read_only:
-            # On a full disk nothing can be marked; the store is still read then, and the next opening says it again.
+            # On a full disk nothing can be marked; the store can still be read, and the next opening reports the loss again.
             with suppress(duckdb.Error):
                 losses.mark(connection, missing)
                 losses.write(folder, losses.count(connection))
@@ -483,7 +483,7 @@ class _Shared:
             self._close()
 
     def after_fork(self, *, child: bool) -> None:
-        """Go on; the child with locks of its own."""
+        """Continue after a fork; the child gets new locks."""
         if not child:
             self._turn.release()
             return
@@ -493,7 +493,7 @@ class _Shared:
 
 
 class _Waiting:
-    """A wait for the store that began now; it is explained once, on standard error.
+    """A wait for the store that starts now; it is explained once, on standard error.
 
     Args:
         folder: The store folder.
@@ -511,7 +511,7 @@ class _Waiting:
 
     @property
     def left(self) -> float:
-        """Return seconds until it is given up."""
+        """Return seconds until it times out."""
         return max(0.0, PATIENCE_S - self.seconds)
 
     def tell(self, error: Exception | None) -> None:
@@ -519,7 +519,7 @@ class _Waiting:
         if not self._explained_once:
             self._explained_once = True
             sys.stderr.write(
-                f"waiting for the store {self._folder}: {holder.named(self._folder, error)}; giving up after {PATIENCE_S:.0f} s\n"
+                f"waiting for the store {self._folder}: {holder.named(self._folder, error)}; it gives up after {PATIENCE_S:.0f} s\n"
             )
 
 
@@ -550,7 +550,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def now() -> datetime:
-    """Return the present moment, UTC without a zone, as the store keeps it."""
+    """Return the current time, UTC without a zone, as the store keeps it."""
     return datetime.now(UTC).replace(tzinfo=None)
 
 
@@ -576,7 +576,7 @@ def _check_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
         # The command of those versions; from 7 on it is another.
         export = "results export FOLDER" if version < 7 else "store export -o FOLDER"
         raise UserError(
-            f"the store has schema version {version}, this ragmeter speaks {SCHEMA}",
+            f"the store has schema version {version}, this ragmeter reads {SCHEMA}",
             code="store-version-mismatch",
             where=str(path),
             try_this=f"with the ragmeter that wrote it (version {writer}): `ragmeter {export} --store {path.parent}`; "
@@ -626,7 +626,7 @@ _FULL = {
 
 
 def _explained(error: Exception, path: Path) -> Exception:
-    """Return a user's error for what a user can mend; anything else as it is."""
+    """Return a `UserError` for errors that a user can fix, and all others unchanged."""
     text = str(error)
     for number, what in _FULL.items():
         if os.strerror(number) in text or getattr(error, "errno", None) == number:

@@ -1,4 +1,4 @@
-"""List what is unknown about a run: its code, so that equal descriptions may hide different code, and the origin of imported
+"""List the unknown facts about a run: its code, so that equal descriptions may hide different code, and the origin of imported
 scores.
 """
 
@@ -11,7 +11,7 @@ from results.store.queries import RunRow
 
 
 def unknown_code(provenance: Mapping[str, Any]) -> list[str]:
-    """Say of which plug-ins of a run the code is not known.
+    """List the plug-ins of a run whose code is unknown.
 
     Args:
         provenance: Of the run.
@@ -27,7 +27,7 @@ def unknown_code(provenance: Mapping[str, Any]) -> list[str]:
 
 
 def uncommitted(environment: Mapping[str, Any]) -> list[str]:
-    """Say that a run was made by a checkout of ragmeter with uncommitted changes.
+    """Report that a run was made by a checkout of ragmeter with uncommitted changes.
 
     Args:
         environment: Of the run.
@@ -52,7 +52,7 @@ def not_rescored(run: RunRow, metrics: Sequence[str] | None = None) -> str:
 
 
 def doubts(first: RunRow, second: RunRow) -> list[str]:
-    """Say of two runs what is not known of their code and scores."""
+    """List the unknown facts about the code and scores of two runs."""
     sides = ("first", first), ("second", second)
     known = ((side, [*uncommitted(run.environment), *unknown_code(run.provenance), not_rescored(run)]) for side, run in sides)
     return [f"{side}: {line}" for side, lines in known for line in lines if line]

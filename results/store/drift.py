@@ -11,7 +11,7 @@ from results.store.queries import RunRow
 from results.store.store import Store
 
 Stated = Mapping[str, Sequence[str]]
-"""Versions that served a model, in words and without repetition, per requested model."""
+"""Versions that served each requested model, as unique texts."""
 
 
 def stated(store: Store, run: str) -> Stated:
@@ -62,7 +62,7 @@ def refuse_drift(lines: Sequence[str]) -> None:
     """Refuse runs whose endpoints reported different versions.
 
     Raises:
-        UserError: There are such lines, as `drift` gives them.
+        UserError: `drift` returns lines for them.
     """
     if lines:
         raise UserError(

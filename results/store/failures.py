@@ -1,7 +1,8 @@
-"""Questions without an answer: of which kind their failure is, whether a run has too many, and what to do about them.
+"""Questions without an answer: the kind of each failure, whether a run has too many, and the remedy.
 
-A failure is not a wrong answer. It still counts as one, so that dropping hard questions never raises a score; but a run of
-which many failed says how good its endpoint was that day, so it is `incomplete`: marked, not tested, not ranked.
+A failure is not a wrong answer. It still counts as one, so that dropping hard questions never raises a score; but a run
+with many failures measures its endpoint rather than its method, so it is `incomplete`: marked, and neither tested nor
+ranked.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from results.store.redaction import without_secrets
 from results.store.store import Store
 
 MAX_RATE = 0.05
-"""Share of failed questions above which a run is incomplete, where an experiment does not say."""
+"""Share of failed questions above which a run is incomplete, unless an experiment states another."""
 FROM_QUESTIONS = 20
-"""A share of fewer questions says nothing; of those only a run without any answer is incomplete."""
+"""Minimum number of questions for this rule; a run of fewer questions is incomplete only without any answer."""
 IN_A_ROW = 20
-"""So many failures of one cause without an answer in between end a task: no further call is sent."""
+"""Number of consecutive failures with the same cause that ends a task: no further call is sent."""
 _SHOWN = 3
-"""The most frequent reasons that are named."""
+"""Number of most frequent reasons to list."""
 
 OTHER = "other"
 _KINDS: Mapping[str, tuple[str, str]] = {
@@ -38,11 +39,11 @@ _KINDS: Mapping[str, tuple[str, str]] = {
         "a smaller k or a larger max_tokens, or a model with more room",
     ),
     "memory": (r"out of memory|OutOfMemory|MemoryError|Cannot allocate memory|bad_alloc", "a smaller batch_size, or a smaller model"),
-    "raised": (r"^[A-Za-z_][\w.]*:( |$)", "mend the part that raises; `ragmeter method check` tries it"),
+    "raised": (r"^[A-Za-z_][\w.]*:( |$)", "fix the component that raises; `ragmeter method check` tests it"),
     "endpoint": (
         r"^HTTP \d|^Error code: \d|timed out|[Cc]onnect"
         r"|^the reply (is (empty|no chat|not a chat|not JSON|an HTML page)|holds no choice|cannot be used)|^the endpoint reports an error",
-        "see that the endpoint answers",
+        "check that the endpoint answers",
     ),
     OTHER: ("", "see the reasons: `ragmeter results show RUN QUESTION`"),
 }
@@ -50,12 +51,12 @@ _KINDS: Mapping[str, tuple[str, str]] = {
 
 
 def kind_of(reason: str) -> str:
-    """Return one of `endpoint`, `truncation`, `memory`, `refusal`, `raised`, `limit` and `other`, by why a question failed."""
+    """Return one of `endpoint`, `truncation`, `memory`, `refusal`, `raised`, `limit` and `other`, by the reason of the failure."""
     return next(kind for kind, (pattern, _) in _KINDS.items() if re.search(pattern, reason))
 
 
 def cause_of(reason: str) -> tuple[str, str]:
-    """Return the kind of a failure with its reason, equal where only numbers, quoted texts or ids in it differ."""
+    """Return the kind of a failure with its reason, equal for reasons that differ only in numbers, quoted texts or ids."""
     plain = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "…", reason)
     return kind_of(reason), re.sub(r"(?<![\w-])[\w-]*\d[\w.,-]*", "…", plain)
 
@@ -76,11 +77,11 @@ class Streak:
         self._documents: set[tuple[tuple[str, str], str]] = set()
 
     def stops(self, reason: str | None, document: str | None = None) -> bool:
-        """Note how a question ended (None: with an answer); whether nothing more is to be sent.
+        """Record how a question ended (None: with an answer); return whether to stop sending calls.
 
         Args:
             reason: Why it failed; None if it did not.
-            document: The document that it is asked about, if any.
+            document: The document of the question, if any.
         """
         if reason is None:
             self._since.clear()
@@ -101,7 +102,7 @@ class Failures:
 
     Attributes:
         rows: Questions that have a row.
-        reasons: Why questions failed, by cause, with how many: a reason as it was given stands for its cause.
+        reasons: Number of failed questions by cause; one reason represents its cause.
         code: How many failed because our code or a plug-in raised.
         accepted: Whether the user accepted that those count as wrong.
     """
@@ -146,7 +147,7 @@ class Failures:
         return without_secrets(self.reasons[0][0]) if self.reasons else ""
 
     def too_many(self, max_rate: float) -> bool:
-        """Return whether so many questions failed that the run's scores don't describe its method."""
+        """Return whether too many questions failed for the run's scores to describe its method."""
         nothing = 0 < self.rows == self.failed
         return nothing or (self.rows >= FROM_QUESTIONS and self.failed > max_rate * self.rows)
 
@@ -158,8 +159,8 @@ class Failures:
         """Return the error that reports an incomplete run.
 
         Args:
-            what: Why it is.
-            command: That continues with it.
+            what: The reason.
+            command: The command that continues it.
         """
         shown = [f"{count:,} × {kind_of(reason)}: {without_secrets(reason)}" for reason, count in self.reasons[:_SHOWN]]
         more = [f"and {counted(len(self.reasons) - _SHOWN, 'more reason')}"] if len(self.reasons) > _SHOWN else []

@@ -22,7 +22,7 @@ _HELD = re.compile(r"Conflicting lock is held in (.+?) \(PID (\d+)\)")
 
 
 def note(folder: Path) -> None:
-    """Write who holds the lock from now on; the lock itself cannot say it."""
+    """Record the process that holds the lock from now on."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
     record = {"pid": os.getpid(), "command": _own(), "since": since, "host": socket.gethostname()}
     partial = folder / f".{FILE}.{os.getpid()}"
@@ -45,7 +45,7 @@ def named(folder: Path, error: Exception | None = None) -> str:
 
     Args:
         folder: The store folder.
-        error: What opening the file raised. DuckDB names a process that has it open, also another program.
+        error: The error of opening the file. DuckDB names the process that has it open, also of another program.
     """
     opened = _HELD.search(str(error)) if error is not None else None
     pid = int(opened[2]) if opened else None
@@ -60,7 +60,7 @@ def named(folder: Path, error: Exception | None = None) -> str:
 
 
 def _record(folder: Path) -> tuple[int, str, str, str] | None:
-    """Return process id, command, time and ` on HOST` (if it is another one) of what holds the lock; None if nothing is noted."""
+    """Return process id, command, time and ` on HOST` (if it is another one) of the holder; None if none is recorded."""
     try:
         value = json.loads((folder / FILE).read_text(encoding="utf-8"))
         pid, command, host = int(value["pid"]), str(value["command"]), str(value.get("host", ""))
@@ -77,7 +77,7 @@ def _record(folder: Path) -> tuple[int, str, str, str] | None:
 
 
 def _locking(folder: Path) -> int | None:
-    """Return the process that has locked the store or waits for it first, where the system tells (Linux)."""
+    """Return the process that has locked the store or is the first to wait for it, if the system provides it (Linux)."""
     with suppress(OSError, ValueError, IndexError):
         files = {os.stat(folder / name).st_ino for name in ("store.lock", "store.queue") if (folder / name).exists()}
         for line in Path("/proc/locks").read_text().splitlines():
@@ -104,7 +104,7 @@ def _running_since(pid: int) -> str:
 
 
 def _began(pid: int) -> datetime | None:
-    """Return when a process began, where the system tells (Linux)."""
+    """Return when a process started, if the system provides it (Linux)."""
     with suppress(OSError, ValueError, IndexError):
         ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
         booted = next(int(line.split()[1]) for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))

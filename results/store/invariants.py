@@ -14,10 +14,10 @@ from results.store.store import AGGREGATED, Store, insert
 
 
 def check_run(store: Store, run: str) -> list[str]:
-    """Check a run's stored scores and keep what does not hold, in place of what was found before.
+    """Check a run's stored scores and store the violations, replacing earlier ones.
 
     Returns:
-        One sentence per violation; empty where all is well.
+        One sentence per violation; empty if there is none.
     """
     rows = store.scored(run)
     whole: dict[Metric, Scores] = {}
@@ -28,7 +28,7 @@ def check_run(store: Store, run: str) -> list[str]:
             if rows[name] == len(values):
                 whole[parse(name)] = values
             else:
-                # Its missing rows are not unscorable: it cannot be held against metrics that have them.
+                # Its missing rows are not unscorable: it cannot be compared with metrics that have them.
                 results += check_invariants({parse(name): values})
     results = check_invariants(whole) + results
     results += summary_errors(store, run)

@@ -34,12 +34,12 @@ Counts = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Rows that were committed and are not in the file.
+    """Committed rows that are missing from the file.
 
     Attributes:
         what: Their kind.
         run: Their run, '' for rows of several runs.
-        missing, recorded: How many of how many.
+        missing, recorded: Numbers of rows.
     """
 
     what: str
@@ -107,7 +107,7 @@ class Recording:
 
 
 def lost(recorded: Counts, present: Counts) -> list[Loss]:
-    """Return what was recorded and is not there, sorted by kind and run."""
+    """Return recorded rows that are missing, sorted by kind and run."""
     missing = {key: rows - present.get(key, 0) for key, rows in recorded.items()}
     return [Loss(*key, number, recorded[key]) for key, number in sorted(missing.items()) if number > 0]
 
@@ -142,5 +142,5 @@ def described(losses: Sequence[Loss], folder: Path) -> str:
     return (
         f"warning: the store lost data: {'; '.join([*shown, *more])}\n"
         f"  where: {folder}: `store.duckdb.wal` was cut off, emptied or deleted, or `store.duckdb` is an older copy\n"
-        "  try:   put back both files from a backup; else run the same commands again: they ask the missing questions only"
+        "  try:   put back both files from a backup; else run the same commands again: only the missing questions are asked"
     )

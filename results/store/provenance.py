@@ -1,4 +1,4 @@
-"""All that the store knows of one method, of each dataset, and of which stage of a pipeline loses what."""
+"""Facts about one method and about each dataset, and the losses of each stage of a pipeline."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Attribution:
 
     Attributes:
         run: The run.
-        losses: None where something is missing.
-        questions: On how many questions all runs were scored.
+        losses: None if something is missing.
+        questions: Number of questions that all runs were scored on.
         missing: Settings in which the same pipeline has no finished run yet.
-        obstacle: Why such runs could not be made at all; empty where they could.
+        obstacle: Why such runs cannot be made; empty if they can.
     """
 
     run: RunRow
@@ -43,17 +43,17 @@ class Attribution:
 
 
 def attribution(store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0, among: Sequence[RunRow] | None = None) -> Attribution:
-    """Split what a run does not get into what retrieval, reranking, compression and reading lose.
+    """Split a run's lost score into the losses of retrieval, reranking, compression and reading.
 
-    The other runs that this takes (the evidence among the candidates, the evidence alone, no passage at all) must be
-    of the same pipeline, data and seed.
+    This needs other runs of the same pipeline, data and seed: with the evidence among the candidates, with only the evidence,
+    and without passages.
 
     Args:
-        store: Where to read.
-        run: The run as it is.
-        metric: A metric of which more is better.
-        ceiling: The most that a question can score.
-        among: All runs on its data, where they were read before.
+        store: The store to read.
+        run: The original run.
+        metric: A metric where higher is better.
+        ceiling: The maximum score of a question.
+        among: All runs on its data, if they were read before.
     """
     try:
         wanted = _wanted(run)
@@ -93,12 +93,12 @@ def _wanted(run: RunRow) -> dict[str, Setting]:
     """Return, by parameter of `stage_losses`, the setting in which the same pipeline must have run.
 
     Raises:
-        UserError: The run's setting has no candidates among which the evidence could be put.
+        UserError: The run's setting has no candidates to which the evidence could be added.
     """
     usual = Setting.parse(run.setting)
     if usual.name not in ("corpus", "distractor"):
         raise UserError(
-            f"the setting {usual} gives no retrieved passages among which missing evidence could be put", code="setting-without-retrieval"
+            f"the setting {usual} has no retrieved passages to which missing evidence could be added", code="setting-without-retrieval"
         )
     return {
         "gold_in_noise": Setting.parse(f"oracle(base={usual})"),
@@ -114,7 +114,7 @@ def _first(runs: Iterable[RunRow], setting: Setting, description: Mapping[str, A
 
 @dataclass(frozen=True, slots=True)
 class Contaminated:
-    """A submission whose declared training data cover what is asked.
+    """A submission whose declared training data cover the evaluated questions.
 
     Attributes:
         run: Its fingerprint.
@@ -135,15 +135,15 @@ class DatasetFacts:
         fingerprint: Of its content.
         name: As runs name it, mixes of styles with their shares.
         card: As registered.
-        notes: What was said when it was read.
+        notes: Remarks from when it was read.
         questions, passages: Counts.
         types: Questions by type, most frequent first; "" where a question has none.
         without_gold: Questions that have no gold answer.
         with_evidence: Questions that name positive passages.
-        documents: Documents that questions share; 0 where each has its own.
+        documents: Documents that questions share; 0 if each has its own.
         words: Mean words of a question, split at spaces.
-        runs, methods: How many runs ask about it, and of how many methods.
-        contaminated: Submissions that were trained on it, by their own words.
+        runs, methods: Number of its runs, and of their methods.
+        contaminated: Submissions that declare it as training data.
     """
 
     fingerprint: str
@@ -218,7 +218,7 @@ def dataset_facts(store: Store) -> list[DatasetFacts]:
 
 
 def _notes(stored: Any) -> tuple[str, ...]:
-    """Return notes as sentences, whether they were kept as a list or by name."""
+    """Return notes as sentences, from a list or a mapping."""
     if isinstance(stored, Mapping):
         return tuple(f"{name}: {value}" for name, value in stored.items())
     return tuple(str(note) for note in stored or ())
@@ -238,10 +238,10 @@ def samples(store: Store, fingerprint: str, number: int = 5, start: int = 0) -> 
     """Return questions spread evenly over a dataset, with their gold.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         fingerprint: Of the dataset.
         number: How many.
-        start: How many places further along each is than the first time; the same for the same value.
+        start: Offset of each question from the first sample; equal values give equal samples.
     """
     requests = queries.questions(store, fingerprint)
     if not requests:
@@ -255,7 +255,7 @@ def samples(store: Store, fingerprint: str, number: int = 5, start: int = 0) -> 
 CURVE = "curve.jsonl"
 """Loss curve in a checkpoint's folder: one JSON object per step."""
 _MOST_BYTES = 32 * 2**20
-"""No more of a curve is read."""
+"""Maximum size of a curve to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +265,9 @@ class Result:
     Attributes:
         run: The run, with the name that an experiment gives it.
         values: By metric id, in the order asked for; those that it was not scored on are left out.
-        cost: None where nothing was measured.
+        cost: None if nothing was measured.
         stages: Mean seconds per question by stage, without waiting for a slot, which `waited_s` is.
-        peak_memory_bytes: The most that any question took; 0 where it was not measured.
+        peak_memory_bytes: The maximum over all questions; 0 if it was not measured.
     """
 
     run: RunRow
@@ -303,7 +303,7 @@ def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> 
     """Return scores and costs of runs, in their order.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         runs: Of whatever data.
         metrics: Ids.
     """
@@ -329,7 +329,7 @@ def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> 
 
 
 def stage_seconds(store: Store, runs: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Return mean seconds per question by run and stage, the longest stage first; a stage that a question skipped took 0."""
+    """Return mean seconds per question by run and stage, the longest stage first; a skipped stage counts as 0."""
     rows = store.database.rows(
         """WITH mine AS (SELECT run, stages FROM usage WHERE list_contains(?, run)),
                     counts AS (SELECT run, count(*) AS n FROM mine GROUP BY run),
@@ -351,7 +351,7 @@ def _peaks(store: Store, runs: Sequence[str]) -> dict[str, int]:
 
 
 def curve(folder: Path) -> dict[str, list[tuple[float, float]]]:
-    """Return the curves that a training left in a checkpoint's folder: by figure, (step, value).
+    """Return a training's curves from a checkpoint's folder: (step, value) by quantity.
 
     Lines without a step, values that are not finite numbers, and a last line that was cut off are left out.
 
@@ -359,7 +359,7 @@ def curve(folder: Path) -> dict[str, list[tuple[float, float]]]:
         folder: The checkpoint's, as registered.
 
     Returns:
-        Nothing where the folder has no curve or is gone.
+        Empty if the folder has no curve or was deleted.
     """
     try:
         with (folder / CURVE).open("rb") as file:

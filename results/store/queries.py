@@ -49,7 +49,7 @@ _SAME_MOMENT = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A run that its process has started and not finished; one that was killed looks the same.
+    """A run that has started and not finished; a killed one looks the same.
 
     Attributes:
         run: The fingerprint.
@@ -59,7 +59,7 @@ class Running:
         done, failed: Answered so far, and those among them that failed.
         started_at: When it was first started, UTC.
         resumed_at: When the present execution started, UTC; later than `started_at` where it was resumed.
-        dollars: What the answers so far cost; NaN if nobody knows what some call cost.
+        dollars: Cost of the answers so far; NaN if the cost of some call is unknown.
     """
 
     run: str
@@ -82,18 +82,18 @@ class Running:
 
 
 def running(store: Store) -> list[Running]:
-    """Return runs that are being written, the one that was started first first; none where there is no store yet."""
+    """Return runs that are being written, the one that was started first first; none if there is no store yet."""
     rows = store.database.rows(_RUNNING, [RUNNING], lenient=True)
     return [Running(*row) for row in rows]
 
 
-# What the senders of submissions say that their answers took; what they do not say is unknown, and not nothing.
-# A run made here measures itself, so its zeros are zeros. The predictions of a submission are stored with zeros where
-# nothing was said (`usage` is optional), and anybody can leave out what others pay for.
+# Usage that submitters state; usage that they do not state is unknown, not zero. A run made here measures itself, so
+# its zeros are zeros. The predictions of a submission are stored with zeros where nothing was said (`usage` is
+# optional), and anybody can leave out what others pay for.
 
 
 NO_EXPERIMENT = "-"
-"""Name in place of an experiment, for runs that no experiment shows."""
+"""Placeholder for the experiment of runs that no experiment shows."""
 OURS = "run"
 """Origin of runs made here; all others are submissions, confirmed or not."""
 AS_STATED = "as its sender states"
@@ -110,8 +110,8 @@ _FIELDS = ((*_TOKENS, "cached_tokens"), ("model_calls",), ("seconds", "seconds_p
 def unstated(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> Mapping[str, frozenset[str]]:
     """Return fields of `usage` that are not known of submissions, by run; runs made here are not among them.
 
-    A field is unknown where it is zero throughout; all are where some question says nothing at all and did not fail: a
-    mean over the rest would be of other questions, and one over zeros too low.
+    A field is unknown if it is zero for all questions. All fields are unknown if some question that did not fail states none: a
+    mean over the rest would be over other questions, and one with zeros too low.
 
     Args:
         connection: To a store.
@@ -126,7 +126,7 @@ def unstated(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> Mapping[
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One line of `ragmeter list runs`. What it holds of stored documents is shared with other lines: not to be changed.
+    """One line of `ragmeter list runs`. Its stored documents are shared with other lines and must not be changed.
 
     Attributes:
         run: The id: the task's fingerprint, for later executions with a token.
@@ -136,13 +136,13 @@ class RunRow:
         description, provenance, environment, card: As stored.
         metrics: Ids of the metrics that the experiment shows: its file's, then those that people added
             (`results.boards.board`); None for all that were scored.
-        styled: Whose questions are asked, and in which styles.
+        styled: Base dataset and styles.
         execution: 1 for the first execution of its fingerprint in this store, 2 for the next …
         replies: Which cached replies it may use (`Services.replies`).
         accepted_at: When its failed questions were accepted as wrong answers (UTC); None: they were not.
         not_rescored: Metrics whose scores came from another store and could not be computed here.
-        gate: Outcome of the newest gate that it was the candidate of; empty without one.
-        positive_control: Whether the experiment declares that it is trained on what it is asked: compared, and never ranked.
+        gate: Outcome of the newest gate with this run as candidate; empty without one.
+        positive_control: Whether the experiment declares that it is trained on the test questions: compared, but never ranked.
     """
 
     run: str
@@ -192,7 +192,7 @@ class RunRow:
 
     @property
     def exact(self) -> str:
-        """Return a RUN argument that means this execution, whatever is executed later."""
+        """Return a RUN argument for this execution that stays valid after later executions."""
         return self.short if token_of(self.run) else f"{self.short}#{self.execution}"
 
     @property
@@ -209,9 +209,9 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentRow:
-    """A stored experiment; `source` is the YAML text it was run from, `finished` how many of its runs have ended well.
+    """A stored experiment; `source` is the YAML text it was run from, `finished` is the number of its finished runs.
 
-    `answered` are the questions of these, each counted once per method and benchmark.
+    `answered` is the number of their questions, each counted once per method and benchmark.
     """
 
     name: str
@@ -233,9 +233,9 @@ class Cost:
     Attributes:
         seconds: Mean of a question's own seconds, all stages but waiting for a slot.
         prompt_tokens, completion_tokens, memory_tokens, model_calls: Means per question.
-        cost_usd: Total; NaN if nobody knows what some call cost.
+        cost_usd: Total; NaN if the cost of some call is unknown.
         cached_tokens: Of the prompt tokens those that endpoints read from their own caches, per question.
-        seconds_p50, seconds_p95: Of a question's own seconds; where several runs are one row, means over these.
+        seconds_p50, seconds_p95: Of a question's own seconds; means over runs if one row has several.
     """
 
     seconds: float
@@ -264,9 +264,9 @@ class IndexCost:
     """Total cost of preparing a run's corpus; not part of `Cost`.
 
     Attributes:
-        seconds: Of building indexes, or of opening those that were there.
-        prompt_tokens, completion_tokens, memory_tokens, model_calls, cost_usd: Of models that were asked.
-        reused: Whether everything that is kept was there already, so that an earlier run paid for these calls.
+        seconds: Of building indexes, or of opening existing ones.
+        prompt_tokens, completion_tokens, memory_tokens, model_calls, cost_usd: Of models that were called.
+        reused: Whether all artifacts existed already, so that an earlier run paid for these calls.
     """
 
     seconds: float
@@ -286,12 +286,12 @@ class IndexCost:
         """Describe the cost in one line, omitting zero items."""
         calls = f"{self.model_calls:,} model calls, {self.tokens:,} tokens, US$ {self.cost_usd:.2f}" if self.model_calls else ""
         if self.reused:
-            return f"{self.seconds:.2f} s to open what an earlier run had made" + (f" with {calls}" if calls else "")
+            return f"{self.seconds:.2f} s to open the artifacts of an earlier run" + (f" with {calls}" if calls else "")
         return ", ".join(filter(None, (f"{self.seconds:.2f} s", calls)))
 
 
 HIDDEN = ("held", "rejected", "withdrawn")
-"""Origins of submissions that wait for approval or were taken off: no board shows them."""
+"""Origins of submissions that wait for approval or were removed: no board shows them."""
 _MEMBERS = f"""(SELECT experiment, position, run, method, metrics, cluster FROM experiment_runs UNION ALL
 SELECT m.experiment, max(m.position) + 1, s.run, NULL, first(m.metrics ORDER BY m.position), first(m.cluster ORDER BY m.position)
 FROM runs s JOIN runs o USING (dataset_fingerprint, setting, seed) JOIN experiment_runs m ON m.run = o.run
@@ -324,7 +324,7 @@ def runs(
     A submission belongs to every experiment with runs on the same questions, in the same setting, with the same seed.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         experiment, method, dataset_fingerprint: Only those of this experiment, method id, data; None for all.
         hidden: Whether submissions that no board shows are among them (`HIDDEN`).
     """
@@ -388,7 +388,7 @@ def _run_row(row: Sequence[Any]) -> RunRow:
             gate or "",
         ]
     )
-    # Services repeat keys in what they say of errors.
+    # Services repeat keys in their error messages.
     return replace(result, error=without_secrets(result.error)) if result.error else result
 
 
@@ -397,7 +397,7 @@ _styled = lru_cache(maxsize=4096)(StyledRun.of_row)
 
 @lru_cache(maxsize=4096)
 def _shareable(document: str | None) -> Any:
-    """Return a stored document without secrets, shared by all runs that have the very same; not to be changed."""
+    """Return a stored document without secrets; runs with an equal document share it, so it must not be changed."""
     return shareable(document)
 
 
@@ -430,15 +430,15 @@ def experiment(store: Store, name: str | None = None) -> ExperimentRow:
 
 
 def find_run(store: Store, text: str) -> RunRow:
-    """Return the run that a RUN argument means.
+    """Return the run that a RUN argument names.
 
     Args:
-        store: Where to read.
+        store: The store to read.
         text: A fingerprint's beginning (four digits or more) or a path, which may leave out leading parts: the newest
             finished execution. With a token, as in `3f2a91c0.5b7e`, exactly that execution; `3f2a91c0#1` is the first.
 
     Raises:
-        UserError: The text means no run, or runs of several tasks.
+        UserError: The text matches no run, or runs of several tasks.
     """
     every = runs(store, hidden=True)
     named, _, number = text.partition("#")
@@ -453,7 +453,7 @@ def find_run(store: Store, text: str) -> RunRow:
     if len({row.fingerprint for row in results}) == 1:
         return newest(results)
     if not results:
-        # A hash is offered for what looks like one; anybody else wants names.
+        # Hashes are suggested only for texts that look like one, else names.
         hashes = re.fullmatch("[0-9a-f]{4,}", text) and nearest(text, [row.run for row in every])
         raise unknown_run(store, "run", text, [row.run if hashes else row.path for row in every], every)
     distinct = {row.run: row for row in results}
@@ -470,13 +470,13 @@ _OFFERED = 12
 
 
 def unknown_run(store: Store, noun: str, text: str, names: Sequence[str], every: Sequence[RunRow], others: Sequence[str] = ()) -> UserError:
-    """Return the error for a text that means no run: runs whose method has it in its name, else the nearest of all names.
+    """Return the error for a text that matches no run; it suggests runs whose method's name contains the text, else the nearest names.
 
     Args:
-        store: Where experiments are read: the newest one's runs are named first.
-        noun: What was looked for.
-        text: What was given.
-        names: Of everything that could have been meant.
+        store: The store of the experiments: the newest one's runs are named first.
+        noun: The kind of object.
+        text: The given text.
+        names: All candidates.
         every: All runs.
         others: Names of other things that could have been meant; those that have the text in them go first.
     """
@@ -507,7 +507,7 @@ def metric_ids(store: Store, run_ids: Sequence[str]) -> list[str]:
 
 
 class NotScored(UserError):
-    """A metric was named that no run here was scored on; `metric` is what it was called."""
+    """None of the runs was scored on a named metric; `metric` is its name."""
 
     def __init__(self, what: str, metric: str, *, where: str | None = None, try_this: str | None = None) -> None:
         super().__init__(what, code="not-scored", where=where, try_this=try_this)
@@ -515,7 +515,7 @@ class NotScored(UserError):
 
 
 def named_metrics(store: Store, run_ids: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """Return the ids of stored scores that names mean: a whole id, or one without its version or parameters.
+    """Return the ids of stored scores that match names: a whole id, or one without its version or parameters.
 
     Raises:
         NotScored: None of these runs was scored on a metric of this name.
@@ -556,10 +556,10 @@ class Columns:
 
     Attributes:
         questions: Ids, in the dataset's order.
-        sampled: What was sampled, by the runs.
-        values: By (run, metric), shape (questions,), NaN where unscorable or not scored.
+        sampled: The kind of cluster, from the runs.
+        values: By (run, metric), shape (questions,), NaN if unscorable or not scored.
         unscorable: By (run, metric): questions that were scored and cannot have a value.
-        unscored: By (run, metric): questions that a judge gave no value.
+        unscored: By (run, metric): questions without a value from the judge.
         unread: By (run, metric), shape (questions,): which these are; only if there are any.
     """
 
@@ -574,10 +574,10 @@ class Columns:
 def sampled_by_data(
     connection: DuckDBPyConnection, runs_by_data: Mapping[str, Sequence[str]], experiments: Collection[str] = ()
 ) -> dict[str, Sampled]:
-    """Return what was sampled on several datasets, by the dataset's fingerprint, as the experiments say of the runs on each.
+    """Return the kind of cluster for several datasets, by fingerprint, as the experiments state it for their runs.
 
-    Where they say different things, questions that share any of the clusters are one cluster: with whichever of them was
-    sampled, nothing independent is missing then.
+    If they state different kinds, questions that share any of the clusters form one cluster, so that different clusters are
+    independent in any case.
 
     Args:
         connection: To a store.
@@ -667,7 +667,7 @@ def _numbers(column: pa.Array, kind: type[np.generic]) -> NDArray[Any]:
 
 
 def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
-    """Return mean cost per question by run; NaN what nobody knows, as the sender of a submission does not say it."""
+    """Return mean cost per question by run; NaN for unknown values, for example if a submitter did not state them."""
     with store.database.reading() as connection:
         noted = spendings(connection, run_ids)
         cached, unpriced = {run: tokens for run, _, tokens, _ in noted}, {run for run, calls, _, _ in noted if calls}
@@ -686,7 +686,7 @@ def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
 
 
 def spendings(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> list[tuple[str, int, float, int]]:
-    """Return the notes `spending` of runs: run, calls whose cost nobody knows, cached tokens per question, and all calls."""
+    """Return the notes `spending` of runs: run, calls of unknown cost, cached tokens per question, and all calls."""
     # Reading JSON is slow: only of runs that have such a note at all.
     noted = connection.execute(
         f"""SELECT DISTINCT run FROM predictions WHERE list_contains(?, run) AND contains(CAST(notes AS VARCHAR), '"{SPENDING}"')""",
@@ -753,7 +753,7 @@ class QuestionRow:
 class AnswerRow:
     """Answer of one run to one question; `unscored` has the reasons of judges that gave no value.
 
-    `stages` are seconds of its own; `waited_s` is how long it waited for a slot. `calls_kept` is how many `calls` has.
+    `stages` has its own seconds; `waited_s` is its waiting time for a slot. `calls_kept` is how many `calls` has.
     `record` has the contexts, statements, searches and confidence that the system returned.
     """
 
@@ -777,7 +777,7 @@ class AnswerRow:
 
     @property
     def spending(self) -> Mapping[str, int]:
-        """Return the note of tokens that endpoints had cached, and of calls whose cost nobody knows."""
+        """Return the note on tokens that endpoints had cached, and on calls of unknown cost."""
         noted = self.notes.get(SPENDING)
         return noted if isinstance(noted, dict) else {}
 

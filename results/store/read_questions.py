@@ -17,7 +17,7 @@ from results.store.store import Store
 Fold = tuple[int, int]
 """Fold of a question among a number of folds, by its text."""
 SHARE = 0.05
-"""Share of questions from which a run counts as contaminated as a whole and is not compared."""
+"""Share of questions above which a run counts as contaminated as a whole and is not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Touched:
     Attributes:
         questions: Their ids.
         by: The checkpoints whose trainings read some.
-        sampled: Which part of the hashes these records keep; empty if all.
+        sampled: The part of the hashes that these records keep; empty if all.
     """
 
     questions: frozenset[str] = frozenset()
@@ -62,7 +62,7 @@ class Record:
 
         Args:
             dataset: The benchmark's fingerprint.
-            who: What the checkpoint is called.
+            who: Name of the checkpoint.
             fold: Only questions of this fold; None: all.
         """
         key = dataset, fold
@@ -84,7 +84,7 @@ def records(store: Store) -> dict[str, Record]:
 
 
 def put_record(connection: DuckDBPyConnection, sha256: str, folder: Path) -> None:
-    """Take over the record in a checkpoint's folder, in place of an earlier one; without one, an earlier one stays.
+    """Import the record from a checkpoint's folder and replace an earlier one; without a record, an earlier one stays.
 
     Raises:
         UserError: It is damaged.
@@ -93,7 +93,7 @@ def put_record(connection: DuckDBPyConnection, sha256: str, folder: Path) -> Non
     if path.is_file():
         content = path.read_bytes()
         if not len(ReadQuestions.from_bytes(content, str(path)).questions):
-            return  # an empty record says nothing: what was read stays unknown
+            return  # an empty record: the questions that were read stay unknown
         connection.execute("DELETE FROM read_questions WHERE sha256 = ?", [sha256])
         connection.execute("INSERT INTO read_questions VALUES (?, ?)", [sha256, content])
 

@@ -1,6 +1,6 @@
 """Questions and answers as the store keeps them, as the values that metrics and judges work on.
 
-Enough is kept of a run that its answers can be scored and judged again, on another machine too, without the dataset.
+The stored data suffice to score and judge a run's answers again without the dataset, also on another machine.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from results.store.store import Store
 
 _VERDICTS = frozenset(("yes", "no", "true", "false"))
 _MOST = 300
-"""Golds of one question that are looked for: some graph questions accept a thousand."""
+"""Maximum number of golds per question to search for: some graph questions accept a thousand."""
 
 
 def sought(golds: Iterable[str]) -> tuple[str, ...]:
-    """Return the golds whose place in a text says something, each once.
+    """Return the unique golds whose occurrence in a text is informative.
 
-    Left out are yes and no, true and false, what stands for no answer at all, and golds of which normalization leaves a
-    single character or nothing: those stand everywhere without meaning the answer.
+    Left out are yes and no, true and false, words for "no answer", and golds that normalization reduces to at most one
+    character: those occur everywhere without being the answer.
     """
     results = (gold for gold in golds if len(normal := normalize(gold)) > 1 and normal not in _VERDICTS and not is_abstention(gold))
     return tuple(dict.fromkeys(results))[:_MOST]
@@ -40,7 +40,7 @@ def positions(text: str, golds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
     because methods return the same passages.
 
     Args:
-        text: What is looked through, all of it.
+        text: The text to search.
         golds: As `sought` gives them.
     """
     return tuple(answer_positions(text, golds))
@@ -87,11 +87,10 @@ def answered(store: Store, run: RunRow) -> tuple[list[Question], list[Prediction
 
 
 def items(store: Store, run: RunRow) -> list[Item]:
-    """Return a run's answers as a point judge is handed them, each with the texts that it was read from.
+    """Return a run's answers in the form for point judges, each with the texts that it was read from.
 
-    Those are the contexts that the system says it showed its model. If it does not say, they are the first `k` of the ranking,
-    `k` being what the run handed to its reader, and all of it where it handed on all. A compressor between the two does not
-    change what the answer rests on.
+    These are the contexts that the system reports. If it reports none, they are the first `k` passages of the ranking,
+    `k` being the number that the reader got, or all of them. A compressor in between does not change them.
     """
     questions, responses = answered(store, run)
     k = run.description.get("k")
@@ -105,7 +104,7 @@ def items(store: Store, run: RunRow) -> list[Item]:
 
 
 def positives(store: Store, questions: Sequence[Question]) -> list[tuple[Passage, ...]]:
-    """Return the positive passages of questions, those that the store holds."""
+    """Return the positive passages of questions that are in the store."""
     named = list(dict.fromkeys(item for question in questions for item in question.evidence))
     known = queries.passages(store, named)
     return [_known(known, question.evidence) for question in questions]

@@ -1,8 +1,8 @@
-"""Keeps secrets out of everything that is read for people: pages, tables, exports.
+"""Remove secrets from all output for people: pages, tables, exports.
 
 ragmeter itself stores no key: options name the environment variable that holds one. But plug-ins have options of their
-own, cards of submissions are untrusted text, and services repeat keys in their error messages; so what is read is
-looked through for fields named like secrets and for texts of the forms that keys have.
+own, cards of submissions are untrusted text, and services repeat keys in their error messages; so output is searched for
+fields named like secrets and for texts that have the form of keys.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ _FIELD = re.compile(_NAMES, re.IGNORECASE | re.VERBOSE)
 _NO_FIELD = re.compile(_HARMLESS, re.IGNORECASE | re.VERBOSE)
 _FORM = re.compile(_FORMS, re.VERBOSE)
 _BEHIND = re.compile(_STATED, re.VERBOSE)
-# An escaped ASCII character can hide a name or a form from a look at the text.
+# An escaped ASCII character can hide a name or a form in the raw text.
 _SUSPECT = re.compile(rf'(?i:"(?:{_NAMES})"\s*:)|\\u00[2-7]|{_FORMS}|{_STATED}', re.VERBOSE)
 _VARIABLE = re.compile(r".*(?:TOKEN|KEY|SECRET|CREDENTIAL|COOKIE|PASSWORD|PASSWD|PASS)S?(?:_.*)?|(?:.*_)?(?:PASS.*|(?:AUTH|PWD)(?:_.*)?)")
 _NO_VARIABLE = frozenset(("PWD", "STREAMLIT_SERVER_SSL_KEY_FILE"))
-"""A working directory; the path of what the server itself must read."""
+"""Variables with such names that have no secret: the working directory, and a path that the server must read."""
 
 
 def without_secrets(text: str) -> str:
-    """Return a text with what has the form of a key replaced by `HIDDEN`."""
+    """Return a text with parts in the form of a key replaced by `HIDDEN`."""
     return _BEHIND.sub(lambda result: result["kept"] + HIDDEN, _FORM.sub(HIDDEN, text))
 
 
@@ -90,12 +90,12 @@ def variable_is_secret(name: str, value: str) -> bool:
 def shareable(document: str | None) -> Any:
     """Return stored JSON as a value without secrets; an empty object where there is none."""
     value = json.loads(document or "{}")
-    # Nearly no document holds any: a look at the text is much quicker than one at every value.
+    # Almost no document has any: searching the text is much faster than visiting all values.
     return redacted(value) if document and _SUSPECT.search(document) else value
 
 
 def redacted(value: Any) -> Any:
-    """Return a JSON value without secrets: fields named like one lose their value, other texts what has the form of one."""
+    """Return a JSON value without secrets: fields named like one lose their value, other texts lose parts in the form of one."""
     if isinstance(value, Mapping):
         return {name: _hidden(inner) if names_secret(str(name)) else redacted(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -104,16 +104,16 @@ def redacted(value: Any) -> Any:
 
 
 _PLACES_OF_KEYS = frozenset({"key_variable"})
-"""Options that people put a key into by mistake, whatever form it has."""
+"""Options into which people put a key by mistake, in any form."""
 _ADDRESSES = frozenset({"base_url"})
 
 
 def echoed(value: Any, path: Sequence[str | int] = (), *, longest: int = 60) -> str:
-    """Return a wrong value as an error may repeat it: without what is, or may be, a key, and cut where it is long.
+    """Return a wrong value as an error may repeat it: without possible keys, and cut if it is long.
 
     Args:
-        value: What was given.
-        path: Where in the document it stands; a key may have any form where a key's variable or address is named.
+        value: The given value.
+        path: Its position in the document; fields for a key's variable or an address may contain keys in any form.
         longest: Characters, from which on it is cut.
     """
     for part in reversed(path):
@@ -126,7 +126,7 @@ def echoed(value: Any, path: Sequence[str | int] = (), *, longest: int = 60) -> 
 
 
 def _redacted(value: Any) -> Any:
-    """Return a value without what stands where keys are put by mistake: for variables' names, and in addresses."""
+    """Return a value without fields into which keys are put by mistake: names of variables, and addresses."""
     if isinstance(value, Mapping):
         return {name: HIDDEN if _may_be_key(name, inner) else _redacted(inner) for name, inner in value.items()}
     return [_redacted(inner) for inner in value] if isinstance(value, list | tuple) else value
@@ -139,7 +139,7 @@ def _may_be_key(name: Any, value: Any) -> bool:
 
 
 def _hidden(value: Any) -> Any:
-    """Return a value in which only its shape and what says "none" are left."""
+    """Return a value reduced to its shape and its empty values."""
     if isinstance(value, Mapping):
         return {name: _hidden(inner) for name, inner in value.items()}
     if isinstance(value, list):

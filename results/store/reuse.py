@@ -1,4 +1,4 @@
-"""Report how old answers are: replies from the cache, and answers of deployments that nothing identifies."""
+"""Report the age of answers: replies from the cache, and answers of unidentified deployments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from results.store.queries import RunRow
 
 _NAMED = 2
-"""So many methods are named; more are counted."""
+"""Maximum number of methods to name; more are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Reuse:
     Attributes:
         replies: How many replies came from the cache.
         oldest: When the oldest of these was received, UTC; None without one.
-        unknown: Models at endpoints whose deployment nothing identifies: `MODEL at URL`.
+        unknown: Models at endpoints of unidentified deployments: `MODEL at URL`.
         answered: When the run was first started, UTC: no answer is older, except by cached replies.
     """
 
@@ -55,7 +55,7 @@ class Reuse:
 
 
 def reuse(store: Store, runs: Sequence[RunRow]) -> dict[str, Reuse]:
-    """Return by run what its answers were reused from."""
+    """Return the source of reused answers by run."""
     if not runs:
         return {}
     rows = store.database.rows(
@@ -72,7 +72,7 @@ def reuse(store: Store, runs: Sequence[RunRow]) -> dict[str, Reuse]:
 
 
 def merged(several: Iterable[Reuse]) -> Reuse:
-    """Merge what runs were reused from that are shown as one row."""
+    """Merge the sources of runs that are shown as one row."""
     every = list(several)
     oldest = min((item.oldest for item in every if item.oldest), default=None)
     unknown = tuple(dict.fromkeys(who for item in every for who in item.unknown))

@@ -1,7 +1,7 @@
 """The store: every number with its origin.
 
 A run is one execution of a task. Its id is the task's fingerprint, followed by a token for every execution but the
-first. It is open until it is finished: executing the task again fills in what is missing. A finished run never changes;
+first. It is open until it is finished: executing the task again adds the missing answers. A finished run never changes;
 scores and judgments of other metrics and judges can be added. Predictions and their scores are written in one
 transaction per batch.
 """
@@ -34,7 +34,7 @@ from results.store.variants import style_of_name
 
 
 def storable(text: str) -> str:
-    """Return the text with what UTF-8 cannot say (half a surrogate pair, from a model's cut output) replaced by `?`."""
+    """Return the text with characters that UTF-8 cannot encode (half a surrogate pair, from a model's cut output) replaced by `?`."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -77,7 +77,7 @@ def insert_scores(
     scores: Mapping[str, Scores],
     unscored: Mapping[str, Sequence[str | None]] | None = None,
 ) -> None:
-    """Insert scores: by metric id, shape (questions,); NaN becomes NULL, with a judge's reason where it gives one."""
+    """Insert scores: by metric id, shape (questions,); NaN becomes NULL, with a judge's reason if it gives one."""
     if not scores:
         return
     count = len(questions)
@@ -95,7 +95,7 @@ def insert_scores(
 
 
 def insert_passages(connection: duckdb.DuckDBPyConnection, passages: Sequence[Passage]) -> None:
-    """Insert those passages that the store does not hold yet."""
+    """Insert the passages that are not in the store yet."""
     unique = list({passage.id: passage for passage in passages}.values())
     if not unique:
         return
@@ -150,7 +150,7 @@ CACHE = "cache.sqlite"
 BY_RUN = ("predictions", "evidence", "usage", "indexing", "scores", "summaries", "judge_calls", "violations", "calls")
 """Tables whose rows belong to one run."""
 BETWEEN_RUNS = ("battle_calls", "battles")
-"""Tables whose rows belong to two runs, `one` and `other`; people's labels go with no run (`results.judging.judgments`)."""
+"""Tables whose rows belong to two runs, `one` and `other`; human labels do not belong to a run (`results.judging.judgments`)."""
 RUNNING, FINISHED, INTERRUPTED, FAILED_RUN, INCOMPLETE = "running", "finished", "interrupted", "failed", "incomplete"
 TOKEN = 8
 """Hex digits that tell later executions of a fingerprint from the first."""
@@ -193,7 +193,7 @@ class Run:
         origin: `run` (made here), `submitted`, `verified` (confirmed by a run made here), or, if no board shows the submission,
             `held`, `rejected` or `withdrawn`.
         card: A submission's card.
-        cluster: What was sampled, where an experiment states it (`put_benchmark` was given it); None: what the benchmark says.
+        cluster: The kind of cluster, if an experiment states it (`put_benchmark` got it); None: that of the benchmark.
         replies: Which cached replies it may use (`Services.replies`).
     """
 
@@ -217,7 +217,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """A stored run, as far as choosing between executions of a task needs it.
+    """The fields of a stored run that are needed to choose between executions of a task.
 
     Attributes:
         run: Its id.
@@ -259,7 +259,7 @@ class Store:
 
     @property
     def cache(self) -> Path:
-        """Return kept model replies."""
+        """Return the cache of model replies."""
         return self.folder / CACHE
 
     def put_experiment(
@@ -275,14 +275,14 @@ class Store:
         metrics: Sequence[Sequence[str]] | None = None,
         clusters: Sequence[str | None] | None = None,
     ) -> None:
-        """Remember an experiment's file and which runs it consists of, in table order.
+        """Store an experiment's file and its runs, in table order.
 
         Args:
             name, source, path, profile, reference, limit: Of the experiment.
             runs: Their fingerprints.
-            names: What the experiment calls each run's method.
+            names: The experiment's name of each run's method.
             metrics: The metric ids that the experiment shows of each run; None shows all that were scored.
-            clusters: What the experiment says was sampled, of each run; None is what its benchmark says.
+            clusters: The kind of cluster that the experiment states for each run; None: that of its benchmark.
         """
         with self.database.writing() as connection:
             connection.execute("DELETE FROM experiments WHERE name = ?", [name])
@@ -302,14 +302,14 @@ class Store:
             insert(connection, "experiment_runs", members)
 
     def put_benchmark(self, benchmark: Benchmark, fingerprint: str, stated: Sampled | None = None) -> None:
-        """Keep a benchmark's card, its questions with their gold and their clusters, and its positive passages.
+        """Store a benchmark's card, its questions with gold and clusters, and its positive passages.
 
-        What is known of this fingerprint is not written again.
+        Known data of this fingerprint are not written again.
 
         Args:
-            benchmark: What is asked.
-            fingerprint: Of it.
-            stated: What an experiment says was sampled, next to what the benchmark says itself.
+            benchmark: The benchmark.
+            fingerprint: Its fingerprint.
+            stated: The kind of cluster that an experiment states, in addition to the benchmark's own.
         """
         own = benchmark.sampled()
         with self.database.writing() as connection:
@@ -367,7 +367,7 @@ class Store:
                 )
 
     def start(self, run: Run) -> None:
-        """Mark a run as running and enter it if it is new; a finished one stays as it is."""
+        """Mark a run as running and insert it if it is new; a finished one stays unchanged."""
         with self.database.writing() as connection:
             if connection.execute("SELECT 1 FROM runs WHERE run = ?", [run.run]).fetchone():
                 connection.execute(
@@ -414,7 +414,7 @@ class Store:
             )
 
     def promise(self, runs: Iterable[Run]) -> None:
-        """Enter new runs before they start, so that the next command continues those that an interruption kept from starting."""
+        """Insert new runs before they start, so that the next command continues those that had not started at an interruption."""
         for run in runs:
             self.start(run)
             self.end(run.run, INTERRUPTED, "not started yet")
@@ -438,7 +438,7 @@ class Store:
                     f"run {run} is not in the store: the store was removed or replaced while the run was going on",
                     code="store-vanished",
                     where=str(self.folder),
-                    try_this="put the folder back, or run the same command again: it begins in a new store",
+                    try_this="put the folder back, or run the same command again: it starts a new store",
                 )
             if status == (FINISHED,):
                 return
@@ -537,7 +537,7 @@ class Store:
         insert(connection, "calls", rows)
 
     def put_indexing(self, run: str, indexed: Indexed) -> None:
-        """Keep what preparing for a run's questions took; of an artifact that the run has used before, the first time counts."""
+        """Store the cost of preparing for a run's questions; for an artifact that the run has used before, the first cost counts."""
         usage = indexed.usage
         row = {
             "run": run,
@@ -575,7 +575,7 @@ class Store:
             summarize(connection, run)
 
     def begin_as(self, run: Run, earlier: str) -> None:
-        """Enter a run with the answers of an earlier execution that did not fail, their scores and judgments.
+        """Insert a run with the successful answers of an earlier execution, their scores and judgments.
 
         Args:
             run: The new run.
@@ -593,9 +593,9 @@ class Store:
             summarize(connection, run.run)
 
     def forget(self, run: str) -> None:
-        """Delete what an open run wrote; a finished one stays.
+        """Delete the data of an open run; a finished one stays.
 
-        People's labels of its answers stay, and count again if it gives the same answers.
+        Human labels of its answers stay, and count again if it gives the same answers.
         """
         if self.status(run) == FINISHED:
             return
@@ -616,14 +616,14 @@ class Store:
         return {row[0] for row in rows}
 
     def accept(self, run: str, accepted: bool) -> None:
-        """Record whether the user accepts that questions which our code failed count as wrong; a finished run stays as it is."""
+        """Record whether the user accepts that questions which our code failed count as wrong; a finished run stays unchanged."""
         with self.database.writing() as connection:
             connection.execute(
                 "UPDATE runs SET accepted_at = ? WHERE run = ? AND status <> ?", [now() if accepted else None, run, FINISHED]
             )
 
     def status(self, run: str) -> str | None:
-        """Return the status of a run, None where it was never started."""
+        """Return the status of a run, None if it was never started."""
         return next((status for (status,) in self.database.rows("SELECT status FROM runs WHERE run = ?", [run], lenient=True)), None)
 
     def executions(self, fingerprints: Collection[str]) -> dict[str, list[Execution]]:
@@ -641,7 +641,7 @@ class Store:
         return results
 
     def runs_of(self, experiment: str) -> list[str]:
-        """Return the ids of the runs that an experiment shows; none if the store does not know it."""
+        """Return the ids of the runs that an experiment shows; none if it is not in the store."""
         rows = self.database.rows("SELECT run FROM experiment_runs WHERE experiment = ? ORDER BY position", [experiment], lenient=True)
         return [run for (run,) in rows]
 
@@ -682,7 +682,7 @@ def _json(value: Any) -> str:
 
 
 def _record(predictions: Sequence[Prediction]) -> dict[str, list[Any]]:
-    """Return the columns of `methods.record.RECORD`, NULL where a system said nothing."""
+    """Return the columns of `methods.record.RECORD`, NULL if the system returned none."""
     stated = [prediction.record() for prediction in predictions]
     texts = {name: [_json(row[name]) if name in row else None for row in stated] for name in ("contexts", "statements", "searches")}
     return {**texts, "confidence": [row.get("confidence") for row in stated]}

@@ -1,6 +1,6 @@
-"""Whose questions a benchmark asks, in which styles its passages are, and whether training data hold them.
+"""The base dataset and styles of a benchmark, and whether training data contain its questions.
 
-Names are compared, with what the datasets' cards say of splits that hold the same questions under different names.
+Names are compared; the datasets' cards list splits with the same questions under different names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.registry import DataReference, held
 from benchmarks.styles import FORMAL, STYLED
 
 SAME_QUESTIONS = {"sark": "nq"}
-"""Datasets of ours that hold questions of one that the papers name."""
+"""Our datasets with questions of a dataset that the papers name."""
 
 _OF = "restyled="
 _DRAWN = (_OF[:-1], "by", "seed", "draw")
@@ -29,11 +29,11 @@ class StyledRun:
 
     Attributes:
         base: The dataset whose questions are asked, `name[/subset]:split`.
-        shares: Share of each style; what is missing to 1 is formal.
-        drawn: Who wrote the texts, and how it was drawn which candidates are restyled.
+        shares: Share of each style; the rest is formal.
+        drawn: The writer of the texts, and how the restyled candidates were sampled.
         split: Of the base.
-        same_questions: The dataset whose questions these are by the name that papers use, then every split that holds
-            them by the cards.
+        same_questions: The dataset of these questions by the name that papers use, then every split that contains them
+            according to the cards.
     """
 
     base: str
@@ -56,7 +56,7 @@ class StyledRun:
 
     @property
     def style(self) -> str | None:
-        """Return the one style next to formal; None where there is none or several."""
+        """Return the only style besides formal; None if there is none or several."""
         return self.shares[0][0] if len(self.shares) == 1 else None
 
     def row(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def style_of_name(dataset: str) -> StyledRun:
 
 
 def variant_of(dataset: str) -> list[str]:
-    """Return base, shares and the rest, as a benchmark of mixed styles has them in its name; of another none.
+    """Return base, shares and the other fields from the name of a benchmark of mixed styles; empty for others.
 
     Raises:
         UserError: It does not begin with a data reference.
@@ -116,18 +116,18 @@ def questions_of(dataset: str) -> DataReference:
     return replace(reference, name=SAME_QUESTIONS.get(reference.name, reference.name))
 
 
-@lru_cache(maxsize=4096)  # boards ask for the same few pairs, once a run
+@lru_cache(maxsize=4096)  # boards request the same few pairs, once per run
 def covers(reference: str, dataset: str) -> bool:
     """Return whether training data include the evaluated split, or questions of it; data without a split include every split.
 
     Args:
-        reference: Of the training data, or their name as a benchmark. Words that are not a reference cover nothing.
-        dataset: What is evaluated, likewise.
+        reference: Of the training data, or their name as a benchmark. Texts that are not a reference cover nothing.
+        dataset: The evaluated dataset, likewise.
     """
     try:
         if _holds(questions_of(reference), questions_of(dataset)):
             return True
-        # A reference to mixed styles that does not say of what may be to those that are asked.
+        # A reference to mixed styles without a base may refer to the evaluated ones.
         return not variant_of(reference) and _holds(DataReference.of_name(reference), DataReference.of_name(dataset))
     except UserError:
         return False
@@ -135,7 +135,7 @@ def covers(reference: str, dataset: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def covers_run(reference: str, same_questions: tuple[str, ...], mixed: bool) -> bool:
-    """Return `covers`, of a recorded run: what it asks is in its row (`StyledRun.same_questions`).
+    """Return `covers` for a recorded run, whose questions are given by its row (`StyledRun.same_questions`).
 
     Args:
         reference: Of the training data.
@@ -146,14 +146,14 @@ def covers_run(reference: str, same_questions: tuple[str, ...], mixed: bool) -> 
         query = DataReference.parse(same_questions[0])
         if _holds(questions_of(reference), query, frozenset(same_questions)):
             return True
-        # A reference to mixed styles that does not say of what may be to those that are asked.
+        # A reference to mixed styles without a base may refer to the evaluated ones.
         return mixed and not variant_of(reference) and _holds(DataReference.of_name(reference), replace(query, name=STYLED, subset=None))
     except (UserError, IndexError):
         return False
 
 
 def overlap(item: str, other: str) -> bool:
-    """Return whether two names of training data may refer to the same questions, whichever is more specific."""
+    """Return whether two names of training data may refer to the same questions, in either direction."""
     return item == other or covers(item, other) or covers(other, item)
 
 

@@ -1,8 +1,8 @@
-"""Submissions: predictions that somebody made elsewhere, checked, scored here and kept next to our own runs.
+"""Submissions: predictions made elsewhere that are checked, scored here and stored next to local runs.
 
 `validate` is a pure function from a card (`card.py`), a stream of rows (`rows.py`) and a benchmark to a `Report`;
-`leakage.py` looks for gold in prompts and in training data. `store_report` (`storing.py`) keeps what passed, and
-compares it with a run made here; `bundle.py` reads what is sent, with templates. Everything in a submission is untrusted
+`leakage.py` looks for gold in prompts and in training data. `store_report` (`storing.py`) stores valid submissions and
+compares them with a run made here; `bundle.py` reads what is sent, with templates. Everything in a submission is untrusted
 text: nothing of it is executed, unpickled, rendered or used as a path.
 """
 
@@ -36,8 +36,8 @@ class Place:
     """One place where a problem occurs.
 
     Attributes:
-        line: 1-based line of the file, None where there is none (a missing question).
-        detail: What is wrong there.
+        line: 1-based line of the file, None if there is none (a missing question).
+        detail: The problem.
     """
 
     line: int | None
@@ -88,7 +88,7 @@ class Findings:
 
     Attributes:
         strict: Whether what an official script tolerates is an error.
-        tolerated: How often something was counted that an official script tolerates.
+        tolerated: Number of findings that an official script tolerates.
     """
 
     def __init__(self, shown: int = LIMITS.shown, *, strict: bool = False) -> None:
@@ -101,7 +101,7 @@ class Findings:
     def add(
         self, code: str, what: str, detail: str = "", *, line: int | None = None, severity: Severity = "error", try_this: str | None = None
     ) -> None:
-        """Count a problem; the first `add` of a code says what it is called and how to mend it."""
+        """Count a problem; the first `add` of a code has its name and its remedy."""
         self._kinds.setdefault(code, (severity, what, try_this))
         self._counts[code] = self._counts.get(code, 0) + 1
         positions = self._positions.setdefault(code, [])
@@ -147,11 +147,11 @@ class Report:
         rows: Rows read.
         questions: Questions of the benchmark.
         findings: Problems, grouped.
-        predictions: In the questions' order, under the dataset's own ids; empty where there are errors.
-        contamination: Why the declared training data cover what is evaluated; empty where they do not.
-        scores: By metric id, shape (questions,), NaN where unscorable; empty where there are errors.
+        predictions: In the questions' order, under the dataset's own ids; empty if there are errors.
+        contamination: Why the declared training data cover what is evaluated; empty if they do not.
+        scores: By metric id, shape (questions,), NaN if unscorable; empty if there are errors.
         digest: A hash of the predictions; equal for equal submissions whatever the order and spelling of their rows.
-        official: What the official script prints for such a file, by its own names; None stands for NaN.
+        official: Output of the official script for such a file, by its own names; None means NaN.
         left_out: Questions that the file lacks and the official script leaves out, which tables count as wrong.
     """
 
@@ -180,7 +180,7 @@ class Report:
 
     @property
     def means(self) -> dict[str, float | None]:
-        """Return by metric id: mean over scorable questions, None where there are none."""
+        """Return by metric id: mean over scorable questions, None if there are none."""
         return {name: mean(values) for name, values in self.scores.items()}
 
     def to_json(self) -> dict[str, Any]:
@@ -249,5 +249,5 @@ def shown(value: object, length: int = SHOWN_CHARS) -> str:
 
 
 def mean(values: Scores) -> float | None:
-    """Return mean over scorable questions, None where there are none."""
+    """Return mean over scorable questions, None if there are none."""
     return None if np.isnan(values).all() else float(np.nanmean(values))

@@ -51,7 +51,7 @@ def write_template(
     """Write the files; none of them holds gold.
 
     Args:
-        folder: Where to; made when needed. Files that are there are not overwritten.
+        folder: Destination; created if needed. Existing files are not overwritten.
         target: The benchmark, loaded and in its setting.
         setting: The setting.
         seed: Of the setting's draws.
@@ -335,7 +335,7 @@ def _check_members(archive: zipfile.ZipFile, where: str, limits: Limits) -> None
         if member.flag_bits & 0x1:
             raise _broken(f"{name} is encrypted", where)
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise _broken(f"{name} is packed by another method than deflate", where)
+            raise _broken(f"{name} is not compressed with deflate", where)
         if member.file_size > limits.file_bytes:
             raise _broken(f"{name} unpacks to more than {limits.file_bytes // MIB} MiB", where)
         if member.file_size > max(_SMALL, limits.bundle_ratio * member.compress_size):

@@ -81,7 +81,7 @@ def _scan(text: str, name: str, depth: int) -> None:
                 f"a card has no tags, here {tag[:40]!r}",
                 code="card-with-tags",
                 where=f"{name}:{line}",
-                try_this="remove it: nothing in a card is constructed",
+                try_this="remove it: a card cannot construct objects",
             )
         level += isinstance(event, yaml.CollectionStartEvent)
         level -= isinstance(event, yaml.CollectionEndEvent)
@@ -170,7 +170,7 @@ class TrainingPart(FrozenModel):
     note: Long = ""
     seeds: Short = Field("", description="of worlds: 0-99, 150")
     question_ids: tuple[Annotated[str, Field(max_length=512)], ...] = Field(
-        (), description="ids of questions used, where it was part of a split"
+        (), description="ids of the questions used, if only a part of a split"
     )
 
 
@@ -221,7 +221,7 @@ def parse_card(raw: bytes, name: str) -> Card:
         name: The file, as shown in errors.
 
     Raises:
-        UserError: It says something wrong; the message names file, line and the nearest valid key.
+        UserError: It is invalid; the message names file, line and the nearest valid key.
     """
     document = read(raw, name)
     if not isinstance(document.value, Mapping):
@@ -259,7 +259,7 @@ def _refuse_scores(document: Located) -> None:
         for key in SCORE_KEYS:
             if isinstance(part, Mapping) and key in part:
                 raise UserError(
-                    f"a card has no {key!r}: scores are computed here, from the predictions, and never taken over",
+                    f"a card has no {key!r}: scores are always computed here, from the predictions",
                     code="card-with-scores",
                     where=document.where((*path, key)),
                     try_this="remove it",
@@ -311,7 +311,7 @@ def _explained(error: ValidationError, document: Located, prefix: tuple[str, ...
         hint = f"did you mean {guess!r}?" if guess else "known keys: " + ", ".join(sorted(known))
         return UserError(f"unknown key {echoed(str(path[-1]), longest=82)}{also}", code="unknown-key", where=where, try_this=hint)
     if first["type"] == "missing":
-        hint = "training_data: [] says that nothing was trained" if path[-1] == "training_data" else f"{path[-1]}: …"
+        hint = "training_data: [] means that nothing was trained" if path[-1] == "training_data" else f"{path[-1]}: …"
         return UserError(f"key {str(path[-1])!r} is missing{also}", code="key-missing", where=where, try_this=hint)
     named, wrong = ".".join(map(str, path)), without_secrets(in_words(first))
     return UserError(f"{named}: {wrong}, got {echoed(first.get('input'), path)}{also}", code="bad-card", where=where)

@@ -39,8 +39,8 @@ class Known:
 
     Attributes:
         fingerprint: Of the questions with their gold.
-        name: What its runs call the benchmark.
-        reference: What was loaded.
+        name: Its runs' name of the benchmark.
+        reference: The loaded reference.
         runs: The runs on it.
     """
 
@@ -65,11 +65,11 @@ def known_board(store: Store, card: Card) -> Known:
             f"this store has no board for {reference}, setting {card.setting}, seed {card.seed}",
             code="no-board-for-setting",
             where="card: benchmark",
-            try_this=f"one of: {_some(listed)}" if listed else "run something first: ragmeter demo",
+            try_this=f"one of: {_some(listed)}" if listed else "run an experiment first, for example ragmeter demo",
         )
     if card.dataset_fingerprint is None and card.config:
         raise UserError(
-            "a card with options of the benchmark must say which data it means",
+            "a card with options of the benchmark must name the data's fingerprint",
             code="benchmark-options-refused",
             where="card: config",
             try_this=f"dataset_fingerprint: {alike[0].fingerprint}",
@@ -128,7 +128,7 @@ def stored_target(store: Store, board: Known, setting: Setting) -> Target:
 
 
 def template_of(store: Store, board: Known, setting: str, seed: int) -> bytes:
-    """Return a zip of what a sender fills in: a card for a board, its questions without gold, and an empty predictions file."""
+    """Return a zip of the files to fill in: a card for a board, its questions without gold, and an empty predictions file."""
     chosen = Setting.parse(setting)
     target = stored_target(store, board, chosen)
     files = template_files(target, chosen, seed=seed, limit=len(target.loaded.questions))

@@ -1,4 +1,4 @@
-"""Gold in prompts: does a prompt say the answer, or mark the evidence, where nothing delivered says it?
+"""Gold in prompts: whether a prompt states the answer, or marks the evidence, although no delivered text does.
 
 Prompts and delivered texts (the question, topic entities, the passages of the row's evidence) are normalized to
 tokens. A *place* is an occurrence of a gold answer in a message that the model did not write itself (role
@@ -93,7 +93,7 @@ def _by_reference(data: TrainingPart, benchmark: Benchmark) -> Iterator[str]:
 def _by_seed(data: TrainingPart, benchmark: Benchmark, findings: Findings) -> Iterator[str]:
     reference = DataReference.parse(data.reference) if data.reference else None
     if reference and reference.name == WORLDS and "test" in (reference.split or "").split("+"):
-        yield "is of test worlds"
+        yield "is a split of test worlds"
     evaluated = {
         question.metadata["seed"] for question in benchmark.questions if benchmark.reference.name == WORLDS and "seed" in question.metadata
     }
@@ -255,7 +255,7 @@ class Prompted:
 
     def _copied(self, words: Sequence[str], start: int, end: int) -> bool:
         around = (words[max(0, start - _NEIGHBORS) : end], words[start : end + _NEIGHBORS])
-        # At the edge of a message there are fewer neighbors; the answer alone explains nothing.
+        # At the edge of a message there are fewer neighbors; the answer by itself explains nothing.
         return any(len(part) == end - start + _NEIGHBORS and f" {' '.join(part)} " in self.delivered for part in around)
 
 
@@ -375,7 +375,7 @@ def _share(results: Sequence[object], of: Iterable[object]) -> str:
 
 
 def stored_training(store: Store) -> LoadTraining:
-    """Return a loader that answers from a store alone, and loads no dataset.
+    """Return a loader that reads only from a store, and loads no dataset.
 
     Args:
         store: Its questions are those of the benchmarks that were run; each is read once.
@@ -392,7 +392,7 @@ def stored_training(store: Store) -> LoadTraining:
     def load(reference: str) -> Mapping[str, str]:
         results = {name: text for data in _within(DataReference.parse(reference), held()) for name, text in asked(data).items()}
         if not results:
-            raise UserError("the store has no question of them", code="unknown-question")
+            raise UserError("the store has none of their questions", code="unknown-question")
         return results
 
     return load

@@ -43,7 +43,7 @@ class Answered:
     Attributes:
         line: 1-based line of the file.
         question: With its gold.
-        prediction: What was submitted.
+        prediction: The submitted prediction.
         corpus: Holds the texts of the evidence.
     """
 
@@ -157,7 +157,7 @@ def right_without_evidence(rows: Sequence[Answered], findings: Findings, synthet
 
     Yes/no questions, numbers of up to three digits and answers that the question names do not count: these can be guessed.
 
-    On synthetic data nobody can know an answer that was not read, so 5 % of such questions, and two, are a sign. On
+    On synthetic data no method can know an answer that it did not read, so 5 % of such questions, and two, are a sign. On
     real data, language models remember answers: those of 40 to 75 % of the questions of NQ, HotpotQA and WebQSP in published
     closed-book results, hence the limit of 80 % in the closed book. A model that is shown passages without the answer mostly
     follows these, and questions whose evidence is not found are the hard ones: there, 50 % are a sign.
@@ -194,7 +194,7 @@ def right_without_evidence(rows: Sequence[Answered], findings: Findings, synthet
 
 
 def _beyond_chance(count: int, total: int, share: float) -> bool:
-    """Return whether as many of a total are unlikely (1 %) if each has this chance."""
+    """Return whether this many of a total are unlikely (1 %) if each has this probability."""
     return total > 0 and sum(comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(count, total + 1)) < 0.01
 
 
@@ -384,7 +384,7 @@ def _impossible(row: Answered, retrieval_only: bool) -> str:
         least += min(passages, default=0) // 5
         if usage.prompt_tokens < least:
             of = "question and evidence" if passages else "question"
-            return f"prompt_tokens is {usage.prompt_tokens:,} for a prompt that holds {least:,} words of {of} at least"
+            return f"prompt_tokens is {usage.prompt_tokens:,} for a prompt that holds at least {least:,} words of {of}"
     if usage.prompt_tokens and usage.model_calls > usage.prompt_tokens:
         return f"model_calls is {usage.model_calls:,} with {usage.prompt_tokens:,} prompt tokens"
     if seconds > 0 and usage.completion_tokens / seconds > _FASTEST:

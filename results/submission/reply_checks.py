@@ -1,6 +1,6 @@
-"""Signs that an answer is a raw reply: thoughts, special tokens, error messages and echoed prompts in its place.
+"""Signs that an answer is a raw reply: thoughts, special tokens, error messages and echoed prompts.
 
-Each costs the sender points, and none is removed here: scores are those of what was sent.
+They lower the score and are not removed: the answers are scored as submitted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def check_replies(rows: Sequence[Answered], findings: Findings) -> None:
     for row in answered:
         text, topic = row.prediction.answer, " ".join((row.question.text, *row.question.golds))
         for code, pattern, what, remedy in (
-            ("thought_in_answer", _THOUGHT, "answers hold a model's thoughts", "submit what follows the thought"),
+            ("thought_in_answer", _THOUGHT, "answers hold a model's thoughts", "submit only the text after the thought"),
             ("special_tokens", _SPECIAL, "answers hold special tokens of a model", "decode replies without special tokens"),
             ("error_as_answer", _ERROR, "answers are error messages", 'answer "" with {"notes": {"failed": "why"}}, or ask again'),
         ):

@@ -39,7 +39,7 @@ class Submitted:
         run: The run.
         status: accepted, held, rejected or withdrawn.
         reason: Of the newest decision; empty for one that was accepted without any.
-        decided_at: When that was; of a submission that nobody decided about, when it came.
+        decided_at: When that was; of a submission without a decision, when it was received.
     """
 
     run: RunRow
@@ -83,10 +83,10 @@ def decide(store: Store, row: RunRow, action: str, reason: str = "", *, by: str 
     """Accept, hold, reject or withdraw a submission; a submission whose verification agreed is accepted as verified.
 
     Args:
-        store: Where it is.
+        store: The store with it.
         row: Its run.
         action: One of `ACTIONS`.
-        reason: What visitors read; needed for everything but `accept`.
+        reason: The text that visitors read; required except for `accept`.
         by: Who decided.
 
     Raises:

@@ -23,9 +23,9 @@ _FOREIGN = {
     codecs.BOM_UTF32_BE: ("UTF-32", "iconv -f UTF-32 -t UTF-8"),
     codecs.BOM_UTF16_LE: ("UTF-16", "iconv -f UTF-16 -t UTF-8"),
     codecs.BOM_UTF16_BE: ("UTF-16", "iconv -f UTF-16 -t UTF-8"),
-    b"\x1f\x8b": ("gzip-compressed", "gunzip it; a bundle (.zip) is what may be packed"),
-    b"BZh": ("bzip2-compressed", "unpack it; a bundle (.zip) is what may be packed"),
-    b"\xfd7zXZ": ("xz-compressed", "unpack it; a bundle (.zip) is what may be packed"),
+    b"\x1f\x8b": ("gzip-compressed", "gunzip it; only a bundle (.zip) may be compressed"),
+    b"BZh": ("bzip2-compressed", "unpack it; only a bundle (.zip) may be compressed"),
+    b"\xfd7zXZ": ("xz-compressed", "unpack it; only a bundle (.zip) may be compressed"),
     b"PK\x03\x04": ("a zip archive", "give it the ending .zip if it is a bundle, or unpack it"),
     b"\x80\x02": ("a Python pickle", "write JSON Lines: nothing is ever unpickled here"),
     b"\x80\x03": ("a Python pickle", "write JSON Lines: nothing is ever unpickled here"),
@@ -130,7 +130,7 @@ class PredictionRow:
 
     Attributes:
         line: 1-based line of the file.
-        prediction: What it says; `notes[PROMPT]` holds its prompts, where it has some.
+        prediction: Its content; `notes[PROMPT]` holds its prompts, where it has some.
         official: Whether it is of a file for an official script, which may claim support that no corpus has.
     """
 
@@ -206,7 +206,7 @@ def read_json(text: str, limits: Limits) -> Any:
     except json.JSONDecodeError as error:
         hint = None
         if text.lstrip().startswith("[") and "question_id" in text[:200]:
-            hint = "write one object a line instead of an array"
+            hint = "write one object per line instead of an array"
         raise Bad("not_json", "a line is not JSON", f"{error.msg} at column {error.pos + 1}", hint) from None
     except RecursionError:
         raise too_deep(limits) from None
@@ -228,13 +228,13 @@ def check_value(value: Any, limits: Limits) -> None:
         response.encode("utf-8")
     except UnicodeEncodeError as error:
         detail = f"\\u{ord(error.object[error.start]):04x} is half of a surrogate pair"
-        raise Bad("surrogate", "a text holds what is not a character", detail, "write the whole character") from None
+        raise Bad("surrogate", "a text contains half of a character", detail, "write the whole character") from None
     if "\0" in response:
         raise Bad("nul", "a line holds a NUL character", try_this="remove it")
 
 
 def too_deep(limits: Limits) -> Bad:
-    """Return the refusal of what is nested too deep."""
+    """Return the refusal of a row that is nested too deep."""
     return Bad("too_deep", f"a row is nested deeper than {limits.depth} levels")
 
 
@@ -266,7 +266,7 @@ def prediction_of(row: Any, limits: Limits) -> Prediction:
     """
     if not isinstance(row, dict):
         form = '{"question_id": …, "answer": …}'
-        hint = f"write one object a line instead of an array: {form}" if isinstance(row, list) else form
+        hint = f"write one object per line instead of an array: {form}" if isinstance(row, list) else form
         raise Bad("not_object", "a line is not a JSON object", f"it is {_kind(row)}", hint)
     for key in row:
         if key not in KEYS:
@@ -303,7 +303,7 @@ def _record(row: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
     if (longest := max((len(name) for item in contexts for name in (item.id, item.url)), default=0)) > limits.url_chars:
         raise Bad("bad_id", f"an id or url of a context is longer than {limits.url_chars} characters", f"{longest} characters")
     if "contexts" in fields:
-        # Which passages a context holds is found here, and never taken over.
+        # The passages in a context are matched here; submitted matches are ignored.
         fields["contexts"] = tuple(replace(item, matched=None) for item in contexts)
     return fields
 
@@ -361,7 +361,7 @@ def _notes(notes: Any, limits: Limits) -> dict[str, Any]:
     if size > limits.notes_chars:
         raise Bad("notes_too_long", f"notes are longer than {limits.notes_chars} characters", f"{size} characters")
     if FAILED in notes and not isinstance(notes[FAILED], str):
-        raise wrong(f"notes.{FAILED}", "a text that says why there is no answer", notes[FAILED])
+        raise wrong(f"notes.{FAILED}", "a text that gives the reason why there is no answer", notes[FAILED])
     if ANSWERABLE in notes and not isinstance(notes[ANSWERABLE], bool):
         raise wrong(f"notes.{ANSWERABLE}", "true or false", notes[ANSWERABLE])
     support, triples = notes.get(SUPPORT, []), notes.get(TRIPLES, [])
@@ -415,7 +415,7 @@ def _unknown_key(key: str, known: tuple[str, ...], of: str) -> Bad:
             "own_scores",
             "a row carries scores of its own",
             shown(key),
-            "remove them: scores are computed here, from the predictions, and never taken over",
+            "remove them: scores are always computed here, from the predictions",
         )
     guess = nearest(key[:64], known)
     hint = f"did you mean {guess!r}?" if guess else f"known keys of {of}: {', '.join(known)}"

@@ -33,11 +33,11 @@ from results.submission.validate import Target
 
 
 def beside(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed: int) -> list[RunRow]:
-    """Return the stored runs on whose board a submission would stand, each once; none where the store has other data.
+    """Return the stored runs on the board that a submission would join, each once; none if the store has other data.
 
     Args:
         rows: All stored runs.
-        dataset_fingerprint, setting, seed: What the submission was checked against.
+        dataset_fingerprint, setting, seed: The data that the submission was checked against.
     """
     alike = (row for row in rows if (row.dataset_fingerprint, row.setting, row.seed) == (dataset_fingerprint, setting, seed))
     return list({row.run: row for row in alike}.values())
@@ -81,10 +81,10 @@ def preview(report: Report, target: Target) -> dict[str, Estimate]:
 
     Args:
         report: Of `validate`.
-        target: What it was checked against.
+        target: The data that it was checked against.
 
     Returns:
-        By metric id; empty where the report has errors.
+        By metric id; empty if the report has errors.
     """
     if not report.scores:
         return {}
@@ -93,7 +93,7 @@ def preview(report: Report, target: Target) -> dict[str, Estimate]:
 
 
 def to_json(results: dict[str, Estimate]) -> dict[str, Any]:
-    """Return a preview as a JSON object; None stands for "no value"."""
+    """Return a preview as a JSON object; None means "no value"."""
     names = ("value", "low", "high", "n", "unscorable", "insufficient_data")
     return {metric: {name: plain(getattr(item, name)) for name in names} for metric, item in results.items()}
 
@@ -134,12 +134,12 @@ def store_report(
     """Write a validated submission.
 
     Args:
-        store: Where to.
+        store: The store to write.
         report: Of `validate`, without errors.
-        target: What it was checked against.
+        target: The data that it was checked against.
         metrics: Those that were scored; their definitions are kept.
         environment: Of this machine, which scored it.
-        provenance: What else is known of how it came here.
+        provenance: Further facts about its origin.
         hold: Whether it waits for approval: no board shows it until then.
 
     Raises:
@@ -158,7 +158,7 @@ def store_report(
             f"{card.method.label} was submitted before with other {changed}",
             code="resubmission-differs",
             where=f"run {known.short} ({known.path})",
-            try_this="give the changed one a new `version` in its card; what was submitted stays as it was",
+            try_this="give the changed one a new `version` in its card; the earlier submission stays unchanged",
         )
     if known is not None:
         # An earlier attempt was cut off; what it left may be of other predictions.
@@ -241,9 +241,9 @@ class Agreement:
         submitted, ours: Means over the questions that both runs are scored on.
         difference: submitted - ours.
         n: Those questions.
-        differing: Questions whose two values differ, or of which one alone is unscorable.
+        differing: Questions whose two values differ, or with only one unscorable value.
         largest: The largest difference of a question.
-        first: The first differing questions with both values, None where unscorable.
+        first: The first differing questions with both values, None if unscorable.
         agrees: Whether the difference is within the tolerance and the same questions are scorable.
     """
 
@@ -335,7 +335,7 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
         )
     if ours.origin != "run" or ours.kind == "control" or ours.status != FINISHED:
         raise UserError(
-            f"{ours.path} cannot confirm anything: it must be a finished run that was made here, and no control",
+            f"{ours.path} cannot confirm a submission: name a finished run that was made here and is not a control",
             code="unsuitable-confirming-run",
             try_this="ragmeter run FILE, then name its run with --against",
         )
@@ -345,7 +345,7 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
                 f"the runs differ in {name}: {getattr(submitted, name)} and {getattr(ours, name)}",
                 code="runs-differ",
                 where=f"{submitted.path} and {ours.path}",
-                try_this="make ours on the data and in the setting of the card",
+                try_this="run the method here on the data and in the setting of the card",
             )
     runs = [submitted.run, ours.run]
     columns = queries.score_columns(store, submitted.dataset_fingerprint, runs)
@@ -412,11 +412,11 @@ def card_of(row: RunRow) -> Card:
 
 
 NOT_STATED = "not stated"
-"""Training data of which nobody says anything; a card without any would state that nothing was trained."""
+"""Placeholder for unknown training data; a card without any would state that nothing was trained."""
 
 
 def card_of_run(row: RunRow) -> Card:
-    """Return a card of what a run made here knows: method, options, models, machine and training data that its parts declare."""
+    """Return a card from the facts of a run made here: method, options, models, machine and the training data that its parts declare."""
     name = re.sub(r"[^A-Za-z0-9._+-]+", "-", row.method).strip("-._+")[:64] or row.method_id
     parts = row.provenance.get("parts", ())
     declared = list(dict.fromkeys(data for part in parts for data in part.get("training_data", ())))

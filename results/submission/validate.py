@@ -57,7 +57,7 @@ class Target:
         loaded: The benchmark as loaded (and limited).
         in_setting: The same in the card's setting: its questions carry the candidates.
         stored: The fingerprint of the stored data that it was rebuilt from (`from_store`); None: it was loaded.
-        clusters: What was sampled, as the board has it; None: what the benchmark says.
+        clusters: The kind of cluster, as on the board; None: that of the benchmark.
     """
 
     loaded: Benchmark
@@ -91,14 +91,14 @@ def validate(
     partial: bool = False,
     ranked_by_contexts: bool = False,
 ) -> Report:
-    """Check a submission completely, and score it where nothing keeps it out.
+    """Check a submission completely, and score it if it has no errors.
 
     Args:
         card: Validated.
         source: The predictions, read once, a chunk at a time.
         target: The card's benchmark in the card's setting.
-        file: What the predictions file is called in messages.
-        metrics: What to score; those that read more than the ranking are left out where the card says
+        file: Name of the predictions file in messages.
+        metrics: Metrics to compute; those that read more than the ranking are left out if the card states
             `retrieval_only`.
         read: From bytes to rows: JSON Lines, or another format.
         training: Gets the questions of declared training data; None compares references alone.
@@ -120,7 +120,7 @@ def validate(
                 "too_many_rows",
                 f"there are more rows than questions, {len(target.in_setting.questions):,}; reading stopped",
                 line=row.line,
-                try_this="one row a question, of the split and limit that the card names",
+                try_this="write one row per question, of the split and limit that the card names",
             )
             break
         before = findings.errors
@@ -154,7 +154,7 @@ def validate(
 
 
 def digest(predictions: Sequence[Prediction]) -> str:
-    """Return a hash of what was predicted, prompts and usage included."""
+    """Return a hash of the predictions, with prompts and usage."""
     return content_hash(fingerprint(prediction.to_json()) for prediction in predictions)
 
 
@@ -184,7 +184,7 @@ class _Checker:
 
     @property
     def shows_contexts(self) -> bool:
-        """Return whether a row says what the system showed its model."""
+        """Return whether a row has the texts that the system showed its model."""
         return any(prediction.contexts is not None for prediction in self._kept.values())
 
     def add(self, row: PredictionRow) -> None:

@@ -36,7 +36,7 @@ def test_the_reference_defines_every_metric_as_the_registry_does(reference: str)
         assert f"- source: {entry.source}" in response
         for end in (entry.low, entry.high):
             assert end is None or f"{end:g}" in response.partition("- range: ")[2].partition("\n")[0], entry.id
-        assert ("less is better" in response) is not entry.higher_is_better, entry.id
+        assert ("lower is better" in response) is not entry.higher_is_better, entry.id
         for parameter in entry.parameters:
             if parameter.name != "k":
                 assert f"| `{parameter.name}` |" in response

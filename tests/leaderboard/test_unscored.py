@@ -102,7 +102,7 @@ def test_exports_of_the_matrix_show_it_too(export: Export) -> None:
     lacking = {row["method"]: row for row in rows if int(row["unscored"] or 0)}
     assert {method: row["unscored"] for method, row in lacking.items()} == {"dense": "3", "bm25": "60"}
     assert (lacking["bm25"]["value"], lacking["bm25"]["low_if_wrong"], lacking["bm25"]["high_if_right"]) == ("", "0.0", "1.0")
-    response = "unscored: questions that a judge gave no value, left out; up to 100 % of a cell's"
+    response = "unscored: questions without a value from the judge, left out; up to 100 % of a cell's"
     markdown, latex = exports.markdown(export), exports.latex(export)
     assert next(row for row in markdown.splitlines() if "dense" in row).count(", 5 % unscored") == 1
     assert r", 5 \% unscored" in latex

@@ -281,7 +281,7 @@ def test_wins_are_in_the_metrics_own_direction(compared: Compared) -> None:
     assert compared.wins > compared.losses
     as_cost = replace(compared, higher_is_better=False)
     assert (as_cost.wins, as_cost.losses) == (compared.losses, compared.wins)
-    assert "less is better" in as_cost._repr_html_()
+    assert "lower is better" in as_cost._repr_html_()
 
 
 def test_runs_are_named_by_text_or_taken_from_results(results: Results) -> None:

@@ -265,7 +265,7 @@ def refuse_batches(experiment: Experiment) -> None:
                     f"{method.name} asks {chat.model} in batches (`batch: true`), which one process must collect",
                     code="batch-with-ray",
                     where="--executor ray",
-                    try_this="leave out --executor ray: workers do not make a batch faster; or `batch: false`",
+                    try_this="leave out --executor ray, because workers do not make a batch faster; or set `batch: false`",
                 )
 
 
@@ -352,12 +352,12 @@ def _cluster_lost(why: str) -> Broke:
         f"the Ray cluster was lost: {why}; all answers so far are stored",
         code="cluster-lost",
         where="--executor ray",
-        try_this="start it again, then the same command: it continues with what is left",
+        try_this="start it again, then run the same command: it continues with the rest",
     )
 
 
 def _require_reachable(address: str) -> None:
-    """Refuse an address where nobody listens; Ray itself would try for minutes."""
+    """Refuse an address without a server; Ray itself would try for minutes."""
     if address == "auto":
         return
     if "://" in address:

@@ -105,7 +105,7 @@ class _Served:
         self._charged: list[tuple[float, str]] = []
 
     def serve(self) -> None:
-        """Do what the worker asks for, until it is gone."""
+        """Serve the worker's requests until it ends."""
         loop = event_loop()
         try:
             deliver_challenge(self._connection, self._server.key)
@@ -150,7 +150,7 @@ class _Served:
             task.cancel()
 
     def _limiter(self, address: Address) -> RateLimiter:
-        # Kept here: a limiter exists as long as somebody uses it.
+        # Kept here: a limiter exists as long as it is referenced.
         return self._limiters.setdefault(address, limiters(address))
 
     def _join(self, address: Address, name: int, most: int) -> None:
@@ -203,7 +203,7 @@ class _Served:
         for (address, _), name in self._joined.items():
             self._limiters[address].part(name)
         for budget, most in self._reserved:
-            budget.settle(most, most)  # the calls may have been answered, and nobody knows what they took
+            budget.settle(most, most)  # the calls may have been answered, and their cost is unknown
         for usd, place in list(self._charged):
             self._spend(usd, usd or None, place)
         self._held.clear()

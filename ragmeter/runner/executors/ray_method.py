@@ -104,7 +104,9 @@ class RayMethod:
             self._look()
             if not noted and time.monotonic() - since > ROOM_S:
                 noted, free = True, ray.available_resources()
-                sys.stderr.write(f"waiting for room: the cluster has {free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs free\n")
+                sys.stderr.write(
+                    f"waiting for resources: free in the cluster are {free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs\n"
+                )
 
     def _wait(self, reference: Any) -> Any:
         """Return the value of a reference; ends when the run is interrupted."""
@@ -131,7 +133,7 @@ class RayMethod:
         self._losses += 1
         if self._losses >= LOSSES:
             raise Broke(
-                f"{LOSSES} workers were lost without an answer in between; the last one: {str(error).strip().splitlines()[-1]}",
+                f"{LOSSES} workers in a row were lost without an answer; the last one: {str(error).strip().splitlines()[-1]}",
                 code="workers-lost",
                 try_this="fewer workers per node if memory ran out (--workers), then the same command: it continues",
             ) from None
@@ -209,7 +211,7 @@ class RayMethod:
             raise limit
 
     def stop(self, error: BaseException | None = None) -> None:
-        """Raise an error where somebody waits for a worker; None: `Cancelled`."""
+        """Raise an error in all waits for a worker; None: `Cancelled`."""
         self._stopped = error or Cancelled()
 
     def close(self, *, kill: bool = True) -> None:

@@ -32,8 +32,8 @@ class Work:
     """A task as it is sent to workers: small, since corpora and indexes are named by their paths.
 
     Attributes:
-        composition: What the method is made of.
-        services: What it is built with.
+        composition: The parts of the method.
+        services: The services to build it with.
         corpus: File or folder of the corpus.
         questions: For a control, which is handed all of them before it answers.
         variables: Environment variables that hold keys and places of data.
@@ -170,7 +170,7 @@ def with_local_embeddings(services: Services) -> Services:
         return services
     folder = Path(tempfile.gettempdir(), f"ragmeter-{os.getuid()}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Nobody else may put vectors there.
+    # No other user may write vectors there.
     kind = network_here(folder)
     if kind is not None or folder.is_symlink() or folder.stat().st_uid != os.getuid():
         raise UserError(

@@ -221,7 +221,7 @@ def test_the_page_follows_its_url(app: Start, filled: Path, synthetic: ModuleTyp
 def test_retrievers_alone_have_no_compression(app: Start, filled: Path) -> None:
     page = app(filled).open("budget", experiment="open corpus")
     assert not page.test.exception
-    assert "Nothing is delivered" in words(page.part("compression-none"))
+    assert "No run here gives passages" in words(page.part("compression-none"))
     assert "s / question" in words(page.part("pareto"))
 
 

@@ -334,8 +334,8 @@ def test_each_control_is_said_to_stand_where_it_belongs_or_not(with_controls: Ba
     belongs, verdict, response = cells(tree, "gold answer")
     assert (belongs, verdict) == (["above"], ["wrongly"])
     assert response == ["significantly below bm25; not distinguishable from hybrid; significantly above dense"]
-    assert "overall ranks bm25 significantly above gold answer (the gold answer) speaks against the judge" in words(tree)
-    assert "Not checked, nothing is known beforehand of their place here: oracle evidence." in words(tree)
+    assert "overall ranks bm25 significantly above gold answer (the gold answer) evidence against the judge" in words(tree)
+    assert "Not checked, because their expected place here is unknown: oracle evidence." in words(tree)
     assert battle_view.controls(with_controls, "no criterion") is None
     assert battle_view.controls(replace(with_controls, controls={}), "overall") is None
 
@@ -355,8 +355,8 @@ def test_a_control_that_met_one_rival_is_judged_by_it_alone(with_controls: Battl
     )
     tree = battle_view.controls(alone, "overall")
     assert tree is not None
-    assert cells(tree, "gold answer")[1:] == [[verdict], [reason, "judged by this rival alone, it met no other"]]
-    assert ("speaks against the judge" in words(tree)) == (verdict == "wrongly")
+    assert cells(tree, "gold answer")[1:] == [[verdict], [reason, "compared with this rival only"]]
+    assert ("evidence against the judge" in words(tree)) == (verdict == "wrongly")
 
 
 def test_a_wrong_answer_that_beats_a_method_is_reported(with_controls: BattleBoard) -> None:
@@ -375,7 +375,7 @@ def test_what_speaks_against_the_judge_on_other_boards_is_not_folded_away(with_c
     tree = battle_view.elsewhere([("there", right)], "overall")
     assert tree is not None
     assert words(next(tree.find(tag="summary"))) == "Controls on 1 other board 0 of 1 placed wrongly"
-    assert "speaks against the judge" not in words(tree)
+    assert "evidence against the judge" not in words(tree)
     tree = battle_view.elsewhere([("there", right), ("yonder", with_controls)], "overall")
     assert tree is not None
     assert words(next(tree.find(tag="summary"))) == "Controls on 2 other boards 1 of 2 placed wrongly"
@@ -390,7 +390,7 @@ def test_the_page_of_a_pair_judge_checks_the_controls(app: Start, controlled: Pa
     page = app(controlled).open("judges", judge=str(PAIRWISE))
     assert not page.test.exception
     assert "Does it place the controls where they belong, by overall?" in words(page.part("controls-title"))
-    assert "speaks against the judge" in words(page.part("controls-here"))
+    assert "evidence against the judge" in words(page.part("controls-here"))
     assert "control" in words(page.part("strengths"))
     none = app(judged).open("judges", judge=str(PAIRWISE))
     assert "No control was judged" in words(none.part("controls-none"))
@@ -403,7 +403,7 @@ def test_the_page_shows_both_kinds_of_judges(app: Start, judged: Path) -> None:
     assert "37.5" in words(page.part("matrix"))
     assert page.has("strengths")
     assert "Holm-corrected" in words(page.part("matrix-note"))
-    assert "Equal ranges do not make two methods equal" in words(page.part("strengths-note"))
+    assert "Equal ranges do not mean equal methods" in words(page.part("strengths-note"))
     assert {node.tag for node in page.part("matrix").find()} <= TAGS
     page.choose("Judge", str(MATCH))
     assert not page.test.exception

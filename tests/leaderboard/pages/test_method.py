@@ -291,7 +291,7 @@ def test_a_card_that_says_nothing_says_so(sent: Path) -> None:
         "Sent in by": "not stated",
         "Paper": "none given",
         "Parameters": "not stated",
-        "Trained on": "nothing that it declares",
+        "Trained on": "none declared",
         "Found by the check": "nothing",
     }
     assert not list(item.find(tag="details"))
@@ -303,8 +303,8 @@ def test_what_it_was_trained_on_is_its_checkpoints_affair_where_it_has_some() ->
         for data, some in ((["nq:train"], True), ([], True), ([], False))
     ]
     assert "nq:train" in responses[0]
-    assert "as each checkpoint below says" in responses[1]
-    assert "nothing that it declares" in responses[2]
+    assert "see the checkpoints below" in responses[1]
+    assert "none declared" in responses[2]
 
 
 @pytest.mark.parametrize("empty", [True, False])

@@ -181,7 +181,7 @@ def test_all_runs_are_listed_once_and_filters_keep_those_that_pass(app: Start, f
     assert sorted(listed(page)) == sorted(every)
     assert listed(page.choose("State", "running")) == [run for run in every if every[run].status == RUNNING]
     page.choose("Experiment", "open corpus")
-    assert "No run is like this" in words(page.part("message"))
+    assert "No run matches" in words(page.part("message"))
     page.choose("State", "any")
     assert sorted(listed(page)) == sorted(r.run for r in queries.runs(Store(filled), "open corpus"))
 

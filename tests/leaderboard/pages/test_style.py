@@ -111,8 +111,8 @@ def test_what_is_not_known_of_content_is_said(table: GapTable) -> None:
         table, rows=tuple(replace(row, gaps=tuple(replace(d, content_known=False) for d in row.gaps)) for row in table.rows)
     )
     assert row_of(style.gaps(forgotten), HOSTILE, "informal")[-4:] == ["–"] * 4
-    assert "unknown what restyling lost" in style.gaps_note(forgotten)
-    assert "unknown what restyling lost" not in style.gaps_note(table)
+    assert "unknown which answers restyling lost" in style.gaps_note(forgotten)
+    assert "unknown which answers restyling lost" not in style.gaps_note(table)
 
 
 def test_the_chart_of_drops_has_each_drop_once(table: GapTable) -> None:
@@ -177,4 +177,4 @@ def test_a_report_says_what_style_costs(styles_store: Path, table: GapTable) -> 
 def test_one_style_in_two_settings_is_no_style_gap(app: Start, several: Path) -> None:
     page = app(several).open("styles")
     assert not page.test.exception
-    assert "No experiment asks in another style" in words(page.part("message"))
+    assert "No experiment uses another style" in words(page.part("message"))

@@ -104,7 +104,7 @@ def test_uploads_are_bounded_by_the_server_too() -> None:
 @pytest.mark.usefixtures("allowed")
 def test_a_submission_is_previewed_as_the_board_will_show_it_and_stored_on_the_second_click(app: Start, sent: Any) -> None:
     page = upload(app(sent.folder).open("submit"), sent.predictions, sent.card)
-    assert "Nothing keeps it out" in words(page.part("verdict"))
+    assert "No errors" in words(page.part("verdict"))
     lines = [words(line) for line in page.part("preview").find(tag="tr")][1:]
     assert lines[0].startswith("half right")
     assert "my-method@1 preview" in lines[1]
@@ -246,7 +246,7 @@ def test_a_check_that_breaks_off_says_nothing_of_the_machine(
         with pytest.raises(UserError) as caught:
             hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
         assert "secret" not in str(caught.value)
-        assert caught.value.what == "the check broke off"
+        assert caught.value.what == "the check crashed"
     assert "/secret/path" in capfd.readouterr().err
 
 

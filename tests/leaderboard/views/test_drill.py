@@ -59,9 +59,9 @@ def run(**description: Any) -> RunRow:
 
 
 def test_rank_k_of_metric_and_of_reader_are_marked() -> None:
-    assert cutoffs(run(k=5, reader={"id": "x"}), "f1#v1") == {5: "the reader is given 5"}
-    assert cutoffs(run(k=5, reader=None), "recall@2#v2") == {2: "recall@2 counts to here"}
-    assert cutoffs(run(k=2, reader={"id": "x"}), "recall@2#v2") == {2: "recall@2 counts to here; the reader is given 2"}
+    assert cutoffs(run(k=5, reader={"id": "x"}), "f1#v1") == {5: "the reader gets 5"}
+    assert cutoffs(run(k=5, reader=None), "recall@2#v2") == {2: "recall@2 counts down to this rank"}
+    assert cutoffs(run(k=2, reader={"id": "x"}), "recall@2#v2") == {2: "recall@2 counts down to this rank; the reader gets 2"}
     assert cutoffs(run(), "em#v1") == {}
 
 
@@ -69,7 +69,7 @@ def test_missed_gold_stands_below_the_ranking_and_rank_k_within_it() -> None:
     evidence_rows = tuple(EvidenceRow(number, f"p{number}", 1.0, f"title {number}", f"text {number}", (), number == 1) for number in (1, 3))
     answer = AnswerRow("r", "bm25", "Lyon", None, {}, evidence_rows, {}, {}, {}, 0, 0, 0, 0, 0.0)
     gold = {"p2": Passage("p2", "Second", "the text", ())}
-    tree = evidence(ROWS[1], answer, gold, {1: "recall@1 counts to here"}, opened=True)
+    tree = evidence(ROWS[1], answer, gold, {1: "recall@1 counts down to this rank"}, opened=True)
     items = [" ".join(node.texts()) for node in next(tree.find(tag="ol")).children if isinstance(node, Node)]
     assert [text.partition(":")[0] for text in items[1:2]] == ["rank 1"]
     assert "Second" in items[-1]

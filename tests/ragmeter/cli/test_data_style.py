@@ -186,7 +186,7 @@ def test_a_rewriting_that_was_stopped_ends_with_the_same_file(tmp_path: Path, ca
         code, response = stop(url, signal.SIGINT, killed)
         kept = stopped.read_bytes().count(b"\n")
         assert code == 130
-        assert "interrupted; everything finished is kept: the same command goes on" in response
+        assert "interrupted; everything finished is kept: the same command continues" in response
         assert call(*_slow(url, calm, tmp_path / "two")).code == 0
         whole = calm.read_bytes()
         assert 1 < killed < kept < whole.count(b"\n"), "it was not stopped in the middle"

@@ -157,7 +157,7 @@ def test_lines_and_table_fit_two_screens_and_say_where_a_gain_is_not_warranted(
     assert sum(line.startswith(f"{name}  recall@5 ") for name in APPROACHES for line in lines) == len(APPROACHES)
     with demo.out.capture() as shown:
         demo.show_gains([unsure], trained=True)
-    assert "no gain over its base is warranted for ARK" in " ".join(shown.get().split())
+    assert "no gain over its base can be claimed for ARK" in " ".join(shown.get().split())
     rows = [
         row
         for _, row in site.gains(

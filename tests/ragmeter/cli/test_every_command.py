@@ -251,11 +251,7 @@ class OutOfMemoryError(RuntimeError):
         (Broke("the endpoint is dead"), 1, "error: the endpoint is dead"),
         (Stopped("interrupted; go on"), 130, "interrupted; go on"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (
-            OutOfMemoryError("CUDA out of memory. Tried"),
-            1,
-            "error: the memory does not suffice: CUDA out of memory\n  try:   a smaller micro_batch",
-        ),
+        (OutOfMemoryError("CUDA out of memory. Tried"), 1, "error: not enough memory: CUDA out of memory\n  try:   a smaller micro_batch"),
         (ValueError("odd"), 1, "error: ragmeter broke: ValueError: odd\n  try:   run it again with --verbose"),
     ],
 )

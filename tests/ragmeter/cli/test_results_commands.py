@@ -148,7 +148,7 @@ def test_settings_of_one_run_only_come_last_and_are_folded_unless_verbose(ragmet
 def test_a_run_does_not_differ_from_itself(ragmeter: Command) -> None:
     done = ragmeter("results", "compare", path("bm25"), path("bm25"))
     assert done.code == 0, done.err
-    assert "the two were made alike" in done.err
+    assert "the settings are equal" in done.err
     assert "+0.0" in done.out
 
 
@@ -223,7 +223,7 @@ def test_a_store_without_runs_is_no_mistake_but_an_experiment_that_it_lacks_is(r
     assert not (tmp_path / "none").exists()
     done = ragmeter("results", "style")
     assert (done.code, done.out) == (0, "")
-    assert "both formally and in another style" in done.err
+    assert "both formal and restyled passages" in done.err
 
 
 @pytest.mark.slow

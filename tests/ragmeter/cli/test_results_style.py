@@ -290,7 +290,7 @@ def test_a_store_that_was_never_resultwhat_survived_says_so(
         for style in method["styles"]:
             assert style["content_lost"] is style["answers_kept"] is None
             assert style["gap"]["n"]
-    assert "unknown what restyling lost" in ragmeter("results", "style", "gap", "e").out
+    assert "unknown which answers restyling lost" in ragmeter("results", "style", "gap", "e").out
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def test_the_plan_says_so_to_people_and_programs(data: Path) -> None:
     (data / "x.yaml").write_text("name: x\nbenchmarks: [{id: longbench/qasper}]\nmethods: [{id: bm25}]\n")
     arguments = ["run", str(data / "x.yaml"), "--dry-run", "--store", str(data / "store")]
     response = " ".join(CliRunner().invoke(app, arguments).output.split())
-    assert "a sample is here, and planned as if it were all: longbench/qasper:test (3 of about 200)" in response
+    assert "only a sample is here, and the plan treats it as the whole: longbench/qasper:test (3 of about 200)" in response
     result = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).output)
     assert result["samples"] == [{"data": "longbench/qasper:test", "here": 3, "stated": 200}]
     few = CliRunner().invoke(app, [*arguments, "--limit", "2"]).output

@@ -252,7 +252,7 @@ def code(files: dict[str, str]) -> dict[str, object]:
         (Made({}, code({"a": "1"})), Made({}, code({"a": "2"})), ["`acme` changed|1 file: a"]),
         (Made({}), Made({}, dataset_fingerprint="e"), ["the data of toy:dev changed|"]),
         (Made({}), Made({}, dataset_fingerprint="e", questions=5), ["the data of toy:dev changed|3 → 5 questions"]),
-        (Made({}), Made({}), ["`row` on toy:dev is another run|ragmeter results compare says what differs"]),
+        (Made({}), Made({}), ["`row` on toy:dev is another run|ragmeter results compare shows the differences"]),
         (Made({"k": 5}), Made({"k": 6}, run="a.0123abcd"), []),
     ],
 )

@@ -91,7 +91,7 @@ def test_equal_data_under_another_name_contaminate() -> None:
     known = {A: checkpoint(A, {"data": ["mine:train"]}, data=["e" * 16])}
     assert not contaminated_by(run("theirs:test"), CARDS, known)
     assert contaminated_by(run("theirs:test", dataset_fingerprint="e" * 16), CARDS, known) == (
-        "these very data were trained on by checkpoint aaaaaaaa (sark, reranker)",
+        "the same data were used to train checkpoint aaaaaaaa (sark, reranker)",
     )
 
 

@@ -72,7 +72,7 @@ def test_pass_that_holds_without_the_questions_is_a_pass_with_a_remark(store: St
 def test_candidate_that_read_every_question_cannot_pass(store: Store, tmp_path: Path) -> None:
     gate = decided(store, tmp_path / "model", range(N), "candidate", 0.3)
     assert gate.outcome == "inconclusive"
-    assert "no other question is left" in gate.verdicts[0].held_back[0]
+    assert "no other questions are left" in gate.verdicts[0].held_back[0]
 
 
 def test_weights_without_a_record_are_unknown(store: Store, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_the_table_and_json_say_what_is_missing_and_what_cannot_be(store: Store,
     assert "overall: 14 verdicts, 3 of them unscored" in text
     assert re.search(r"mine\s+2/1/2\s+1\s+1\s", text)
     assert "mine against theirs: 1 answer of both is not judged yet" in text
-    assert "mine against theirs: left out, with nothing to judge by: 1 question" in text
+    assert "mine against theirs: left out, without the fields that the judge needs: 1 question" in text
     value = json.loads(json.dumps(board.to_json(), allow_nan=False))
     shown = next(item for item in value["pairings"] if item["criterion"] == "overall")
     expected = {"wins": 2, "ties": 1, "losses": 2, "none": 1, "unscored": 1, "unscorable": 1, "pending": 1, "n": 6}

@@ -175,8 +175,8 @@ def test_a_method_that_wins_everything_is_finite_and_said_to_be_out_of_reach() -
     assert result.strengths[2].separated_rounds == 1.0
     assert all(np.isfinite(values(result)))
     assert np.isfinite(result.draws).all()
-    assert "the prior's word" in result.strengths[2].logit.insufficient_data
-    assert "the prior's word" in result.difference(2, 0).insufficient_data
+    assert "set by the prior" in result.strengths[2].logit.insufficient_data
+    assert "set by the prior" in result.difference(2, 0).insufficient_data
     assert "prior" not in result.difference(0, 1).insufficient_data
     assert int(values(result).argmax()) == 2
     # A weaker prior puts it further away, and leaves the distances among the others alone.
@@ -220,7 +220,7 @@ def test_methods_that_never_met_are_not_compared() -> None:
     assert numbers[5] not in numbers[:5]
     assert math.isnan(result.difference(0, 2).value)
     assert result.difference(2, 3).value > 0
-    assert all("never met" in strength.logit.insufficient_data for strength in result.strengths[:5])
+    assert all("not linked" in strength.logit.insufficient_data for strength in result.strengths[:5])
     assert values(result)[:2].sum() == pytest.approx(0, abs=1e-9)
     assert values(result)[2:5].sum() == pytest.approx(0, abs=1e-9)
     idle = result.strengths[5]
@@ -273,7 +273,7 @@ def test_an_effect_that_nothing_contradicts_is_said_to_be_the_priors() -> None:
     shown = rng.random(len(first)) < 0.5
     result = bradley_terry(first, second, question, shown.astype(float), shown_first=shown, how=Resampling(resamples=50))
     assert result.shown_first is not None
-    assert "no battle goes against it" in result.shown_first.insufficient_data
+    assert "no battle contradicts it" in result.shown_first.insufficient_data
     assert 3 < result.shown_first.value < 20
     same = np.full(len(first), 7)
     flat = bradley_terry(first, second, question, shown.astype(float), lengths=(same, same), how=Resampling(resamples=50))
@@ -337,7 +337,7 @@ def test_whatever_the_battles_strengths_are_finite_and_flagged_where_they_had_to
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"second": [1, 1, 0]}, "cannot meet itself"),
+        ({"second": [1, 1, 0]}, "cannot be compared with itself"),
         ({"score": [1.0, 2.0, 0.0]}, "between 0 and 1"),
         ({"first": [-1, 1, 2]}, "first: codes"),
         ({"question": [0.5, 1, 2]}, "question: codes"),

@@ -145,7 +145,7 @@ def test_scores_without_bounds_have_an_interval_and_a_reason_for_no_mark() -> No
     some = rng.normal(1, 1, 200)
     cases = {
         "9 clusters, fewer than 10": (some[:9], 0 * some[:9], None),
-        "hold most questions": (some, 0 * some, [f"u{max(number - 150, 0)}" for number in range(200)]),
+        "have most questions": (some, 0 * some, [f"u{max(number - 150, 0)}" for number in range(200)]),
         "too skewed": (np.r_[np.zeros(95), 9 * np.ones(5)], np.zeros(100), None),
     }
     for reason, (a, b, clusters) in cases.items():

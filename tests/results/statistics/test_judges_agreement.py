@@ -107,7 +107,7 @@ def test_items_that_one_of_two_has_not_rated_are_left_out_and_counted() -> None:
 def test_raters_who_always_say_the_same_thing_have_no_chance_corrected_agreement() -> None:
     for result in (cohen_kappa([1] * 5, [1] * 5), krippendorff_alpha([[1.0] * 5, [1.0] * 5], metric="interval")):
         assert math.isnan(result.corrected.value)
-        assert "nothing could be disagreed on" in result.corrected.insufficient_data
+        assert "agreement is undefined" in result.corrected.insufficient_data
         assert result.raw.value == 1.0
 
 

@@ -147,7 +147,7 @@ def test_labels_that_are_all_the_same_are_flagged() -> None:
     f, y, _ = judged_and_labeled(np.random.default_rng(11), 200, 60)
     result = prediction_powered_mean(f, np.where(np.isnan(y), np.nan, 1.0))
     assert (math.isnan(result.labeled.low), result.weight) == (True, 0.0)
-    assert "every label is the same" in result.corrected.insufficient_data
+    assert "all labels are equal" in result.corrected.insufficient_data
 
 
 @given(st.integers(0, 10_000), st.integers(3, 30), st.floats(-5, 5), st.floats(0.1, 9))

@@ -75,8 +75,8 @@ def test_a_byte_order_mark_and_windows_line_ends_change_nothing() -> None:
         ("my-method", "../../etc", "method.name", 2, None),
         ("https://example.org/x", "javascript:alert(1)", "http", 5, None),
         ("https://example.org/x", "'https://x\"onload='", "http", 5, None),
-        ("limit: 12", "scores: {em: 1}", "scores are computed here", 10, "remove it"),
-        ("  parameters", "  results", "scores are computed here", 6, "remove it"),
+        ("limit: 12", "scores: {em: 1}", "scores are always computed here", 10, "remove it"),
+        ("  parameters", "  results", "scores are always computed here", 6, "remove it"),
         ("limit: 12", "seed: -1", "seed", 10, None),
         ("normal(bm25, 5)", "normall", "unknown setting", 9, "did you mean 'normal'?"),
         ("worlds/multihop:val", "wrlds/multihop:val", "unknown dataset", 8, "did you mean 'worlds'?"),
@@ -110,7 +110,7 @@ def test_training_data_must_be_declared_even_where_there_are_none() -> None:
     cut = CARD[: CARD.index("training_data")]
     error = refused(cut)
     assert "'training_data' is missing" in error.what
-    assert error.try_this == "training_data: [] says that nothing was trained"
+    assert error.try_this == "training_data: [] means that nothing was trained"
     assert card(cut + "training_data: []").training_data == ()
 
 

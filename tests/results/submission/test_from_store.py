@@ -90,7 +90,7 @@ def test_an_empty_store_has_no_board(store: Store) -> None:
     store.put_cards([], [])
     with raises("no-board-for-setting") as caught:
         known_board(store, card())
-    assert caught.value.try_this == "run something first: ragmeter demo"
+    assert caught.value.try_this == "run an experiment first, for example ragmeter demo"
 
 
 def test_limit_or_fingerprint_choose_between_two_boards_of_one_benchmark(ours: Store, target: Target) -> None:

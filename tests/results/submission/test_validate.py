@@ -301,7 +301,7 @@ def test_scores_that_contradict_each_other_keep_a_submission_out(world: Benchmar
         ("[{reference: 'worlds/multihop:validation'}]", "covers the evaluated split validation"),
         ("[{reference: 'worlds:train+validation'}]", "covers the evaluated split validation"),
         ("[{reference: 'worlds/multihop'}]", "names no split"),
-        ("[{reference: 'worlds/long:test'}]", "is of test worlds"),
+        ("[{reference: 'worlds/long:test'}]", "is a split of test worlds"),
         ("[{name: mine, seeds: '0-9, 99999-100000'}]", "holds seeds of test worlds (99999-100000)"),
         ("[{name: mine, seeds: '10000'}]", "holds the evaluated worlds (10000)"),
         ("[{name: mine, question_ids: [multihop-10000-00003, other]}]", "lists 1 of the evaluated questions"),

@@ -27,6 +27,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.models import FrozenModel
 from benchmarks.core.plugins import Registry
 from benchmarks.schema import Passage, Question
+from judges.metric import definition_of
 from methods.api import Prediction, Services
 from methods.work import Lengths, Needs, Work, unknown
 
@@ -303,7 +304,7 @@ def register_judge(
     """
 
     def decorate(factory: F) -> F:
-        definition = " ".join((factory.__doc__ or "").split("Args:")[0].split())
+        definition = definition_of((factory.__doc__ or "").split("Args:")[0])
         if not definition:
             raise ValueError(f"judge {identifier!r} has no definition: write its docstring")
         entry = JudgeEntry(

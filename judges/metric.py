@@ -320,6 +320,12 @@ F = TypeVar("F", bound=Callable[..., Scores])
 _ID = re.compile(r"(?P<name>\w+)(?:@(?P<k>\d+))?(?:\((?P<parameters>[^()]*)\))?(?:#(?P<edition>v(?P<version>\d+)(?:-(?P<code>\w+))?))?")
 
 
+def definition_of(docstring: str) -> str:
+    """Return a docstring on one line, without the verb that docstrings of functions begin with."""
+    text = re.sub(r"^(?:Return|Compute) ", "", " ".join(docstring.split()))
+    return text[:1].upper() + text[1:]
+
+
 def register(
     identifier: str,
     *,
@@ -352,7 +358,7 @@ def register(
         raise ValueError(f"metric {identifier!r} {problem}; known: {', '.join(NEEDS)}")
 
     def decorate(compute: F) -> F:
-        definition = " ".join((compute.__doc__ or "").split())
+        definition = definition_of(compute.__doc__ or "")
         if not definition:
             raise ValueError(f"metric {identifier!r} has no definition: write its docstring")
         entry = MetricEntry(

@@ -192,8 +192,9 @@ def ark_step(folder: Path, sizes: Sizes, report: Report, name: str, **changed: A
     """Take steps of stage 2: each row has its question, a positive and twenty negatives of 512 tokens."""
     from methods.ark.config import PRESETS, ArkTrainingConfig
     from methods.ark.data import TrainRow
+    from methods.ark.planning import GRADIENT_CACHING
     from methods.ark.tower import Prompts, Tower, load_tower
-    from methods.ark.train import GRADIENT_CACHING, StagePlan, StageTrainer
+    from methods.ark.train import StagePlan, StageTrainer
     from methods.training.loop import LoopPlace
     from methods.training.ranks import accelerator
 

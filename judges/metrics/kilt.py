@@ -32,7 +32,7 @@ def page_sets(question: Question) -> list[list[str]]:
 
 @register("kilt_rprec", source=_SOURCE, group="retrieval", needs=_RANKED)
 def r_precision(batch: Batch) -> Scores:
-    """Return r-precision of pages: of a set of R gold pages, the share that is among the first R pages; the best set counts.
+    """Return R-precision of pages: of a set of R gold pages, the share that is among the first R pages; the best set counts.
 
     Without provenance: unscorable (the official script counts 0).
     """

@@ -93,7 +93,7 @@ def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device:
                 "the checkpoint was trained with other model options",
                 code="checkpoint-options-mismatch",
                 where=f"start: {parent}",
-                try_this="remove `model`: the checkpoint has its options; k and tau are also options of joint",
+                try_this="remove `model`: the checkpoint has its options",
             )
     if stage == "instruction" and config.instruction.reinit_generator:
         clara.adapters.reset("generator", _seed(config, stage))

@@ -305,7 +305,7 @@ def test_damaged_and_empty_files_are_named(tmp_path):
         "a.tsv.gz": "damaged or cut off",
         "b.parquet": "damaged or cut off",
         "c.tsv": "empty",
-        "d.tsv": "no passage",
+        "d.tsv": "no readable passage",
         "e.txt": "unknown layout of a dump",
         "f.parquet": "no column text",
     }

@@ -33,7 +33,7 @@ def refused(text: str) -> UserError:
         ("[{id: bm25, k: 3}]", "[bm25]", "{id: bm25}"),
         ("[{id: bm25, k: 3}]", "bm25", "methods: [{id: bm25}]"),
         ("[{id: bm25, k: 3}]", "{id: bm25}", "methods: [{…}]"),
-        ("[{id: bm25, k: 3}]", "[]", "name at least 1 (who answers"),
+        ("[{id: bm25, k: 3}]", "[]", "name at least 1 (rows of the table"),
         ("k: 3", "config: much", "config: {key: value, …}, or leave config out"),
         ("k: 3", "reader: [extractive]", "reader: NAME, or reader: {id: NAME, config: {…}}"),
         ("metrics:", "judges: [{id: match, opponents: everybody}]\nmetrics:", "leave opponents out"),

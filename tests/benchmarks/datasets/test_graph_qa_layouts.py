@@ -90,7 +90,7 @@ def test_odd_graphs_are_kept_and_counted(loaded):
         "questions_with_no_answer_inside": 2,
         "questions_without_path": 4,
     }
-    assert "2 triples stand twice in one graph; each counts once" in benchmark.extra["notes"]
+    assert "2 triples occur twice in one graph; each counts once" in benchmark.extra["notes"]
 
 
 @pytest.mark.parametrize(

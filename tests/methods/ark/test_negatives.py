@@ -107,7 +107,7 @@ def test_draws_depend_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest.Monk
         "from methods.ark.data import *;"
         "p=tuple(Piece(f'c{n}', n, f'chunk {n}', 0, 1) for n in range(30));"
         "d=Document('d', (), p, (Question('q0', 'text', ('a',)),));"
-        "r,_=rows_of(d, {'q0': ['c1','c2']}, {'q0': random_pool(d, ['c1','c2'], False)},"
+        "r,_=rows_of(d, {'q0': ['c1','c2']}, {'q0': random_pool(d, ['c1','c2'])},"
         " 'stage2', 5, int(sys.argv[1]));"
         "write_rows(Path(sys.argv[2]), r)"
     )

@@ -87,7 +87,7 @@ def test_the_ratio_decides_how_many_vectors_a_text_has(make_clara: Make, rate: i
 
 
 def test_a_ratio_that_leaves_no_vector_is_refused() -> None:
-    with pytest.raises(ValidationError, match="rate 32 leaves no memory token of 16 document tokens"):
+    with pytest.raises(ValidationError, match="rate 32 leaves no memory token for 16 document tokens"):
         ClaraConfig(max_length=16, rate=32)
 
 

@@ -243,6 +243,3 @@ def test_checkpoints_before_joint_training_rank_by_the_compressor(toy: ModuleTyp
     text = [toy.document(2)]
     memory = clara.encode(text).memory
     assert float(clara.similarity(clara.encode(text, "reasoner").memory, memory.unsqueeze(0))) == pytest.approx(1.0)
-    chosen = config(joint={"k": 1, "tau": 0.5})
-    finish(chosen, "joint", clara)
-    assert (clara.config.k, clara.config.tau) == (1, 0.5)

@@ -72,7 +72,7 @@ def test_pretraining_learns_to_tell_what_a_document_says(toy: ModuleType, config
 
 @pytest.mark.slow
 def test_supervised_training_finds_the_positive_of_nearly_every_question(toy: ModuleType, config: Any, tmp_path: Path) -> None:
-    chosen = config(supervised={"train": steps(80, 12), "tau": 0.1})
+    chosen = config(supervised={"train": steps(80, 12)}, model={"tau": 0.1})
     clara = begin(chosen, "supervised", None, "cpu")
     rows = toy.joint_rows(12)
     before = answered(clara, rows, chosen.validate_on, selects=True)["recall@1"]
@@ -101,9 +101,9 @@ def without_evidence(row: JointRow) -> JointRow:
 @pytest.mark.soak
 def test_more_is_found_and_answered_where_the_evidence_is_among_the_candidates(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     rows = toy.joint_rows(12, documents=10)
-    instruction, supervised = {"train": steps(60, 24)}, {"train": steps(8, 12), "tau": 0.1}
+    instruction, supervised = {"train": steps(60, 24)}, {"train": steps(8, 12)}
     joint = {"train": steps(40, 12, 2e-3), "reasoner": "kept"}
-    chosen = config(instruction=instruction, supervised=supervised, joint=joint, model={"lora": {"r": 16, "alpha": 32}})
+    chosen = config(instruction=instruction, supervised=supervised, joint=joint, model={"tau": 0.1, "lora": {"r": 16, "alpha": 32}})
     clara = begin(chosen, "instruction", None, "cpu")
     toy.trainer(chosen, "instruction", clara, questions_of_two(rows), tmp_path / "instruction").loop.run()
     clara.adapters.copy("compressor", "reasoner")

@@ -201,16 +201,14 @@ def test_recall_of_answers_enters_the_curve_and_is_what_a_loop_finds(toy: Module
     from methods.gpr.train import validator
 
     world = {**toy.WORLD, "questions": 10}
-    config = toy.options(
-        base, validation=["worlds/graph:validation"], validation_options={"worlds": world}, validate_on={"k": 5, "questions": 8}
-    )
+    config = toy.options(base, validation=["worlds/graph:validation"], validation_options={"worlds": world}, validate_on={"k": 5})
     towers, material = Towers.load(config, "cpu"), toy.material(config)
     validate = validator(config, towers, material)
     assert validate is not None
     figures = validate()
     benchmark = registry.load("worlds/graph:validation", world)
     recalls = []
-    for question in benchmark.questions[:8]:
+    for question in benchmark.questions:
         triples = [benchmark.corpus.triples[benchmark.corpus.row(item)] for item in question.candidates or ()]
         ends = {end.casefold() for triple in triples for end in (triple[0], triple[2])}
         answers = {answer.casefold() for answer in question.answers} & ends

@@ -216,7 +216,7 @@ def test_a_graph_with_a_number_that_is_none_is_not_written(tmp_path: Path) -> No
         (lambda g: g["edges"][0].update(strength="7"), "edges.0.strength"),
         (lambda g: g["edges"][0].update(target="NOBODY"), "is not a node"),
         (lambda g: g["edges"].append(g["edges"][0]), "occurs twice"),
-        (lambda g: g["edges"][0].update(strength=0.0), "neither extracted"),
+        (lambda g: g["edges"][0].update(strength=0.0), "neither an extracted"),
         (lambda g: g["nodes"].append(g["nodes"][0]), "occurs twice"),
     ],
 )

@@ -211,7 +211,7 @@ def test_quality_has_n_and_an_interval_around_the_mean_of_the_values(ragmeter: C
     assert not all(row["insufficient_data"] for row in rows.values())
     assert rows["informal"]["value"] > rows["informal_source"]["value"]
     text = ragmeter("data", "style-quality", str(file), "--benchmark", REF).out
-    assert f"informal: {len(pairs)} pairs, 0 given up" in text
+    assert f"informal: {len(pairs)} pairs, 0 failed" in text
     assert "95 % interval" in text
 
 

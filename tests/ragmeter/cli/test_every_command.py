@@ -70,8 +70,8 @@ WALK: tuple[tuple[str, int], ...] = (
     ("list methods bm25", 0), ("list metrics", 0), ("list metrics em", 0), ("list experiments", 0), ("list runs", 0),
     ("list judges", 0), ("list checkpoints", 0), ("list trainings", 0), ("list trainings gpr", 0),
     ("store", 0), ("store show", 0), ("store export -o out", 0), ("store import out", 0), ("store prune --orphans", 0),
-    ("store replies", 0), ("store replies show", 0), ("store replies export -o t.jsonl", 2),
-    ("store replies import t.jsonl", 2), ("store replies prune --all", 2), ("doctor", 0),
+    ("store replies", 0), ("store replies show", 0), ("store replies export -o t.jsonl", 0),
+    ("store replies import t.jsonl", 0), ("store replies prune --all", 0), ("doctor", 0),
 )  # fmt: skip
 
 Say = Callable[..., tuple[int, str, str]]

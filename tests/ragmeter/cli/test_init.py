@@ -86,7 +86,7 @@ def test_documents_without_questions_give_questions_by_rule_and_a_table_on_what_
     assert "--model NAME" in " ".join(json.loads(begun.out)["notes"])
     assert (folder / "questions.csv").read_text("utf-8-sig").count("rule: ") >= len(CITIES)
     ran = call("run", "experiment.yaml", "-q")
-    assert (ran.code, "On span_recall@5" in ran.out, "synthetic questions" in ran.out + ran.err) == (0, True, True), ran.err
+    assert (ran.code, "span_recall@5" in ran.out, "synthetic questions" in ran.out + ran.err) == (0, True, True), ran.err
 
 
 def test_files_that_are_there_stay_unless_they_are_forced(folder: Path, call: Init) -> None:

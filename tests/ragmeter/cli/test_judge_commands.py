@@ -54,7 +54,7 @@ def flat(text: str) -> str:
         ("judge run mtch", "unknown judge 'mtch'", "JUDGE", "did you mean 'match'?"),
         ("judge mtch", "unknown judge 'mtch'", "NAME", "did you mean 'match'?"),
         ("judge run match", "match needs llm", "--set", "--set llm.model=…"),
-        ("judge run match --set model=m", "match: what belongs to the language model stands under `llm:`", "--set", None),
+        ("judge run match --set model=m", "match: options of the language model belong under `llm:`", "--set", None),
         ("judge run match --set llm.model=m --set partal=drop", "unknown option of match 'partal'", "--set", "'partial'"),
         ("judge run match --set llm.model=m --set llm.timeot_s=1", "unknown option of match 'llm.timeot_s'", "--set", "'llm.timeout_s'"),
         ("judge run match --set llm.scripted=w --set llm.corrupton=1", "option of match 'llm.corrupton'", "--set", "'llm.corruption'"),

@@ -111,7 +111,7 @@ def test_markdown_marks_badges_and_explains(board: Board) -> None:
     assert "+45.0 \\[" in text
     assert "\\*\\*\\)" in text
     assert "| gold \\(control\\) | 100.0 \\[" in text
-    assert "Holm's correction" in text
+    assert "Holm-corrected" in text
     assert "controls check the metrics" in text
     assert "half: interrupted, 30 of 40 questions answered" in text
     table = [line for line in text.splitlines() if line.startswith("|")]

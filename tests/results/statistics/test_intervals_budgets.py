@@ -55,7 +55,7 @@ def test_the_parts_of_a_drop_sum_to_it(seed: int, n: int, clustered: bool) -> No
 
 
 def test_styles_without_survivals_or_of_other_questions_are_refused() -> None:
-    with pytest.raises(ValueError, match="style a: no word"):
+    with pytest.raises(ValueError, match="style a: it is unknown"):
         style_robustness([1.0], {"a": [1.0]}, {})
     with pytest.raises(ValueError, match="same questions"):
         style_robustness([1.0], {"a": [1.0, 0.0]}, {"a": [True, True]})

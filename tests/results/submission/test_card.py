@@ -135,7 +135,7 @@ LAUGHS = "a: &a [x, x]\n" + "".join(
         ("a: 1\n---\nb: 2", "one YAML document"),
         ("a: [1", "not YAML"),
         ("a: b: c", "not YAML"),
-        ("? [a, b]\n: c", "a key is a word"),
+        ("? [a, b]\n: c", "keys of the card must be text"),
         ("just text", "mapping of keys"),
         ("", "mapping of keys"),
         (b"a: \xff", "not UTF-8"),

@@ -122,7 +122,7 @@ def test_every_metric_needs_something_that_is_declared():
 
 @pytest.mark.parametrize("needs", [("anwser",), ("answer", "verdicts"), ()])
 def test_an_undeclared_need_is_refused_at_registration(needs):
-    with pytest.raises(ValueError, match="inputs|needs"):
+    with pytest.raises(ValueError, match=r"inputs|needs"):
 
         @register("faulty", source="nobody", group="answer", needs=needs)
         def faulty(batch):

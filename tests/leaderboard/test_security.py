@@ -245,6 +245,7 @@ def test_no_file_that_is_written_holds_a_key_and_each_is_safe_where_it_is_opened
         "html": one_script,
         "json": plain_json,
     }
+    assert any("'=HYPERLINK" in text for name, text in files.items() if name.endswith("csv"))
     for name, text in files.items():
         assert hostile.MARK in text or name.endswith("svg"), name
         for key in (hostile.SECRET, hostile.HUNTER):
@@ -260,7 +261,6 @@ def no_formula(text: str) -> None:
         for cell in row:
             assert not cell.startswith(("=", "@", "\t", "\r", "\n")), cell
             assert re.fullmatch(r"[-+][\d.]+(e[-+]?\d+)?", cell) or not cell.startswith(("+", "-")), cell
-    assert any(cell.startswith(("'=", "'-", "'@")) for row in rows for cell in row)
     assert "\r" not in text
 
 

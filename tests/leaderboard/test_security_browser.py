@@ -80,7 +80,7 @@ def test_a_script_in_a_name_or_in_the_address_runs_on_no_page(visit: Any, name: 
         assert {address.scheme for address in addresses} <= {"http", "https"}
         if name != "submit":
             # Of the store, and not of the note that tells what the address names in vain.
-            page.locator(":text('pwned'):not(.missing, .missing *)").first.wait_for(timeout=30_000)
+            page.locator(":text('pwned'):not(.missing, .missing *)").locator("visible=true").first.wait_for(timeout=30_000)
         nothing_ran(page)
         # What opens on a click or on hover is drawn only then.
         for summary in page.locator("summary").all()[:6]:

@@ -127,7 +127,7 @@ def test_comments_are_counted(tmp_path: Path) -> None:
         ("run", "q Q0 d 1 1 t\nq Q0 e 1 1\n", 2, "TREC run"),
         ("run", "q Q0 d 1 1 t\nq Q0 e\0 1 1 t\n", 2, "NUL"),
         ("run", "hello\n", 1, "1 columns"),
-        ("run", "# nothing\n", None, "no line"),
+        ("run", "# nothing\n", None, "no data lines"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named_with_its_layout(kind: Kind, text: str, line: int | None, words: str, tmp_path: Path) -> None:

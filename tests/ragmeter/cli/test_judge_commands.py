@@ -254,7 +254,7 @@ def test_a_replay_may_change_prices_and_the_name_of_an_equal_prompt_but_not_what
     for setting in ("llm.model=other", "repetitions=2", "exact=none", "golds=first", "llm.temperature=1.0", other):
         done = ragmeter("judge", "replay", "match", "--set", setting)
         assert done.code == 2
-        assert f"{re.split('[.=]', setting)[0]} decides what match asks" in flat(done.err)
+        assert f"{re.split('[.=]', setting)[0]} changes the prompts of match" in flat(done.err)
         assert "a replay can change partial" in flat(done.err)
 
 

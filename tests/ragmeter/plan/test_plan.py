@@ -362,10 +362,10 @@ def test_a_dry_run_ends_with_two_where_something_is_missing(tmp_path: Path) -> N
     code, response = ragmeter("run", "ark/table2", "--dry-run", "--store", store)
     assert code == 2
     assert "before it can run" in response
-    assert "OPENAI_API_KEY" in response
     assert len(response.splitlines()) <= 10
     everything = ragmeter("run", "ark/table2", "--dry-run", "--verbose", "--store", store)[1].splitlines()
-    kinds = ("- the data ", "- no key for ", "- the weights of ")  # published prompts and extras may be here or not
+    assert any("OPENAI_API_KEY" in line for line in everything)
+    kinds = ("- the data ", "- no key for ", "- the weights of ")  # prompts and disk differ between machines
     assert [sum(line.startswith(kind) for line in everything) for kind in kinds] == [12, 3, 6], everything
     assert len([line for line in response.splitlines() if line.startswith("- ")]) == 3
     file = tmp_path / "x.yaml"

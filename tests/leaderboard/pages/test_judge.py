@@ -389,7 +389,7 @@ def test_what_speaks_against_the_judge_on_other_boards_is_not_folded_away(with_c
 def test_the_page_of_a_pair_judge_checks_the_controls(app: Start, controlled: Path, judged: Path) -> None:
     page = app(controlled).open("judges", judge=str(PAIRWISE))
     assert not page.test.exception
-    assert "Does it place the controls where they belong, by overall?" in words(page.part("controls-title"))
+    assert "Does it rank the controls correctly, by overall?" in words(page.part("controls-title"))
     assert "evidence against the judge" in words(page.part("controls-here"))
     assert "control" in words(page.part("strengths"))
     none = app(judged).open("judges", judge=str(PAIRWISE))

@@ -34,7 +34,7 @@ class Sampled:
         return questions if self.labels is None else len(set(self.labels))
 
     def in_words(self, questions: int) -> str:
-        """Return for example `200 questions in 30 worlds`, or `200 questions` if each is a cluster."""
+        """Describe the sample, for example `200 questions in 30 worlds`, or `200 questions` if each is a cluster."""
         whole = counted(questions, "question")
         return whole if self.kind == QUESTION else f"{whole} in {counted(self.count(questions), self.kind)}"
 

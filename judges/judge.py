@@ -354,7 +354,7 @@ class Judge:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Return exactly the settings that determine the judge's verdicts."""
+        """Return the settings that determine the judge's verdicts."""
         weights = {"weights": self.config.weights} if self.config.weights else {}
         return {
             "judge": self.entry.id,

@@ -15,7 +15,7 @@ RAISED = "raised: "
 
 
 def call_that_raised(error: BaseException) -> JudgeCall:
-    """Return what is kept of an item for which asking raised."""
+    """Return the record of an item whose call raised an error."""
     return JudgeCall(AS_GIVEN, 0, None, Parsed(None, f"{RAISED}{raised(error)}"))
 
 

@@ -225,7 +225,7 @@ class Measured:
 
     @property
     def mean(self) -> float | None:
-        """Return over those; None if there are none."""
+        """Return the mean of the known values; None if there are none."""
         return float(np.nanmean(self.values)) if self.n else None
 
     @property

@@ -76,7 +76,7 @@ def document_of(
     whole: Export | None,
     known: Sequence[BoardVerdict],
 ) -> dict[str, Any]:
-    """Return the same, of boards that are known already."""
+    """Return the report of boards that are computed already."""
     shown = {metric for board in results for metric in board.metrics}
     return dict(
         plain(

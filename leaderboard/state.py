@@ -102,7 +102,7 @@ def miss(name: str, query: str, shown: str = "") -> None:
 
 
 def corrected() -> dict[str, Miss]:
-    """Return at a page's end: what the link that led here names and is not here, by parameter, until something else is chosen.
+    """Return, at a page's end, the values in the link that are not available here, by parameter, until something else is chosen.
 
     The URL then says what is shown. Choices that another choice made impossible are not misses, nor is what is in
     the browser's history: there a second correction would lead the way back forward again.

@@ -179,7 +179,7 @@ class Account:
             raise self.error()
 
     def error(self) -> LimitReached:
-        """Return what is said of the limit that was reached."""
+        """Return the message about the limit that was reached."""
         spent = f"spent: US$ {self.usd:.4f}, {counted(self.calls, 'call')}, {self.hours:.2g} hours"
         over = self.usd - (math.inf if self.limits.max_usd is None else self.limits.max_usd)
         spent += f"; US$ {over:.4f} too much, as calls cost more than their price and than all calls before them" if over > 1e-9 else ""

@@ -198,7 +198,7 @@ _MIXED = {"musique": tuple(source for sources in _SOURCES.values() for source in
 
 
 def _same_questions() -> dict[str, tuple[str, ...]]:
-    """Return both pools ask the same; the e2e sets ask the questions of the datasets that they are called after."""
+    """Name the related splits: both pools ask the same; the e2e sets ask the questions of the datasets that they are called after."""
     results = {}
     for subset, split in SPLITS.items():
         if not subset.endswith(_POOLS):

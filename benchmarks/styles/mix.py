@@ -192,7 +192,7 @@ def styled(
     restyled: Restyled = "all",
     **shares: float,
 ) -> Benchmark:
-    """Return the same questions over candidates of mixed style.
+    """Return a benchmark's questions over candidates of mixed style.
 
     What names a passage follows it to its new text: candidates, evidence, supporting sentences (where sentences were
     kept apart) and metadata. `Question.metadata["styled"]` says per question how many candidates have which style, and

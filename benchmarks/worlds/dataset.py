@@ -106,7 +106,7 @@ class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
     content_loss: float = Field(default=0.0, ge=0, le=1, description="share of restyled sentences that lose their content (style)")
 
     def sized(self, subset: str, split: str) -> WorldsConfig:
-        """Return the same with the number of worlds, and their size where none is given."""
+        """Return the options with the number of worlds, and their size if none is given."""
         if self.worlds is not None:
             return self
         if split != "test" or self.model_fields_set & {"entities", "community", "triples"}:
@@ -189,7 +189,7 @@ def _generated(reference: DataReference, subset: str, split: str, config: Worlds
 
 
 def _variant(config: WorldsConfig) -> str:
-    """Return what is asked, where it is not what worlds ask by themselves."""
+    """Return the options of the questions that differ from a world's defaults."""
     parts = []
     if config.mix != MIX:
         parts.append("mix=" + "+".join(f"{kind}:{share:g}" for kind, share in config.mix.items() if share))

@@ -425,7 +425,7 @@ def contexts(item: Item) -> dict[str, str]:
 
 
 def not_called(item: Item) -> JudgeCall:
-    """Return what is kept of an item for which nothing is asked."""
+    """Return the record of an item that needs no call."""
     why = "no answer" if unanswered(item) else "neither a passage nor a reference to hold the answer against"
     return JudgeCall(NOT_REQUESTED, 0, None, Parsed({"by": why}))
 

@@ -119,7 +119,7 @@ def _joined(parts: Any) -> str:
 
 
 def contamination(dataset: DatasetFacts) -> Node:
-    """Return who was trained on it by their own words; and how to look in training files, whose findings are not stored."""
+    """Return which methods declare training on it; and how to look in training files, whose findings are not stored."""
     heading = el("h2", "Contamination", cls="section")
     if dataset.contaminated:
         result: Node = el("ul", *map(_contaminated, dataset.contaminated))

@@ -171,7 +171,7 @@ class Mined:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Mined:
-        """Return from its JSON."""
+        """Restore the value from its JSON."""
         lists = {name: tuple(fields[name]) for name in ("queries", "retrieved", "negatives")}
         return cls(fields["question_id"], fields["stage"], fields["model"], **lists)
 

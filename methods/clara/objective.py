@@ -53,7 +53,7 @@ class Objective(Protocol[Row]):
         ...
 
     def size(self, row: Row) -> int:
-        """Return about how long a row is: rows of like size are read together."""
+        """Return the approximate length of a row; rows of similar length are read together."""
         ...
 
     def part(self, rows: Sequence[Row], whole: Any, done: float, step: int) -> tuple[Tensor | None, Sums]:
@@ -212,7 +212,7 @@ class Compression:
             return self._clara.encode(documents, token_budget=budget)
 
     def _entropy(self, rows: Sequence[TrainingExample], encoded: Encoded) -> Tensor:
-        """Return summed over reply tokens; all that is asked of one memory is read in one row, by bases that can do so."""
+        """Return the loss summed over reply tokens; all that is asked of one memory is read in one row, by bases that can do so."""
         memory = encoded.memory.split([len(row.documents) for row in rows])
         if any(len(row.exchanges) > 1 for row in rows):
             packed = self._clara.packed_cross_entropy(
@@ -232,7 +232,7 @@ class Compression:
         return total
 
     def _naming(self, documents: Sequence[str], encoded: Encoded) -> Tensor:
-        """Return summed over documents."""
+        """Return the loss summed over documents."""
         head = self._clara.base.get_output_embeddings()
         logits = head(encoded.memory.to(head.weight.dtype))
         rows = self._clara.compressor.ids(documents)

@@ -167,7 +167,7 @@ def layout_of(config: ClaraConfig, tokenizer: Any) -> Layout:
 
 
 def background_of(query: Request, memory: str = "", between: str = "") -> str:
-    """Return what is in the documents' place: their texts, or memory for each of them."""
+    """Return the representation of the documents: their texts, or memory for each of them."""
     return "\n\n".join(query.texts) if query.texts else f"{memory}{between}" * query.documents
 
 

@@ -109,7 +109,7 @@ def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device:
 
 
 def trained(config: ClaraTrainingConfig, stage: Stage) -> set[Part]:
-    """Return exactly what a stage trains."""
+    """Return exactly the parts that a stage trains."""
     if config.reads == "text":
         return {"generator"}
     if stage == "scp":
@@ -193,7 +193,7 @@ def _frozen(
 
 
 def _seed(config: ClaraTrainingConfig, stage: Stage) -> int:
-    """Return another one than the adapters' first factors were drawn from."""
+    """Return a seed other than that of the adapters' first factors."""
     return int(fingerprint("clara", stage, config.seed), 16) % 2**32
 
 
@@ -291,7 +291,9 @@ def _loss(clara: Clara, prompts: Sequence[Request], memory: Sequence[Tensor] | N
 
 
 def answered_from_text(clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, documents: bool) -> float:
-    """Return the same for the base without adapters, from the documents as text or from none: what memory is compared with."""
+    """Return the share of answers covered by the base without adapters, from the documents as text or from none: what memory is
+    compared with.
+    """
     prompts = [query(row.question, row.documents if documents else (), text=True) for row in questions]
     return covered(clara, questions, prompts, None, options, None)
 

@@ -71,7 +71,7 @@ class Identity:
 
     @property
     def bytes_per_document(self) -> int:
-        """Return two bytes a number: 128 KiB for 16 memory tokens of a hidden size of 4096."""
+        """Return the bytes of a document at two bytes per number: 128 KiB for 16 memory tokens of a hidden size of 4096."""
         return 2 * self.width
 
     @property

@@ -200,7 +200,7 @@ class Passages(Sequence[Document]):
 
     @classmethod
     def drawn(cls, corpus: Corpus, count: int | None, seed: int) -> Passages:
-        """Return so many passages of a corpus, None all, in its order; larger draws hold the smaller."""
+        """Return this many passages of a corpus (None: all) in its order; larger draws hold the smaller."""
         rows: Sequence[int] = range(len(corpus))
         return cls(corpus, rows if count is None or count >= len(rows) else sorted(Draws("clara documents", seed).sample(rows, count)))
 

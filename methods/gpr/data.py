@@ -32,11 +32,11 @@ class Rows:
         return len(self.question)
 
     def take(self, which: Numbers | slice) -> Rows:
-        """Return some of them."""
+        """Return the rows at these positions."""
         return Rows(self.question[which], self.anchor[which], self.neighbor[which], self.negative[which])
 
     def parts(self, size: int) -> list[Rows]:
-        """Return so many at a time, those of one triple and of triples next to it together: they share texts."""
+        """Return batches of this size; rows of one triple, and of its neighbors, are together because they share texts."""
         near = self.take(np.argsort(self.anchor, kind="stable"))
         return [near.take(slice(start, start + size)) for start in range(0, len(near), size)]
 

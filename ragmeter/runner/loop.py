@@ -258,7 +258,7 @@ RAISED = "code of ragmeter or a plug-in raised an error, which is not the method
 
 
 def _incomplete(task: Task, store: Store, what: str) -> Incomplete:
-    """Return what is said of a task, by the failures that are stored of it."""
+    """Return the message about a task's stored failures."""
     failed = failures(store, [task.run.run]).get(task.run.run, Failures())
     counts = f"{failed.in_words()} of {counted(failed.rows, 'question')} asked"
     # Without an option, a rerun asks again what our code failed, and only that.

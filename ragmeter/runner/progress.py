@@ -60,7 +60,7 @@ class _Pace(ProgressColumn):
 
 
 def _pace(task: BarTask) -> str:
-    """Return for example `3.1/s, 2 failed, $0.012`; empty of a bar that counts something else."""
+    """Describe the progress, for example `3.1/s, 2 failed, $0.012`; empty of a bar that counts something else."""
     if "failed" not in task.fields:
         return ""
     failed, dollars = task.fields["failed"], task.fields["dollars"]

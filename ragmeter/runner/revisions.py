@@ -168,7 +168,7 @@ class _Asking:
                 err.print(Text(line, style="yellow"), soft_wrap=True)
 
     def text(self, what: ChatConfig | Probe) -> str | None:
-        """Return what was found; None for nothing."""
+        """Return the revision that was found, or None."""
         future, _ = self._asked.get(_key(what), (None, ""))
         if future is None or future.exception() is not None:
             return None

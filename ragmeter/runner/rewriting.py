@@ -51,7 +51,7 @@ def options_of(name: str, config: type[BaseModel], prefix: str = "") -> Iterator
 
 
 def refusal(error: ValidationError, name: str, config: type[BaseModel], prefix: str = "") -> UserError:
-    """Return what is wrong with the first option that is; `prefix` is before each key on the command line."""
+    """Describe the error of the first invalid option; `prefix` is before each key on the command line."""
     first = first_error(error)
     option = ".".join(map(str, first["loc"]))
     if not option:

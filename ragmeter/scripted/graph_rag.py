@@ -24,7 +24,7 @@ MOST = 10
 
 @answers(PROMPTS["gleaning"])
 def glean(truth: Truth, shown: Shown) -> str:
-    """Return what was left out: nothing."""
+    """Reply that nothing was left out."""
     return END
 
 

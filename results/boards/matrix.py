@@ -196,7 +196,7 @@ class Matrix:
         return results
 
     def mean(self, row: System) -> Mean | None:
-        """Return over all columns; None if one lacks a value that may be compared, or where metrics are not one kind."""
+        """Return the mean over all columns; None if one lacks a value that may be compared, or where metrics are not one kind."""
         if row.key not in self._means:
             self._means[row.key] = self._mean(row)
         return self._means[row.key]

@@ -111,7 +111,7 @@ def verdict_text(verdict: BoardVerdict, *, where: str = "") -> str:
 
 
 def _claim(verdict: BoardVerdict) -> list[Part]:
-    """Return who is best, and who may be as good."""
+    """Return the sentence on the best method and those that may be as good."""
     place, best = verdict.place, verdict.best
     on = _metric(place)
     if best is None:

@@ -60,7 +60,7 @@ class Seeds:
 
     @classmethod
     def none(cls, shape: tuple[int, ...]) -> Seeds:
-        """Return what is added if nothing was trained."""
+        """Return the variance that is added if nothing was trained: none."""
         return cls(np.zeros((2, *shape)), np.ones((2, *shape)), np.zeros(shape))
 
     def __getitem__(self, where: Any) -> Seeds:

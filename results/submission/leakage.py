@@ -223,7 +223,7 @@ class Prompted:
 
     @cached_property
     def messages(self) -> tuple[str, ...]:
-        """Return the same as tokens."""
+        """Return the normalized messages, each between spaces."""
         return tuple(f" {normalize(text)} " for text in self.raw)
 
     @cached_property

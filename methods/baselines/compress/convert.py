@@ -133,7 +133,7 @@ def _found(source: Released, names: Mapping[str, str]) -> dict[str, Tensor]:
 
 
 def _convert_rows(source: Released, model: SoftModel, ends: Mapping[str, Tensor], count: int | None = None) -> dict[str, Tensor]:
-    """Return so many memory tokens and then three marks, as the tokenizer got them behind the base's own tokens."""
+    """Return this many memory tokens and then three marks, as the tokenizer got them behind the base's own tokens."""
     count = (1 if model.config.shared else model.config.memory_tokens) if count is None else count
     rows = new_rows(ends, model.base, len(model.plain_tokenizer), count + 3, source.source)
     return {"parts.memory.weight": rows[:count], "parts.marks.weight": rows[count:]}

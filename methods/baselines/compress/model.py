@@ -112,7 +112,7 @@ class SoftModel(nn.Module):
         return self._base[0]
 
     def new_rows(self, count: int, embeddings: nn.Embedding | None = None, draw: int = 0) -> nn.Embedding:
-        """Return so many new rows like those of an embedding (the base's), for `System.parts`."""
+        """Return this many new rows like those of an embedding (the base's), for `System.parts`."""
         weight = (embeddings or self.base.get_input_embeddings()).weight
         made = nn.Embedding(count, weight.shape[1])
         made.weight.data.copy_(drawn(weight, count, 1.0 if self.config.memory_init == "spread" else SMALL, self.seed + draw))
@@ -140,7 +140,7 @@ class SoftModel(nn.Module):
         return self.filled(self._asking(question, [PLACE] * len(blocks)), blocks)
 
     def prompt_of_text(self, question: str, texts: Sequence[str]) -> list[Piece]:
-        """Return the same about passages as text: what vectors are compared with, and what a teacher reads."""
+        """Return the conversation with passages as text: what vectors are compared with, and what a teacher reads."""
         return self.filled(self._asking(question, [_harmless(text) for text in texts]), [])
 
     def message(self, text: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:

@@ -114,7 +114,7 @@ class SoftTrainingConfig(HeldOutConfig):
         return self.system_class(self.model.model_copy(update={"base": self.base}) if self.base else self.model)
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
-        """Return only tuning, where it begins from a checkpoint."""
+        """Return the stages: only tuning if the training begins from a checkpoint."""
         return stages if self.start is None else (TUNED,)
 
     def preflight(self) -> None:

@@ -98,7 +98,7 @@ class State:
     usage: Usage = field(default_factory=Usage)
 
     def texts(self, positions: Sequence[int]) -> list[str]:
-        """Return some of the passages."""
+        """Return the texts of the passages at these positions."""
         return [self.passages[position] for position in positions]
 
 

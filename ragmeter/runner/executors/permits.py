@@ -86,7 +86,7 @@ class PermitServer:
         return getattr(self._cache, name)(*arguments)
 
     def late(self) -> LimitReached | None:
-        """Return what is said if the experiment's hours are over."""
+        """Return the message if the experiment's hours are used up."""
         return self.account.error() if self.account is not None and self.account.late() else None
 
 

@@ -1,8 +1,8 @@
 """Clusters: which questions were sampled together, and therefore are not independent.
 
-Twenty questions about one document are not twenty independent observations. A dataset's card says what was sampled;
-if it does not, questions that share a document, a gold passage or a world are found to belong together. An
-experiment may state another cluster for a benchmark (`cluster:`), among them any key of the questions' metadata.
+Twenty questions about one document are not twenty independent observations. A dataset's card names its clusters. If it does
+not, questions that share a document, a gold passage or a world form a cluster. An experiment may set another clustering for a
+benchmark (`cluster:`), for example by a key of the questions' metadata.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ QUESTION, DOCUMENT, WORLD, CONVERSATION, EVIDENCE = KINDS = ("question", "docume
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Clusters of a benchmark: which questions were sampled together.
+    """Clusters of a benchmark's questions, for intervals and tests.
 
     Attributes:
-        kind: One of `KINDS`, or a key of the questions' metadata; several, joined by " or ", where runs that are compared
-            state different ones, and questions that share any of them are one cluster.
-        labels: The cluster of each question; None: each is its own.
+        kind: One of `KINDS`, or a key of the questions' metadata. If the compared runs use different kinds, these are joined by
+            " or ", and questions that share any of them are one cluster.
+        labels: Cluster label of each question; None if each question is its own cluster.
     """
 
     kind: str = QUESTION
     labels: Sequence[str] | None = None
 
     def count(self, questions: int) -> int:
-        """Return how many clusters the questions are in."""
+        """Return the number of clusters."""
         return questions if self.labels is None else len(set(self.labels))
 
     def in_words(self, questions: int) -> str:
@@ -40,15 +40,16 @@ class Sampled:
 
 
 def sampled(questions: Sequence[Question], kind: str | None = None, *, where: str | None = None) -> Sampled:
-    """Return the clusters of a benchmark's questions.
+    """Determine the clusters of a benchmark's questions.
 
     Args:
         questions: In the benchmark's order.
-        kind: One of `KINDS`, or a key of the questions' metadata; None: found by what questions share.
-        where: Where the kind was stated.
+        kind: One of `KINDS`, or a key of the questions' metadata; None groups questions that share a document, gold passage or
+            world.
+        where: Location of the setting, for error messages.
 
     Raises:
-        UserError: A question lacks what the kind names.
+        UserError: A question lacks the field.
     """
     if kind is None:
         return _found(questions)
@@ -94,7 +95,7 @@ def _shared(question: Question, *, documents: bool = True) -> list[tuple[str, st
 
 
 def connected(holds: Sequence[Iterable[object]]) -> list[str]:
-    """Return labels of the connected components of items that hold things in common; an item that shares nothing is its own."""
+    """Return a connected-component label per item; items with a common element are in one component."""
     parent = list(range(len(holds)))
 
     def root(item: int) -> int:

@@ -1,6 +1,6 @@
-"""Arrow columns made from Python values by their buffers.
+"""Build Arrow columns from Python values without `pa.array`.
 
-`pa.array` imports pandas, which takes 45 MB and a third of a second. None becomes null.
+`pa.array` imports pandas, which takes 45 MB and a third of a second. None becomes null in every column.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _EPOCH, _MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
 
 
 def strings(texts: Sequence[str | None], *, large: bool = False) -> pa.Array:
-    """Return a column of texts.
+    """Build a string column.
 
     Args:
         texts: The texts.
-        large: Allow more than 2 GiB of text, by offsets of 64 bits.
+        large: Use 64-bit offsets, which allow more than 2 GiB of text.
 
     Raises:
         ValueError: More than 2 GiB without `large`.
@@ -41,7 +41,7 @@ def strings(texts: Sequence[str | None], *, large: bool = False) -> pa.Array:
 
 
 def lists(values: Sequence[Sequence[str | None] | None], *, large: bool = False) -> pa.Array:
-    """Return a column of lists of texts."""
+    """Build a column of lists of strings; `large` as in `strings`."""
     present = [value if value is not None else () for value in values]
     children = strings(list(chain.from_iterable(present)), large=large)
     offsets = _offsets(map(len, present), len(values), np.int32)
@@ -49,7 +49,7 @@ def lists(values: Sequence[Sequence[str | None] | None], *, large: bool = False)
 
 
 def numbers(values: Iterable[Any], kind: type[np.integer] | type[np.floating]) -> pa.Array:
-    """Return a column of numbers.
+    """Build a column of numbers of a NumPy type.
 
     Raises:
         ValueError: A value is not a number of this kind.
@@ -64,13 +64,13 @@ def numbers(values: Iterable[Any], kind: type[np.integer] | type[np.floating]) -
 
 
 def moments(values: Sequence[datetime | None]) -> pa.Array:
-    """Return a column of times without time zone, in microseconds."""
+    """Build a timestamp column without time zone, in microseconds."""
     stamps = numbers([None if value is None else (value - _EPOCH) // _MICROSECOND for value in values], np.int64)
     return pa.Array.from_buffers(pa.timestamp("us"), len(stamps), stamps.buffers())
 
 
 def column(array: NDArray[Any]) -> pa.Array:
-    """Return a column of a one-dimensional array: numbers (NaN becomes null), truth values or microseconds."""
+    """Build a column from a one-dimensional array of numbers (NaN becomes null), booleans or microseconds."""
     array = np.ascontiguousarray(array)
     if array.dtype.kind == "b":
         return pa.Array.from_buffers(pa.bool_(), len(array), [None, _bits(array)])
@@ -80,7 +80,7 @@ def column(array: NDArray[Any]) -> pa.Array:
 
 
 def codes(positions: NDArray[np.int32], names: Sequence[str]) -> pa.DictionaryArray:
-    """Return a column of repeated texts, each by its position among `names`."""
+    """Build a dictionary-encoded string column from each row's position in `names`."""
     return pa.DictionaryArray.from_arrays(column(positions), strings(names))
 
 

@@ -1,7 +1,7 @@
-"""A corpus: passages by row and by id, held as an Arrow table that may live in memory or be memory-mapped.
+"""Store a corpus as an Arrow table of passages, in memory or memory-mapped, with access by row and by id.
 
-Passages that are read once and for all (a Wikipedia dump) are built into a folder by `corpus_build`; `Corpus.open`
-maps that folder, and what is not asked for stays on disk.
+`corpus_build` converts a large dump such as Wikipedia into a folder once; `Corpus.open` maps that folder, and passages stay on
+disk until they are read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MASK = 2**64 - 1
 
 
 def key(identifier: str) -> int:
-    """Return the key of an id: the hash that a content id spells out, of any other id its own."""
+    """Return the 64-bit key of an id: the hash that a content id contains, or the hash of any other id."""
     if len(identifier) == _CONTENT_ID:
         try:
             # Masked, because `int` also takes a sign.
@@ -49,7 +49,7 @@ def key(identifier: str) -> int:
 
 
 def keys_of(identifiers: Collection[str]) -> Keys:
-    """Return the keys of ids, in their order: shape (ids,)."""
+    """Return the 64-bit keys of ids, in order. Shape (ids,)."""
     if set(map(len, identifiers)) == {_CONTENT_ID}:
         digits = "".join([identifier[1:] for identifier in identifiers])
         with suppress(ValueError):
@@ -60,12 +60,12 @@ def keys_of(identifiers: Collection[str]) -> Keys:
 
 
 class IdIndex:
-    """Map from an id to its position in a column.
+    """Index from ids to positions by binary search over sorted 64-bit keys.
 
     Args:
         keys: Ascending, shape (n,).
-        positions: The place of each key's id, shape (n,).
-        id_at: The id at a position.
+        positions: The position of each key's id, shape (n,).
+        id_at: Function that returns the id at a position, to resolve hash collisions.
     """
 
     def __init__(self, keys: Keys, positions: NDArray[np.integer], id_at: Callable[[int], str]) -> None:
@@ -75,19 +75,19 @@ class IdIndex:
 
     @classmethod
     def of(cls, keys: Keys, id_at: Callable[[int], str]) -> IdIndex:
-        """Index a column, given the key of every position in order."""
+        """Build the index from the keys of all positions, in order."""
         order = np.argsort(keys, kind="stable")
         return cls(keys[order], order.astype(np.uint32 if len(keys) < 2**32 else np.uint64), id_at)
 
     @classmethod
     def open(cls, stem: Path, id_at: Callable[[int], str]) -> IdIndex:
-        """Memory-map what `save` wrote."""
+        """Memory-map the files that `save` wrote."""
         # As plain arrays: every operation on a `memmap` pays for its being a subclass.
         keys, positions = (np.asarray(np.load(_part(stem, name), mmap_mode="r")) for name in ("keys", "places"))
         return cls(keys, positions, id_at)
 
     def save(self, stem: Path) -> None:
-        """Write `STEM.keys.npy` and `STEM.places.npy`; each appears whole or not at all."""
+        """Write `STEM.keys.npy` and `STEM.places.npy`, each atomically."""
         for name, values in (("keys", self._keys), ("places", self._positions)):
             partial = _part(stem, f"{name}.part")
             with open(partial, "wb") as file:
@@ -95,7 +95,7 @@ class IdIndex:
             os.replace(partial, _part(stem, name))
 
     def find(self, identifier: str) -> int | None:
-        """Return the first position with this id, None where there is none."""
+        """Return the first position of an id, or None."""
         wanted = key(identifier)
         at = int(self._keys.searchsorted(np.uint64(wanted)))
         while at < len(self._keys) and int(self._keys[at]) == wanted:
@@ -106,11 +106,11 @@ class IdIndex:
         return None
 
     def places_of(self, keys: Keys) -> NDArray[np.integer]:
-        """Return the first place of each key, for keys that are all there: shape (keys,)."""
+        """Return the first position of each key; all keys must be present. Shape (keys,)."""
         return self._positions[np.searchsorted(self._keys, keys)]
 
     def repeated(self) -> NDArray[np.integer]:
-        """Return pairs of positions whose keys are equal, neighbors in the order of positions: shape (pairs, 2)."""
+        """Return pairs of positions that have the same key, in ascending order. Shape (pairs, 2)."""
         same = np.flatnonzero(self._keys[1:] == self._keys[:-1])
         return np.stack([self._positions[same], self._positions[same + 1]], axis=1)
 
@@ -120,16 +120,16 @@ def _part(stem: Path, name: str) -> Path:
 
 
 class KeySet:
-    """A growing set of keys in a few sorted arrays, each more than twice as long as the next: eight bytes a key."""
+    """Growing set of 64-bit keys, held in a few sorted arrays (8 bytes per key)."""
 
     def __init__(self) -> None:
         self._runs: list[Keys] = []
 
     def add(self, keys: Keys) -> NDArray[np.bool_]:
-        """Add keys.
+        """Add keys and report which were new.
 
         Returns:
-            Whether each was new, shape (keys,); of equal ones among them the first.
+            True for each key that was not in the set yet, and for the first of equal new keys. Shape (keys,).
         """
         ordered, first = np.unique(keys, return_index=True)
         new = ~self._held(ordered)
@@ -159,23 +159,23 @@ SCHEMA = pa.schema(
 )
 BATCH_ROWS = 8192
 BATCH_CHARACTERS = 2 << 20
-"""Length of text from which a builder does not wait for more passages before it makes Arrow of them."""
+"""Number of characters after which a builder converts its passages to an Arrow batch."""
 SPILL_BYTES = 16 << 20
-"""Size from which a builder keeps its passages in a temporary file."""
+"""Number of bytes after which a builder moves its passages to a temporary file."""
 
 CARD = "corpus.json"
-"""Description of a corpus folder, written last; a folder without it is unfinished."""
+"""File that describes a corpus folder. It is written last, so a folder without it is unfinished."""
 FORMAT = 1
-"""Version of the layout of a corpus folder."""
+"""Layout version of corpus folders."""
 
 
 class Corpus(Sequence[Passage]):
-    """Passages in a fixed order, each id once.
+    """Passages in a fixed order with unique ids.
 
     Args:
         table: An Arrow table with the columns of `SCHEMA`.
-        folder: The corpus folder that the table was opened from, with its indexes; None: they are made when needed.
-        keys: The key of every row's id (`id_index.key`), where they are at hand.
+        folder: Corpus folder with saved indexes; None if indexes are built on demand.
+        keys: Key of every row's id (see `key`), if already computed.
     """
 
     def __init__(self, table: pa.Table, folder: Path | None = None, keys: Keys | None = None) -> None:
@@ -185,14 +185,14 @@ class Corpus(Sequence[Passage]):
 
     @classmethod
     def of(cls, passages: Iterable[Passage]) -> Corpus:
-        """Collect passages, keeping the first of each id (equal ids mean equal content)."""
+        """Build a corpus from passages; of passages with equal ids, the first is kept."""
         builder = CorpusBuilder()
         builder.add(passages)
         return builder.build()
 
     @classmethod
     def open(cls, path: Path) -> Corpus:
-        """Memory-map a file that `save` wrote, or a folder of `corpora.build`; passages stay on disk until read.
+        """Memory-map an Arrow file that `save` wrote, or a folder that `build_corpus` built.
 
         Raises:
             UserError: There is no such file or folder, it is not a corpus, or it is damaged.
@@ -213,11 +213,11 @@ class Corpus(Sequence[Passage]):
 
     @property
     def folder(self) -> Path | None:
-        """Return the corpus folder that it was opened from, None for a corpus made in memory or of one file."""
+        """Return the corpus folder; None for a corpus in memory or in a single file."""
         return self._folder
 
     def save(self, path: Path) -> None:
-        """Write the corpus as an Arrow IPC file; the file appears whole or not at all."""
+        """Write the corpus as an Arrow IPC file, atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}.part")
         with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
@@ -249,7 +249,7 @@ class Corpus(Sequence[Passage]):
 
     @cached_property
     def ids(self) -> Ids:
-        """Return the passage ids, in row order; they are read as they are asked for."""
+        """Return the passage ids in row order, as a lazy sequence."""
         return Ids(self)
 
     @cached_property
@@ -265,7 +265,7 @@ class Corpus(Sequence[Passage]):
         return isinstance(identifier, str) and self._index.find(identifier) is not None
 
     def row(self, identifier: str) -> int:
-        """Return the row of a passage.
+        """Return the row number of a passage.
 
         Raises:
             KeyError: The corpus has no passage with this id.
@@ -276,7 +276,7 @@ class Corpus(Sequence[Passage]):
         return row
 
     def get(self, identifiers: Iterable[str]) -> list[Passage]:
-        """Return the passages with these ids, in the order asked for.
+        """Return the passages with these ids, in the given order.
 
         Raises:
             KeyError: The corpus lacks one of them.
@@ -284,7 +284,9 @@ class Corpus(Sequence[Passage]):
         return [self._passage(self.row(identifier)) for identifier in identifiers]
 
     def restricted(self, identifiers: Collection[str]) -> Corpus:
-        """Return its passages with these ids, in its order; ids that it lacks are left out. The corpus itself where none goes."""
+        """Return the sub-corpus of the given ids, in corpus order; unknown ids are ignored. Returns the corpus itself if
+        nothing is removed.
+        """
         if len(identifiers) >= len(self):
             return self
         return Corpus.of(self._passage(row) for row in sorted(self.row(each) for each in identifiers if each in self))
@@ -297,9 +299,9 @@ class Corpus(Sequence[Passage]):
         return cells, IdIndex.open(self._folder / "natives", cells.first)
 
     def by_native_id(self, native_id: str) -> str | None:
-        """Return the id of the passage that a dump's own id stands for; None where the corpus has no such native id.
+        """Return the passage id for an id that the dump itself uses; None if the corpus does not have it.
 
-        Passages of equal content are one passage here, and the native ids of all of them lead to it.
+        Passages with equal content are merged; all of their native ids refer to the merged passage.
         """
         if self._natives is None:
             return None
@@ -308,13 +310,13 @@ class Corpus(Sequence[Passage]):
         return None if position is None else self._id(cells.cell(position, 1))
 
     def full_texts(self) -> Iterator[str]:
-        """Yield title and text of every passage, in row order (`Passage.full_text`)."""
+        """Yield title and text of every passage in row order (`Passage.full_text`)."""
         for passage in self:
             yield passage.full_text
 
     @cached_property
     def by_document(self) -> dict[str, tuple[str, ...]]:
-        """Return the ids of each document's passages, in row order; passages without a document are left out."""
+        """Return each document's passage ids in row order; passages without a document are omitted."""
         documents: dict[str, list[str]] = {}
         for batch in self._table.select(["id", "document_id"]).to_batches(max_chunksize=BATCH_ROWS):
             identifiers, named = batch.columns
@@ -326,7 +328,7 @@ class Corpus(Sequence[Passage]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return a hash of the passages in their order."""
+        """Return a hash of all passages in order."""
         if self._folder is not None:
             return str(read_card(self._folder)["fingerprint"])
         # An id is a hash of the passage's content, so hashing the ids hashes the content.
@@ -359,7 +361,7 @@ class _Cells:
 
 
 class Ids(Sequence[str]):
-    """The ids of a corpus in row order, equal to any sequence of the same ids."""
+    """Lazy sequence of a corpus's ids in row order; it equals any sequence with the same ids."""
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
@@ -391,7 +393,7 @@ class Ids(Sequence[str]):
 
 
 class CorpusBuilder:
-    """Collects passages into a corpus; those already seen are held as Arrow, many of them in a temporary file."""
+    """Incremental builder of a corpus; large amounts of text are moved to a temporary file."""
 
     def __init__(self) -> None:
         self._seen = KeySet()
@@ -403,7 +405,7 @@ class CorpusBuilder:
         self._spilled: _TemporaryTable | None = None
 
     def add(self, passages: Iterable[Passage]) -> None:
-        """Append passages, except those whose id is there already."""
+        """Append passages; ids that were added before are skipped."""
         waiting = self._waiting
         for passage in passages:
             waiting.setdefault(passage.id, passage)
@@ -416,7 +418,7 @@ class CorpusBuilder:
         return isinstance(identifier, str) and (identifier in self._waiting or key(identifier) in self._seen)
 
     def build(self) -> Corpus:
-        """Return the corpus of everything added so far."""
+        """Return the corpus of all passages added so far."""
         self._flush()
         if self._spilled is not None:
             self._tables, self._spilled, self._size = [self._spilled.close()], None, 0
@@ -485,20 +487,20 @@ def mapped(path: Path) -> pa.Table:
 
 
 def shard_path(folder: Path, number: int) -> Path:
-    """Return the file of a corpus folder's passages with this number."""
+    """Return the path of the passage file with this number in a corpus folder."""
     return folder / f"passages-{number:05}.arrow"
 
 
 def natives_path(folder: Path) -> Path:
-    """Return the file of a corpus folder that leads from native ids to rows; absent where the dump has none."""
+    """Return the path of the file that maps native ids to rows in a corpus folder; it is absent if the dump has no ids."""
     return folder / "natives.arrow"
 
 
 def read_card(folder: Path) -> dict[str, Any]:
-    """Read the description of a corpus folder.
+    """Read the description (`CARD`) of a corpus folder.
 
     Raises:
-        UserError: The folder holds no finished corpus, or one of another format.
+        UserError: The folder is not a finished corpus, or has another `FORMAT`.
     """
     try:
         card = json.loads((folder / CARD).read_text("utf-8"))
@@ -520,7 +522,7 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 
 def table_of(passages: Sequence[Passage]) -> pa.Table:
-    """Return passages as a table with the columns of `SCHEMA`."""
+    """Convert passages to an Arrow table with the columns of `SCHEMA`."""
     ids, titles, texts = ([getattr(p, name) for p in passages] for name in ("id", "title", "text"))
     return table_of_columns(ids, titles, texts, [p.document_id for p in passages], [p.sentences for p in passages])
 
@@ -532,7 +534,7 @@ def table_of_columns(
     documents: Sequence[str | None],
     sentences: Sequence[Sequence[str]] | None = None,
 ) -> pa.Table:
-    """Return columns as a table with those of `SCHEMA`; without `sentences`, no passage has any."""
+    """Convert columns to an Arrow table with the columns of `SCHEMA`; without `sentences`, that column is empty."""
     columns = [*map(strings, (ids, titles, texts)), lists(sentences or [()] * len(ids)), strings(documents)]
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 

@@ -6,8 +6,8 @@
     FOLDER/corpus.json              counts, fingerprint and source; written last
     FOLDER/unfinished/              what a build needs to continue; gone when it is done
 
-A shard counts once its state is written, so a build that was killed starts its last shard again and ends with the same
-bytes. Memory holds one batch of passages, and eight bytes for every passage seen (in the last step 30).
+A shard is complete once its state is written, so a killed build repeats its last shard and produces the same bytes. Memory
+holds one batch of passages, and 8 bytes per passage seen (30 in the last step).
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from benchmarks.schema import passage_id
 from benchmarks.sources import BadRecord
 
 SHARD_RECORDS = 16 * BATCH_ROWS
-"""Records of the dump per shard: what a killed build does again at most."""
+"""Records of the dump per shard: the most that a killed build repeats."""
 SUFFIX = ".corpus"
-"""Suffix that a dump's name gets for the folder built from it."""
+"""Suffix of the folder built next to a dump."""
 
 _UNFINISHED = "unfinished"
 _PLAN = "plan.json"
@@ -63,12 +63,12 @@ _WAITING = pa.schema([("native_id", pa.string()), ("key", pa.uint64())])
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a build.
+    """Progress of a corpus build.
 
     Attributes:
-        records: Records of the dump read.
-        passages: Different passages among them.
-        share: Share of the dump's bytes read; None where it cannot be known (compressed files, Parquet).
+        records: Number of records read.
+        passages: Number of distinct passages among them.
+        share: Fraction of the dump's bytes read; None if unknown (compressed files, Parquet).
     """
 
     records: int
@@ -98,11 +98,10 @@ def build_corpus(
     skip_bad: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Corpus:
-    """Build a corpus folder of a dump and open it; one that is there already is opened at once.
+    """Build a corpus folder from a dump and open it; a finished folder is opened without building.
 
-    Passages of equal title and text are one passage, except in the layout `beir`; its native ids all lead to it. Ids are
-    64-bit content hashes:
-    among 21 million passages two different ones share one with a probability of 1 in 80,000.
+    Passages with equal title and text are merged and found by all of their native ids, except in the layout `beir`. Ids are
+    64-bit content hashes: among 21 million passages, the probability of a collision is 1 in 80,000.
 
     Args:
         source: The dump: a file, or a folder of files (taken by name); or its files, which may be members of archives.
@@ -143,7 +142,7 @@ def build_corpus(
 
 
 def open_corpus(path: Path, *, progress: Callable[[Progress], None] | None = None) -> Corpus:
-    """Open a corpus folder, an Arrow file of `Corpus.save`, or a dump: that is built first, next to itself.
+    """Open a corpus folder, an Arrow file of `Corpus.save`, or a dump; a dump is first built into a folder next to it.
 
     Raises:
         UserError: It is none of these, or the folder next to the dump cannot be written.
@@ -164,10 +163,10 @@ def open_corpus(path: Path, *, progress: Callable[[Progress], None] | None = Non
 
 
 def kept_corpus(files: Sequence[Path], layout: str, *, skip_bad: bool = False) -> Corpus:
-    """Open the corpus of a dump's files, which is built into the cache the first time (`corpora` of RAGMETER_CACHE).
+    """Open the corpus of a dump's files from the cache (`corpora` in RAGMETER_CACHE); build it there the first time.
 
     Args:
-        files: The files, or members of archives; another file at the same place is another corpus.
+        files: The files, or members of archives. If a file changes, the corpus is built again.
         layout, skip_bad: As in `build_corpus`.
 
     Raises:
@@ -179,10 +178,10 @@ def kept_corpus(files: Sequence[Path], layout: str, *, skip_bad: bool = False) -
 
 
 def open_documents(path: Path) -> Corpus:
-    """Open documents that are known by their own ids: a corpus folder built with the layout `beir`, or a dump, built into the cache.
+    """Open documents whose own ids matter: a corpus folder with the layout `beir`, or a dump, which is built into the cache.
 
     Raises:
-        UserError: There is nothing, or a corpus folder in which documents of equal text were merged.
+        UserError: The path does not exist, or is a corpus folder in which documents with equal text were merged.
     """
     if not (path / CARD).exists():
         return kept_corpus(dump_files(path), BEIR)
@@ -195,7 +194,7 @@ def open_documents(path: Path) -> Corpus:
 
 
 def modified(file: Path) -> int:
-    """Return when a file, or the archive of a member, was last modified, in nanoseconds."""
+    """Return the modification time of a file, or of the archive that contains it, in nanoseconds."""
     position = archive_of(file)
     return (file if position is None else position[0]).stat().st_mtime_ns
 

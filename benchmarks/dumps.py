@@ -1,4 +1,4 @@
-"""The passages of a dump, one after another, from any record on.
+"""Read the passages of a corpus dump one by one, starting at any record.
 
 | layout | a record |
 | --- | --- |
@@ -27,13 +27,13 @@ from benchmarks.io.records import cut_off, fields, is_parquet, numbered_lines
 from benchmarks.sources import BadRecord, Record
 
 BEIR = "beir"
-"""The layout whose passages are distinguished by their ids, also where their texts are equal."""
+"""Layout in which passages with equal texts but different ids stay separate."""
 
 SUFFIXES = (".tsv", ".jsonl", ".parquet")
-"""Names of files that are taken from a folder; `.gz` may follow."""
+"""Suffixes of the files that are read from a folder; each may be followed by `.gz`."""
 
 PARQUET_ROWS = 1024
-"""Parquet rows made into Python objects at a time."""
+"""Number of Parquet rows converted to Python objects at a time."""
 
 _DPR = ("id", "text", "title")
 _DECODER = json.JSONDecoder(strict=False)
@@ -51,7 +51,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 class Entry(NamedTuple):
-    """Passage of a dump, with its source document if the dump names it."""
+    """A passage of a dump, with its source document if the dump names it."""
 
     native_id: str | None
     title: str
@@ -61,12 +61,12 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)  # not frozen: that would take three times as long to make
 class Read:
-    """Entry of a dump file with its position.
+    """A parsed line or row of a dump file, with its position.
 
     Attributes:
-        entry: The passage, or the error that describes what is there instead; None for a header.
-        position: Lines or rows read up to and including this one: where reading continues.
-        size: Bytes read for it; 0 where that is not known.
+        entry: The passage, or the error if it could not be parsed; None for a header.
+        position: Number of lines or rows read including this one; pass it as `skip` to resume.
+        size: Number of bytes of the line; 0 if unknown.
     """
 
     entry: Entry | BadRecord | None
@@ -75,10 +75,10 @@ class Read:
 
 
 def layout_of(path: Path) -> str:
-    """Return the layout of a dump, by its content.
+    """Detect the layout of a dump from its content.
 
     Raises:
-        UserError: It is none of those known.
+        UserError: No known layout matches.
     """
     if is_parquet(path):
         return "parquet"
@@ -99,10 +99,10 @@ def layout_of(path: Path) -> str:
 
 
 def dump_files(source: Path) -> list[Path]:
-    """Return a dump's files: the file itself, or those in a folder, by name.
+    """Return a dump's files: the file itself, or the files of a folder in alphabetical order.
 
     Raises:
-        UserError: There is none.
+        UserError: No file was found.
     """
     if not source.is_dir():
         if not source.exists():
@@ -123,7 +123,7 @@ def dump_files(source: Path) -> list[Path]:
 
 
 def read(path: Path, layout: str, skip: int = 0) -> Iterator[Read]:
-    """Yield the entries of a file after its first `skip` lines or rows.
+    """Yield the parsed lines or rows of a dump file after the first `skip`.
 
     Raises:
         UserError: There is no such layout, or the file cannot be read.
@@ -326,4 +326,4 @@ LAYOUTS: dict[str, Callable[[Path, int], Iterator[Read]]] = {
     "parquet": _parquet,
     BEIR: _beir,
 }
-"""Readers by layout: each takes a file and the number of lines or rows to skip, and yields the entries that follow."""
+"""Parser per layout. Each takes a file and the number of lines or rows to skip, and yields the entries that follow."""

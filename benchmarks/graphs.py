@@ -1,8 +1,8 @@
-"""Question graphs: thousands of triples a question, shared among questions, read from disk as they are asked for.
+"""Store question graphs: thousands of triples per question, shared among questions, and read from disk on demand.
 
-A triple is a row of four numbers over two vocabularies, each distinct triple once; a question's graph is a list of row
-numbers. `GraphWriter` makes the files from graphs that come one after another, `Graphs.open` maps them into memory,
-and what a question holds (`Graph`, `TripleIds`) are views of a few bytes.
+Each distinct triple is stored once, as a row of four numbers that refer to two vocabularies. A question's graph is a list of
+row numbers. `GraphWriter` writes the files graph by graph, and `Graphs.open` maps them into memory. A question only holds small
+views (`Graph`, `TripleIds`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ Rows = NDArray[np.int32]
 T = TypeVar("T")
 
 ROW = np.dtype([("head", "<i4"), ("relation", "<i4"), ("tail", "<i4"), ("id", "<u8")])
-"""A triple on disk: three places in the vocabularies, and the number that its id spells in hexadecimal."""
+"""Binary layout of a triple: positions of head, relation and tail in the vocabularies, and the number that its hexadecimal id
+encodes.
+"""
 
 # The files of a folder that `GraphWriter` fills.
 TRIPLES_FILE, ENTITIES_FILE, RELATIONS_FILE = "triples.npy", "entities.arrow", "relations.arrow"
@@ -41,15 +43,15 @@ IDS_FILE = "ids"
 
 
 def triple_passage(triple: Triple) -> Passage:
-    """Return a triple as a corpus holds it: under its id, with its parts joined by spaces as text."""
+    """Convert a triple to a passage: its id, and as text its parts joined by spaces."""
     return Passage(triple_id(triple), "", " ".join(triple))
 
 
 class Triples(Sequence[Triple]):
-    """Distinct triples by row.
+    """Lazy sequence of distinct triples.
 
     Args:
-        table: One `ROW` per triple.
+        table: Array with one `ROW` per triple.
         entities: Names of heads and tails, by number.
         relations: Names of relations, by number.
     """
@@ -67,13 +69,13 @@ class Triples(Sequence[Triple]):
         return self.take(chosen) if isinstance(row, slice) else self.take(chosen[None])[0]
 
     def take(self, rows: NDArray[Any]) -> list[Triple]:
-        """Return the triples of some rows, in their order."""
+        """Return the triples at these row numbers, in order."""
         part = self.table[rows]
         names = ((self.entities, "head"), (self.relations, "relation"), (self.entities, "tail"))
         return list(zip(*(texts.take(pa.array(part[name])).to_pylist() for texts, name in names), strict=True))
 
     def ids(self, rows: NDArray[Any]) -> list[str]:
-        """Return the ids (`schema.triple_id`) of the triples of some rows, in their order."""
+        """Return the ids (`schema.triple_id`) of the triples at these row numbers, in order."""
         digits = self.table["id"][rows].astype(">u8").tobytes().hex()
         return [f"t{digits[start : start + 16]}" for start in range(0, len(digits), 16)]
 
@@ -100,7 +102,7 @@ class _Rows(TupleView[T]):
 
 
 class Graph(_Rows[Triple]):
-    """A question's graph: its triples, each once, in the order in which its record first names them."""
+    """A question's graph: its distinct triples, in order of first occurrence in the record."""
 
     __slots__ = ()
 
@@ -109,12 +111,12 @@ class Graph(_Rows[Triple]):
 
     @property
     def ids(self) -> TripleIds:
-        """Return the ids of its triples."""
+        """Return the ids of the graph's triples, lazily."""
         return TripleIds(self.triples, self.rows)
 
 
 class TripleIds(_Rows[str]):
-    """The ids of a graph's triples: the candidates of its question."""
+    """Lazy sequence of the ids of a graph's triples: the candidates of its question."""
 
     __slots__ = ()
 
@@ -123,11 +125,11 @@ class TripleIds(_Rows[str]):
 
 
 class Paths(NamedTuple):
-    """The shortest paths between topic entities and answers.
+    """Shortest paths between topic entities and answers.
 
     Attributes:
-        triples: Those on any of the paths, in the order of the graph, each once.
-        hops: Number of triples between the answer that is nearest to a topic entity and that entity; 0 if there is no path.
+        triples: Distinct triples on any of the paths, in the order of the graph.
+        hops: Length of the shortest path to any answer, in triples; 0 if there is no path.
     """
 
     triples: list[Triple]
@@ -137,12 +139,12 @@ class Paths(NamedTuple):
 def shortest_paths(graph: Sequence[Triple], topics: Iterable[str], answers: Iterable[str]) -> Paths:
     """Find the triples of a question's graph that lie on a shortest path between a topic entity and an answer.
 
-    A path follows triples from head to tail, from the topic to the answer or back; for each pair the shorter of the two
-    counts, both where they are as long. Of parallel triples each counts.
+    A path follows triples from head to tail, either from the topic to the answer or the reverse. For each pair, the shorter
+    direction counts (both if equally long). All parallel triples count.
 
     Args:
         graph: Its triples.
-        topics, answers: Names of entities; those outside the graph have no path.
+        topics, answers: Entity names; names outside the graph are ignored.
 
     Source:
         SubgraphRAG (Li et al., 2025): the weak supervision of its retriever.
@@ -167,7 +169,7 @@ def shortest_paths(graph: Sequence[Triple], topics: Iterable[str], answers: Iter
 
 
 Neighbors = Mapping[str, Sequence[tuple[str, int]]]
-"""Neighbors per entity, each with the number of the connecting triple."""
+"""Adjacency list: per entity its neighbors, each with the position of the connecting triple."""
 
 
 def _distances(start: str, neighbors: Neighbors, wanted: Sequence[str]) -> dict[str, int]:
@@ -191,13 +193,13 @@ def _back(end: str, reached: Mapping[str, int], behind: Neighbors) -> Iterator[i
 
 
 class Graphs(Mapping[str, Graph]):
-    """The graphs of a file's questions.
+    """Mapping from question id to the question's graph.
 
     Args:
-        triples: The distinct triples of all of them.
-        rows: Row numbers, graph after graph.
-        offsets: Where in `rows` each graph begins, and behind the last one where it ends.
-        ids: The question of each graph.
+        triples: Distinct triples of all graphs.
+        rows: Row numbers of all graphs, concatenated.
+        offsets: Start of each graph in `rows`, followed by the end of the last one.
+        ids: Question id of each graph.
     """
 
     def __init__(self, triples: Triples, rows: Rows, offsets: NDArray[Any], ids: Sequence[str]) -> None:
@@ -207,12 +209,12 @@ class Graphs(Mapping[str, Graph]):
 
     @classmethod
     def open(cls, folder: Path, triples: Triples, ids: Sequence[str]) -> Graphs:
-        """Map what `graph_writer.GraphWriter` wrote; the rows stay on disk until they are read.
+        """Memory-map the graphs that a `GraphWriter` wrote.
 
         Args:
-            folder: Where it was written.
-            triples: Those of its corpus (`TripleCorpus.mapped`).
-            ids: The questions, in the order in which their graphs were added.
+            folder: Folder of the files.
+            triples: Triples of the corpus in the same folder (`TripleCorpus.mapped`).
+            ids: Question ids, in the order in which the graphs were written.
         """
         return cls(triples, _numbers(folder / ROWS_FILE), np.load(folder / OFFSETS_FILE), ids)
 
@@ -228,12 +230,12 @@ class Graphs(Mapping[str, Graph]):
 
 
 class TripleCorpus(Corpus):
-    """A corpus whose passages are triples, row by row (`triple_passage`).
+    """Corpus whose passages are triples (see `triple_passage`).
 
     Args:
-        table: As `Corpus` has it.
-        triples: The same rows as triples.
-        position: The folder of a `graph_writer.GraphWriter` that both are mapped from; None: they are in memory.
+        table: Arrow table, as in `Corpus`.
+        triples: The triples of the same rows.
+        position: Folder of the `GraphWriter` from which both are memory-mapped; None if they are in memory.
     """
 
     def __init__(self, table: pa.Table, triples: Triples, position: Path | None = None) -> None:
@@ -242,18 +244,18 @@ class TripleCorpus(Corpus):
         self.position = position
 
     def restricted(self, identifiers: Collection[str]) -> TripleCorpus:
-        """Return all of it: its rows are numbered alike in graphs, and triples are encoded only as questions ask for them."""
+        """Return the whole corpus, because graphs refer to its row numbers; only triples that questions need are encoded."""
         return self
 
     @classmethod
     def mapped(cls, folder: Path) -> TripleCorpus:
-        """Return the corpus that `graph_writer.GraphWriter` wrote; its passages and the index of their ids stay on disk."""
+        """Memory-map the corpus that a `GraphWriter` wrote."""
         triples = Triples(_numbers(folder / TRIPLES_FILE), _texts(folder / ENTITIES_FILE), _texts(folder / RELATIONS_FILE))
         return cls(mapped(folder / CORPUS_FILE), triples, folder)
 
     @classmethod
     def open(cls, path: Path) -> Corpus:
-        """Open what `save` or a `GraphWriter` wrote if it is a graph, else as `Corpus.open` does."""
+        """Open a graph that `save` or a `GraphWriter` wrote; any other path is opened by `Corpus.open`."""
         if not (path / TRIPLES_FILE).exists():
             return Corpus.open(path)
         corpus = cls.mapped(path)
@@ -261,7 +263,7 @@ class TripleCorpus(Corpus):
         return corpus if list(path.glob(f"{IDS_FILE}.*")) else cls(corpus._table, corpus.triples)
 
     def save(self, path: Path) -> None:
-        """Write the corpus with its triples, row by row, as a folder; it appears whole or not at all."""
+        """Write the corpus and its triples as a folder, atomically."""
         with made_once(path) as folder:
             if folder is not None:
                 super().save(folder / CORPUS_FILE)
@@ -271,7 +273,7 @@ class TripleCorpus(Corpus):
 
     @classmethod
     def of_triples(cls, triples: Iterable[Triple]) -> TripleCorpus:
-        """Collect triples in memory, in their order, each once."""
+        """Build a corpus in memory from triples; duplicates are dropped."""
         once = list(dict.fromkeys(triples))
         entities, relations = Numbered(), Numbered()
         table = np.empty(len(once), ROW)
@@ -287,10 +289,10 @@ class TripleCorpus(Corpus):
         return IdIndex.open(self.position / IDS_FILE, self._id)
 
     def rows_of(self, candidates: Sequence[str]) -> NDArray[Any]:
-        """Return the rows of a query's candidates; at once where they are a view of this corpus.
+        """Return the row numbers of candidate ids; constant time if `candidates` is a view of this corpus.
 
         Raises:
-            KeyError: One is not in the corpus.
+            KeyError: An id is not in the corpus.
         """
         if isinstance(candidates, TripleIds) and candidates.triples is self.triples:
             return candidates.rows
@@ -298,7 +300,7 @@ class TripleCorpus(Corpus):
 
 
 class Numbered(dict[str, int]):
-    """Texts numbered in the order in which they are first asked for."""
+    """Vocabulary: assigns consecutive numbers to texts on first lookup."""
 
     def __missing__(self, text: str) -> int:
         self[text] = number = len(self)
@@ -322,18 +324,18 @@ def _numbers(path: Path) -> NDArray[Any]:
 Packed = NDArray[np.uint64]
 
 BATCH = 1 << 16
-"""Triples made into text at a time."""
+"""Number of triples converted to text at a time."""
 CHUNK = 1 << 20
-"""Triples sorted at a time, at the least."""
+"""Minimum number of triples sorted at a time."""
 SPOOL_FILE = "spool.part"
 
 
 @contextmanager
 def made_once(folder: Path) -> Iterator[Path | None]:
-    """Provide a folder to fill in place of one that is not there yet, which then appears whole or not at all.
+    """Context manager that fills a folder atomically if it does not exist yet.
 
     Yields:
-        Where to write; None where the folder is there already.
+        Temporary folder to write to; None if the folder already exists.
     """
     if folder.exists():
         yield None
@@ -350,9 +352,9 @@ def made_once(folder: Path) -> Iterator[Path | None]:
 
 
 def united(corpora: Sequence[Corpus]) -> Corpus:
-    """Return several corpora as one, each passage once; of triples alone, again one of triples.
+    """Merge corpora into one, each passage once; merging only triple corpora gives a triple corpus.
 
-    Triples on disk are united on disk, next to the first of them and once.
+    Triple corpora on disk are merged on disk, next to the first one; later calls reuse the result.
     """
     parts = [corpus for corpus in corpora if isinstance(corpus, TripleCorpus)]
     if len(parts) < len(corpora):
@@ -371,12 +373,12 @@ def united(corpora: Sequence[Corpus]) -> Corpus:
 
 
 class GraphWriter:
-    """Writes graphs that come one after another; holds the vocabularies, and at the end the distinct triples.
+    """Writer of question graphs, one at a time; memory holds the vocabularies, and finally the distinct triples.
 
     Use it as a context: leaving it without an error completes the files.
 
     Args:
-        folder: Where to write; it must exist.
+        folder: Existing output folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -395,7 +397,7 @@ class GraphWriter:
         (self._folder / SPOOL_FILE).unlink()
 
     def add(self, graph: Iterable[Triple]) -> None:
-        """Append a question's graph, in which no triple stands twice."""
+        """Append a question's graph, which must not contain duplicates."""
         columns = tuple(zip(*graph, strict=True)) or ((), (), ())
         numbers = np.empty((len(columns[0]), 3), "<i4")
         for position, known in enumerate((self._entities, self._relations, self._entities)):

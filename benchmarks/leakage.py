@@ -1,4 +1,4 @@
-"""Leakage: questions that are nearly the same, and how much of an evaluation set is in training files, by 13-grams.
+"""Detect leakage: near-duplicate questions, and questions whose 13-grams occur in training files.
 
 | part of a question | what of it is looked for |
 | --- | --- |
@@ -41,7 +41,7 @@ from benchmarks.text_batch import normalize_all
 
 
 BATCH_WORDS = 1 << 17
-"""Words of the stream that are looked at together."""
+"""Number of words of training text that are matched at a time."""
 NOWHERE = np.iinfo(np.int64).max
 
 _BITS = 22
@@ -52,15 +52,14 @@ Places = NDArray[np.int64]
 
 
 class NgramIndex:
-    """The n-grams of some texts, and where in a stream each was first met.
+    """Index of the n-grams of evaluation texts that records where each first occurs in a stream of training text.
 
     Args:
-        texts: Words of each text, taken one at a time. One shorter than n is a single gram: the whole of it; one
-            without words has none.
-        n: Words of a gram.
+        texts: Words of each text. A text with fewer than n words forms one gram; an empty text forms none.
+        n: Number of words per gram.
 
     Attributes:
-        first: The place of each gram's first occurrence, `NOWHERE` before it has one. Shape (grams,).
+        first: Position in the stream of each gram's first occurrence, `NOWHERE` if it has not occurred. Shape (grams,).
     """
 
     def __init__(self, texts: Iterable[Sequence[str]], n: int) -> None:
@@ -116,19 +115,19 @@ class NgramIndex:
 
     @property
     def sizes(self) -> list[int]:
-        """Return the lengths of grams that there are, in words."""
+        """Return the distinct gram lengths in the index, in words."""
         return [table.size for table in self._tables]
 
     def numbered(self, words: Iterable[str]) -> list[int]:
-        """Return the words of a text of the stream, as the index knows them."""
+        """Encode the words of a training text as the index's word numbers."""
         return list(map(self._numbers.get, words, repeat(0)))
 
     def meet(self, words: NDArray[np.int32], place_of: Callable[[Places], Places]) -> None:
-        """Look at a piece of the stream.
+        """Match a piece of training text and record first occurrences.
 
         Args:
-            words: As `numbered` gives them; a 0 stands between texts. Shape (words,).
-            place_of: From positions in the piece to places in the stream, which grow.
+            words: Word numbers from `numbered`, with 0 between texts. Shape (words,).
+            place_of: Function that converts positions in the piece to (increasing) positions in the stream.
         """
         held = np.concatenate(([0], np.cumsum(words == 0)))
         sums: Keys | None = None
@@ -150,8 +149,8 @@ class NgramIndex:
             self.first[grams[new]] = place_of(starts[same][once[new]])
 
     def counts(self) -> tuple[Places, Places, Places]:
-        """Return, per text, the number of its grams that were found, the number of its grams, and the position of the first
-        (`NOWHERE`).
+        """Return three arrays with one entry per text: grams found, grams in total, and position of the first match (`NOWHERE`
+        if none).
         """
         first = self.first[self._gram]
         met = np.concatenate(([0], np.cumsum(first != NOWHERE)))
@@ -216,7 +215,7 @@ def _equal(left: NDArray[np.int32], at: Places, right: NDArray[np.int32], there:
 
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".md", ".parquet")
-"""Names of files that are taken from a folder; `.gz` may follow."""
+"""Suffixes of the files that are read from a folder; each may be followed by `.gz`."""
 
 _TABLES = {".csv": ",", ".tsv": "\t"}
 _PLAIN = (".txt", ".md")
@@ -225,12 +224,12 @@ _HEAD = 4096
 
 
 class Text(NamedTuple):
-    """A text of a training file.
+    """A piece of text from a training file.
 
     Attributes:
-        text: As it is there.
+        text: The text.
         number: 1-based number of its line, record or row (`unit`).
-        joined: Whether it resumes where the text before it ended: a line of plain text, an item of a list of strings.
+        joined: Whether it continues the previous text, like a line of plain text or an item of a list of strings.
     """
 
     text: str
@@ -239,7 +238,7 @@ class Text(NamedTuple):
 
 
 def training_files(value: Path) -> list[Path]:
-    """Return a file itself, or the training files in a folder and its folders, by name.
+    """Return the path itself if it is a file, else all training files in the folder, recursively and sorted.
 
     Raises:
         UserError: There is no such file or folder, or none in it.
@@ -260,18 +259,18 @@ def training_files(value: Path) -> list[Path]:
 
 
 def unit(path: Path) -> str:
-    """Return the unit by which the texts of a file are numbered: `line`, `record` or `row`."""
+    """Return what a file's positions count: `line`, `record` or `row`."""
     kind = _kind(path)
     return "row" if kind == "parquet" else "record" if kind == "array" else "line"
 
 
 def texts(path: Path, *, skip_bad: bool = False, skipped: list[str] | None = None) -> Iterator[Text]:
-    """Yield the texts of a file, in order.
+    """Yield all strings of a training file, in order.
 
     Args:
         path: The file, or `archive.zip!member`.
         skip_bad: Leave out records that cannot be read instead of stopping.
-        skipped: Receives their positions.
+        skipped: List that receives the positions of skipped records.
 
     Raises:
         UserError: The file cannot be read, or a record is bad and `skip_bad` is off.
@@ -344,11 +343,11 @@ def _read_table(path: Path, delimiter: str) -> Iterator[Text]:
 
 
 N = 13
-"""Words of a gram."""
+"""Words per n-gram."""
 QUESTION, ANSWERS, CONTEXTS = "question", "answers", "contexts"
 PARTS = (QUESTION, ANSWERS, CONTEXTS)
 FORMATS = (".csv", ".json", ".jsonl")
-"""Formats of files that list every question's overlap."""
+"""File formats for the per-question results."""
 
 _LINES = 1 << 40
 _BATCH_TEXTS = 1024
@@ -356,15 +355,15 @@ _BATCH_TEXTS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Overlap of a question with the training files.
+    """Overlap of one evaluation question with the training files.
 
     Attributes:
-        reference: Of which evaluation set.
-        question_id: Its id.
-        text: Its text.
-        words: Its normalized words.
-        result, grams: By part, how many of its grams were met, and how many it has.
-        first: `file:number` of the line, record or row where the first of them was met; None where none was.
+        reference: Data reference of the evaluation set.
+        question_id: Id of the question.
+        text: Text of the question.
+        words: Normalized words of the question.
+        result, grams: Number of grams found and in total, by part (question, answers, contexts).
+        first: `file:number` of the line, record or row with the first match; None if there is none.
     """
 
     reference: str
@@ -377,20 +376,20 @@ class Overlap:
 
     @property
     def whole(self) -> bool:
-        """Return whether the question was searched as a whole, because it is shorter than a gram."""
+        """Return whether the question has fewer than 13 words, so that it was searched as a whole."""
         return self.words < N
 
     @property
     def share(self) -> float:
-        """Return share of all its grams that were met; 0 where it has none."""
+        """Return the fraction of the question's grams that were found; 0 if it has none."""
         return sum(self.result.values()) / max(1, sum(self.grams.values()))
 
     def share_of(self, part: str) -> float | None:
-        """Return share of a part's grams that were met; None where the part has none."""
+        """Return the fraction of a part's grams that were found; None if the part has none."""
         return self.result[part] / self.grams[part] if self.grams.get(part) else None
 
     def to_json(self) -> dict[str, Any]:
-        """Return one flat row: the columns of a CSV file."""
+        """Return the overlap as a flat row, with the columns of the CSV output."""
         return {
             "reference": self.reference,
             "question_id": self.question_id,
@@ -408,11 +407,11 @@ class Report:
     """Result of a leakage check.
 
     Attributes:
-        overlaps: One of each question, in the order of the sets.
+        overlaps: One overlap per question, in the order of the evaluation sets.
         files: Training files by name, with the number of texts in each.
         words: Normalized words read.
         seconds: Time for reading and comparing.
-        skipped: Places of records that could not be read.
+        skipped: Positions of records that could not be read.
     """
 
     overlaps: tuple[Overlap, ...]
@@ -422,7 +421,7 @@ class Report:
     skipped: tuple[str, ...] = ()
 
     def summary(self) -> dict[str, Any]:
-        """Return what was read, and how many questions of each evaluation set were found."""
+        """Return what was read, and the number of contaminated questions per evaluation set."""
         by_set: dict[str, list[Overlap]] = {}
         for overlap in self.overlaps:
             by_set.setdefault(overlap.reference, []).append(overlap)
@@ -441,7 +440,7 @@ class Report:
         return {"files": self.files, "words": self.words, "seconds": self.seconds, "skipped": list(self.skipped), "sets": sets}
 
     def write(self, path: Path) -> None:
-        """Write every question's overlap, as the file's name says: one of `FORMATS`.
+        """Write every question's overlap to a CSV, JSON or JSONL file, chosen by its suffix.
 
         Raises:
             UserError: The file cannot be written.
@@ -493,14 +492,14 @@ def contamination(
     skip_bad: bool = False,
     progress: Callable[[Path, int], None] | None = None,
 ) -> Report:
-    """Look for every question of evaluation sets in training files.
+    """Search training files for the questions, answers and (optionally) contexts of evaluation sets.
 
     Args:
         benchmarks: The evaluation sets.
         files: The training files.
-        contexts: Whether passages are looked for too.
+        contexts: Whether to search for the questions' passages, too.
         skip_bad: Leave out records that cannot be read.
-        progress: Called with the file and the words read in all, after every batch.
+        progress: Called after every batch with the current file and the total number of words read.
 
     Raises:
         UserError: A training file cannot be read.
@@ -631,7 +630,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Two texts that say nearly the same: their positions in the two sequences, and how similar they are."""
+    """A pair of near-duplicate texts: their positions in the two sequences, and their similarity from 0 to 1."""
 
     first: int
     second: int
@@ -639,17 +638,17 @@ class Alike:
 
 
 def near_duplicates(first: Sequence[str], second: Sequence[str], threshold: float = THRESHOLD) -> list[Alike]:
-    """Return every pair of a text of one sequence and a text of the other that is similar enough.
+    """Return all pairs of a text of `first` and a text of `second` whose weighted word overlap reaches the threshold.
 
-    What two similar texts share weighs at least the threshold's share of each. So they share one of the rarest words
-    of each, and only texts that do are compared.
+    For a pair above the threshold, the shared words make up at least that fraction of each text's total weight. Such texts
+    therefore share one of their rarest words, so only texts with a common rare word are compared.
 
     Args:
-        first, second: Texts; those that normalize to nothing are like no other.
-        threshold: Least similarity, above 0 and at most 1.
+        first, second: Texts; texts without words after normalization match nothing.
+        threshold: Minimum similarity, above 0 and at most 1.
 
     Returns:
-        The pairs, by their positions.
+        The pairs, sorted by position.
     """
     left, right = (list(map(_split_words, normalize_all(texts))) for texts in (first, second))
     weights = word_weights([*left, *right])
@@ -672,7 +671,7 @@ def near_duplicates(first: Sequence[str], second: Sequence[str], threshold: floa
 
 
 def word_weights(texts: Sequence[frozenset[str]]) -> Mapping[str, float]:
-    """Return the weight of each word by its rarity among all texts."""
+    """Return a weight per word that grows with its rarity among all texts (inverse document frequency)."""
     held = Counter(word for words in texts for word in words)
     return {word: 1 + math.log(len(texts) / times) for word, times in held.items()}
 

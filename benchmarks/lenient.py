@@ -1,10 +1,10 @@
-"""Lenient rules: texts that differ only in form are equal; texts that differ in a word, a number or a unit are not.
+"""Compare answers leniently: texts that differ only in form are equal; texts that differ in a word, number or unit are not.
 
-Form is: Unicode normalization (NFKC) and case, HTML entities, zero-width and other invisible characters, every kind of
-space, quotation mark, apostrophe and dash, other punctuation of any script, thousands separators, digits of other scripts,
-"&" and "and", "%" and "percent", English articles before a word, and whether words are written together, apart or with a
-hyphen ("well-known", "well known"). A yes/no gold is also met by an answer that begins with it and punctuation and never
-says the opposite ("Yes, both are.").
+Form is: Unicode normalization (NFKC) and case, HTML entities, zero-width and other invisible characters, every kind of space,
+quotation mark, apostrophe and dash, other punctuation of any script, thousands separators, digits of other scripts, "&" and
+"and", "%" and "percent", English articles before a word, and whether words are written together, apart or with a hyphen
+("well-known", "well known"). A yes/no gold also matches an answer that begins with it, followed by punctuation, and never
+states the opposite ("Yes, both are.").
 
 Not form, and therefore different: number words ("three"), ordinals ("second" for "2nd"), another order of words ("July 4" for
 "4 July"), accents ("Beyonce"), further words ("北京市"), and what the official rules drop although it counts: the point of
@@ -78,7 +78,7 @@ def _visible(text: str) -> str:
 
 
 def lenient(text: str) -> str:
-    """Return a text's words under the lenient rules, separated by single spaces."""
+    """Normalize a text under the lenient rules; returns its words, separated by single spaces."""
     visible = _MINUS.sub(_KEPT["-"], _visible(text))
     visible = _PERCENT.sub("", _LEADING_POINT.sub("0.", visible))
     visible = _SUFFIX.sub(lambda sign: "".join(_KEPT[mark] for mark in sign[1]), visible)
@@ -88,11 +88,11 @@ def lenient(text: str) -> str:
 
 
 def same_but_form(answer: str, normal: str, gold: str) -> bool:
-    """Return whether an answer differs from a gold at most in form.
+    """Return whether an answer differs from a gold only in form.
 
     Args:
-        answer: As it was given.
-        normal, gold: The answer and the gold under `lenient`.
+        answer: The original answer.
+        normal, gold: Answer and gold, normalized by `lenient`.
     """
     if normal == gold or (normal and _APART.sub("", normal) == _APART.sub("", gold)):
         return True

@@ -1,7 +1,8 @@
-"""Prompts as their authors published them, by the registry `published_prompts.yaml`. Nothing of their text ships.
+"""Download and read prompts as their authors published them, listed in `published_prompts.yaml`. ragmeter ships none of their
+text.
 
-A prompt is taken from `RAGMETER_DATA/prompts`, else from the cache, else it is fetched from the recorded commit of the
-authors' repository. Sources of programs are read, never executed. Texts whose hash is not the recorded one are refused.
+A prompt is read from `RAGMETER_DATA/prompts`, else from the cache, else downloaded from the recorded commit of the authors'
+repository. Program source is parsed, never executed. A text is refused if its hash differs from the recorded one.
 """
 
 from __future__ import annotations
@@ -32,16 +33,18 @@ from benchmarks.sources import DATA_VARIABLE, data_folder
 
 FOLDER = "prompts"
 ADDRESS_VARIABLE = "RAGMETER_GITHUB"
-"""Environment variable: the address that serves files of GitHub repositories, in place of GitHub's own."""
+"""Environment variable with the base URL for files of GitHub repositories (default: GitHub's own)."""
 ADDRESS = "https://raw.githubusercontent.com"
 TIMEOUT_S = 30.0
 ALL = "*"
-"""Name and key of all texts of a file."""
+"""Name that stands for all texts of a file."""
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 
 class Place(BaseModel):
-    """Name the place of a text: a file of the repository, and the key or the constant in it; `local`: its keys in the local file."""
+    """Location of a prompt text: a file of the repository, and the key or the constant in it; `local`: its keys in the local
+    file.
+    """
 
     model_config = _STRICT
     file: str
@@ -54,7 +57,7 @@ class Place(BaseModel):
 
 
 class Documents(BaseModel):
-    """Format of the passages that together fill one placeholder."""
+    """Format of the passages that are joined to fill one placeholder."""
 
     model_config = _STRICT
     placeholder: str
@@ -63,7 +66,9 @@ class Documents(BaseModel):
 
 
 class ModelFile(BaseModel):
-    """The file of a checkpoint that holds its prompt as constants: a pattern of its name, and the texts where they are in it."""
+    """A file inside a checkpoint that defines its prompts as constants: pattern of the file name, and location of each text in
+    it.
+    """
 
     model_config = _STRICT
     pattern: str
@@ -71,11 +76,11 @@ class ModelFile(BaseModel):
 
 
 Text: TypeAlias = str | list[str]
-"""A text, or several wordings of it."""
+"""A prompt text, or a list of alternative wordings."""
 
 
 class Published(BaseModel):
-    """An entry of the registry; its fields are explained there."""
+    """An entry of `published_prompts.yaml`, where its fields are explained."""
 
     model_config = _STRICT
     checkpoints: tuple[str, ...] = ()
@@ -98,33 +103,33 @@ class Published(BaseModel):
     literal: tuple[str, ...] = ()
 
     def is_of(self, model: str) -> bool:
-        """Tell whether the name of a model is that of one of the checkpoints, whatever is before it."""
+        """Return whether a model name, without its owner or folder, belongs to one of the prompt's checkpoints."""
         last = model.rstrip("/").rpartition("/")[2].lower()
         return any(checkpoint.rpartition("/")[2].lower() in last for checkpoint in self.checkpoints)
 
     @property
     def source(self) -> str:
-        """Return repository, commit and files."""
+        """Return repository, commit and files, for display."""
         files = dict.fromkeys(place.file for place in self.texts.values())
         return ", ".join([f"{self.repository} at {self.commit[:8]}", *files])
 
 
 @cache
 def registry() -> Mapping[str, Published]:
-    """Return the entries by name."""
+    """Return all entries by name."""
     entries = yaml.load(Path(__file__).with_suffix(".yaml").read_text("utf-8"), LOADER)
     return {name: Published.model_validate(entry) for name, entry in entries.items()}
 
 
 def texts_of(name: str, fetch: bool = True) -> Mapping[str, Text]:
-    """Return the texts of a published prompt by name, verified.
+    """Return the texts of a published prompt by name, after verifying their hash.
 
     Args:
-        name: Of the registry.
-        fetch: Whether to fetch what is not on this machine.
+        name: Name in the registry.
+        fetch: Whether to download missing files.
 
     Raises:
-        UserError: They cannot be had, or are not the published ones.
+        UserError: The texts are not available, or their hash is wrong.
     """
     entry = registry()[name]
     if not entry.texts:
@@ -148,9 +153,9 @@ def texts_of(name: str, fetch: bool = True) -> Mapping[str, Text]:
 
 
 def texts_in(name: str, folder: Path) -> tuple[Mapping[str, Text], Path] | None:
-    """Return the texts of a prompt that the program in a checkpoint's folder holds, and that file; None if none holds them.
+    """Return the prompt texts defined by the program in a checkpoint's folder, and that file; None if it defines none.
 
-    The file is read, never executed. Its texts may be others than those of the registry: they are of this checkpoint.
+    The file is parsed, never executed. The texts belong to this checkpoint and may differ from the registry's.
     """
     holder = entry.model_file if (entry := registry().get(name)) else None
     for path in sorted(folder.glob(holder.pattern)) if holder is not None else []:
@@ -163,12 +168,13 @@ def texts_in(name: str, folder: Path) -> tuple[Mapping[str, Text], Path] | None:
 
 
 def download(reference: str) -> list[dict[str, str]]:
-    """Fetch what `prompts` or `prompts/NAME` names and is not on this machine, and return each prompt's source, license and file.
+    """Download the prompts that `prompts` (all) or `prompts/NAME` names if they are missing; return source, license and file of
+    each.
 
-    Other references name data sets, and nothing is returned for them. A name may be that of a prompt, or of a system with several.
+    NAME is a prompt, or a system with several prompts. Any other reference is a dataset's, and gives an empty list.
 
     Raises:
-        UserError: No prompt has this name, or as of `texts_of` if all others are there.
+        UserError: No prompt has this name, or as in `texts_of` (raised after all other prompts are downloaded).
     """
     folder, _, name = reference.partition("/")
     if folder != FOLDER:
@@ -207,7 +213,7 @@ def download(reference: str) -> list[dict[str, str]]:
 
 
 def path_of(name: str) -> Path:
-    """Return the file that a prompt is read from; if it is not on this machine, the file that fetching it writes."""
+    """Return the local file of a prompt: the existing one, or the one that `download` will write."""
     entry = registry()[name]
     if not entry.texts:
         return Path(__file__).with_suffix(".yaml")
@@ -221,11 +227,11 @@ def digest(texts: Mapping[str, Text]) -> str:
 
 
 def as_template(prompt: str, **names: str) -> str:
-    """Return a prompt for `str.format` as a `string.Template`, its placeholders under other names.
+    """Convert a prompt for `str.format` to a `string.Template`, renaming its placeholders.
 
     Args:
-        prompt: With `{placeholder}`, or `{}`, which is named by its position (0, 1 …); doubled braces stand for one.
-        names: By the name of a placeholder, its new name; others keep theirs.
+        prompt: Text with `{placeholder}` or `{}` (named 0, 1 … by position); doubled braces are literal braces.
+        names: New name per placeholder; others keep theirs.
     """
     pieces, position = list[str](), 0
     for text, name, _, _ in Formatter().parse(prompt):

@@ -1,4 +1,4 @@
-"""Hashes of the questions that a training read, by which evaluated questions are looked up later.
+"""Store hashes of the questions that a training has seen, to detect later whether it saw test questions.
 
 A record holds two sorted lists of 64-bit hashes: one of whole questions and one of their 13-grams.
 
@@ -40,9 +40,9 @@ from benchmarks.text_batch import normalize_all
 GRAM = 13
 """Words of an n-gram."""
 FEW = 3
-"""Maximum number of test questions that share an n-gram; a more frequent one is boilerplate, and no evidence of leakage."""
+"""Maximum number of test questions that may share an n-gram. A more frequent n-gram is boilerplate and not evidence of leakage."""
 MOST = 3_000_000
-"""Hashes that a list keeps."""
+"""Maximum number of hashes per list."""
 FORMAT = 1
 _BATCH = 4096
 _KEYS = ("format", "questions", "grams", "every_question", "every_gram")
@@ -51,7 +51,7 @@ Hashes = NDArray[np.uint64]
 
 
 def hash64(text: str) -> int:
-    """Return the hash of a normalized text."""
+    """Return the 64-bit hash of a normalized text (BLAKE2b)."""
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
@@ -88,10 +88,10 @@ class _Sample:
 
 @dataclass(frozen=True, eq=False)
 class ReadQuestions:
-    """Hashes of the questions that a training read.
+    """Hashes of the questions that a training has seen.
 
     Attributes:
-        questions, grams: Sorted and distinct.
+        questions, grams: Sorted distinct hashes.
         every_question, every_gram: 1 if all hashes are kept, n if only those divisible by n.
     """
 
@@ -101,17 +101,17 @@ class ReadQuestions:
     every_gram: int = 1
 
     def to_bytes(self) -> bytes:
-        """Return the content of the file."""
+        """Serialize to the file format described above."""
         values = (FORMAT, len(self.questions), len(self.grams), self.every_question, self.every_gram)
         head = json.dumps(dict(zip(_KEYS, values, strict=True))).encode() + b"\n"
         return head + self.questions.astype("<u8").tobytes() + self.grams.astype("<u8").tobytes()
 
     @classmethod
     def from_bytes(cls, content: bytes, where: str) -> ReadQuestions:
-        """Read the content of a file.
+        """Parse the file format; `where` names the file in errors.
 
         Raises:
-            UserError: It is not such a record.
+            UserError: The content is invalid.
         """
         head, _, body = content.partition(b"\n")
         try:
@@ -134,12 +134,12 @@ class ReadQuestions:
 
     @property
     def rate(self) -> str:
-        """Return what part of the hashes was kept, in words; empty if all were."""
+        """Describe which fraction of the hashes was kept, for display; "" if all were."""
         rates = {"questions": self.every_question, f"{GRAM}-grams": self.every_gram}
         return " and ".join(f"1 in {every} {what}" for what, every in rates.items() if every > 1)
 
     def touched(self, texts: Sequence[str], golds: Sequence[Sequence[str]]) -> NDArray[np.bool_]:
-        """Return which test questions the training read: as a whole, or one of their 13-grams.
+        """Return which test questions the training has seen, as a whole question or by a shared 13-gram. Shape (questions,).
 
         A 13-gram that more than three different questions share is boilerplate and does not count. Neither does a
         question that the benchmark asks with more than three different answers, such as "Summarize the document."
@@ -170,11 +170,11 @@ def _members(hashes: Hashes, values: Sequence[int]) -> bool:
 
 
 class Recorder:
-    """Collects what a training reads.
+    """Collector of the questions that a training reads.
 
     Args:
-        before: What is added to; None: nothing.
-        most: Hashes that each list keeps.
+        before: Earlier record to extend; None starts an empty one.
+        most: Maximum number of hashes per list.
     """
 
     def __init__(self, before: ReadQuestions | None = None, most: int = MOST) -> None:
@@ -183,7 +183,7 @@ class Recorder:
         self._grams = _Sample(most, before.grams, before.every_gram)
 
     def add(self, texts: Iterable[str]) -> None:
-        """Add questions."""
+        """Add question texts."""
         left = iter(texts)
         while some := list(islice(left, _BATCH)):
             for normal in filter(None, normalize_all(some)):
@@ -191,7 +191,7 @@ class Recorder:
                 self._grams.add(map(hash64, grams(normal)))
 
     def read(self) -> ReadQuestions | None:
-        """Return what was collected so far; None if nothing was, which says nothing about what the training read."""
+        """Return the record so far; None if no questions were added, since that is no evidence about the training data."""
         questions, parts = self._questions.result(), self._grams.result()
         return ReadQuestions(questions, parts, self._questions.every, self._grams.every) if len(questions) else None
 
@@ -201,7 +201,9 @@ _RECORDER: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 
 @contextmanager
 def recording(recorder: Recorder | None) -> Iterator[None]:
-    """Collect the questions that are read within; None collects nothing, for data that are only compared or counted."""
+    """Context manager that records all questions loaded inside it; None suspends recording, for data that are only compared or
+    counted.
+    """
     token = _RECORDER.set(recorder)
     try:
         yield
@@ -210,14 +212,14 @@ def recording(recorder: Recorder | None) -> Iterator[None]:
 
 
 def note(texts: Iterable[str]) -> None:
-    """Say that these questions are read; `benchmarks.registry.load` does so for all that it loads."""
+    """Add question texts to the active recorder, if any; `benchmarks.registry.load` calls this for all data it loads."""
     recorder = _RECORDER.get()
     if recorder is not None:
         recorder.add(texts)
 
 
 def read_record(folder: Path) -> ReadQuestions | None:
-    """Read the record in a model's folder; None if it has none.
+    """Read the record of a model's folder; None if it has none.
 
     Raises:
         UserError: It is damaged.
@@ -227,7 +229,7 @@ def read_record(folder: Path) -> ReadQuestions | None:
 
 
 def write_record(folder: Path, read: ReadQuestions) -> None:
-    """Write the record into a model's folder, whole or not at all."""
+    """Write the record into a model's folder, atomically."""
     draft = folder.with_name(f".{folder.name}.{os.getpid()}.{FILE}")
     draft.write_bytes(read.to_bytes())
     draft.replace(folder / FILE)

@@ -32,12 +32,13 @@ from benchmarks.io import hub
 from benchmarks.schema import SPANS, Question
 
 IDENTITY, CAVEATS, MAPPING = "identity", "caveats", "mapping"
-"""Keys of `Benchmark.extra`: a text that is part of the fingerprint, such as how files were read; sentences that every table states; and
-a description of which fields of a file were used for what."""
+"""Keys of `Benchmark.extra`: a text that is part of the fingerprint (for example how files were parsed); warnings shown below
+every table; and a description of how fields of a file were used.
+"""
 
 
 class DatasetCard(FrozenModel):
-    """Frozen declaration of a dataset."""
+    """Metadata of a dataset: source, license, splits, settings, metrics and leakage notes."""
 
     title: str = Field(description="name as its authors spell it")
     task: str = Field(description="multi-hop QA, open-domain QA, long-document QA, graph QA, …")
@@ -92,7 +93,7 @@ class DatasetCard(FrozenModel):
 
 
 def alike(by_subset: Mapping[str, tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[str]]]:
-    """Return each distinct value with the subsets that have it."""
+    """Group subsets by their value; returns each distinct value with the names of its subsets."""
     return [(value, [name for name, own in by_subset.items() if own == value]) for value in dict.fromkeys(by_subset.values())]
 
 
@@ -107,16 +108,16 @@ class DatasetConfig(FrozenModel):
     skip_bad: bool = Field(False, description="skip records that cannot be read; the output counts and names them")
 
     def excess(self) -> tuple[str, str] | None:
-        """Return an option that exceeds the limit for untrusted cards, with the limit.
+        """Return an option that exceeds the limit for untrusted submission cards, and the limit; None if all are within limits.
 
-        Return None for data that are only read, because options do not change their size.
+        Data that are only read always give None, because options do not change their size.
         """
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class DataReference:
-    """`name[/subset][:split]`, parsed. `split` may join several with `+`."""
+    """A parsed data reference `name[/subset][:split]`; `split` may join several with `+`."""
 
     name: str
     subset: str | None = None
@@ -128,7 +129,7 @@ class DataReference:
 
     @classmethod
     def parse(cls, text: str) -> DataReference:
-        """Read a reference.
+        """Parse a data reference.
 
         Raises:
             UserError: The text does not have the form `name[/subset][:split]`.
@@ -143,13 +144,13 @@ class DataReference:
         return cls(*match.groups())
 
     def options_in(self, options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the options of this reference: those of its name, overridden by those of `name/subset`."""
+        """Select this reference's options from a mapping: those under `name`, overridden by those under `name/subset`."""
         subset = options.get(f"{self.name}/{self.subset}", {}) if self.subset else {}
         return {**options.get(self.name, {}), **subset}
 
     @classmethod
     def of_name(cls, name: str) -> DataReference:
-        """Return the reference at the beginning of a benchmark's name (`Benchmark.name`).
+        """Parse the data reference at the beginning of `Benchmark.name`.
 
         Raises:
             UserError: The name does not start with a reference.
@@ -159,7 +160,7 @@ class DataReference:
 
 @dataclass(frozen=True, slots=True)
 class SkippedRecord:
-    """A record that could not be read and was left out on request."""
+    """A bad record that was skipped because of `skip_bad`."""
 
     where: str
     reason: str
@@ -197,20 +198,19 @@ class Benchmark:
 
     @property
     def name(self) -> str:
-        """Return the name that runs use: the reference, with the variant in parentheses if there is one."""
+        """Return the name used in runs and tables: the reference, followed by the variant in parentheses if there is one."""
         variant = self.extra.get("variant")
         return str(self.reference) if variant is None else f"{self.reference}({variant})"
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return a hash of content, loader version and a plug-in's code; it is equal for equal questions, gold and corpus."""
+        """Return a hash of questions, gold data, corpus, loader version and plug-in code."""
         more = filter(None, (code_id(self.code), self.extra.get(IDENTITY)))
         questions = content_hash(_canonical(question) for question in self.questions)
         return fingerprint(str(self.reference), self.version, questions, self.corpus.fingerprint, *more)
 
     def sampled(self, cluster: str | None = None, *, where: str | None = None) -> Sampled:
-        """Return the clusters: as declared by the benchmark, else by the card if all questions have its cluster field, else as
-        detected.
+        """Return the clusters of the questions: as declared by the loader, else by the card, else as detected.
 
         Args:
             cluster: Cluster for `benchmarks.clusters.sampled`; None: the card's.
@@ -226,7 +226,7 @@ class Benchmark:
         return sampled(self.questions)
 
     def limited(self, limit: int | None) -> Benchmark:
-        """Return the first `limit` questions over the same corpus."""
+        """Return a benchmark with only the first `limit` questions and the same corpus; None keeps all."""
         if limit is None or limit >= len(self.questions):
             return self
         return replace(self, questions=self.questions[:limit])
@@ -257,12 +257,12 @@ def _canonical(question: Question) -> str:
 
 
 Loader = Callable[[DataReference, Any], Benchmark]
-"""Function that loads a benchmark from a reference (split set) and a config of the dataset's config class."""
+"""A loader: function from a reference (with split) and the dataset's options to a `Benchmark`."""
 
 
 @dataclass(frozen=True)
 class DatasetEntry:
-    """A registered dataset."""
+    """Registry entry of a dataset: card, options, subsets and loader."""
 
     id: str
     version: int
@@ -272,10 +272,10 @@ class DatasetEntry:
     subsets: tuple[str, ...]
     default_split: str
     code: Code | None = None
-    """Code of an extension's dataset; None for shipped datasets."""
+    """Source code of a plug-in's dataset, for fingerprints; None for shipped datasets."""
 
     def of_subset(self, subset: str) -> DatasetEntry:
-        """Return a copy with only this subset, and with its splits, settings, metrics and languages in the card."""
+        """Return a copy restricted to one subset, whose splits, settings, metrics and languages become the card's."""
         names = ("splits", "settings", "metrics", "languages")
         alone = {name: getattr(self.card, f"{name}_of")(subset) for name in names}
         card = self.card.model_copy(update={**alone, **{f"subset_{name}": {} for name in names}})
@@ -321,7 +321,7 @@ _DEVELOPMENT = frozenset({"dev", "val", "valid", "validation"})
 
 
 def resolve(reference: str | DataReference, *, where: str | None = None) -> tuple[DataReference, DatasetEntry]:
-    """Complete a reference with the default subset and split, and find its dataset.
+    """Fill in the default subset and split of a reference, and find its dataset.
 
     Raises:
         UserError: The dataset, subset or split does not exist.
@@ -415,7 +415,7 @@ def _sourced(benchmark: Benchmark, fetched: Sequence[hub.Fetched]) -> Benchmark:
 
 
 def options_of(entry: DatasetEntry, options: Mapping[str, Any]) -> DatasetConfig:
-    """Validate a dataset's options and return them.
+    """Validate a dataset's options.
 
     Raises:
         UserError: An option does not exist, or its value is invalid.
@@ -505,7 +505,8 @@ def _check_questions(benchmark: Benchmark) -> list[str]:
 
 
 def held(reference: DataReference, other: DataReference | None = None) -> frozenset[str]:
-    """Return the splits whose questions a reference contains: its own, and those that the card lists for them.
+    """Return all splits (as references) whose questions a reference includes: its own, and splits that the card declares to
+    share questions.
 
     Args:
         reference: A missing split means all splits; a missing subset means the default subset and that of `other`.

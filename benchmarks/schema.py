@@ -37,12 +37,12 @@ class Passage:
 
     @property
     def full_text(self) -> str:
-        """Return title and text in the form that retrievers and readers use."""
+        """Return the title followed by the text, as retrievers and readers use it."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 
 def passage_id(title: str, text: str, document_id: str | None = None) -> str:
-    """Return the id of a passage: a hash of its content, the same in every dataset and split."""
+    """Return the id of a passage: a content hash, equal in every dataset and split."""
     return content_id("p", title, text, document_id or "")
 
 
@@ -61,7 +61,7 @@ def sentence_id(passage: str, index: int) -> str:
 
 
 def sentence_of(identifier: str) -> tuple[str, int]:
-    """Return the passage and the index of a sentence's id, the inverse of `sentence_id` for any passage id."""
+    """Split a sentence id into passage id and sentence index; the inverse of `sentence_id`."""
     passage, _, index = identifier.rpartition("#")
     return passage, int(index)
 
@@ -79,10 +79,10 @@ class Turn:
 
 
 def turns_of(value: Any) -> tuple[Turn, ...]:
-    """Read earlier turns, `[{"role": "user", "text": …}]`.
+    """Parse earlier conversation turns from `[{"role": "user", "text": …}]`.
 
     Raises:
-        ValueError: The value is something else; the message names the turn.
+        ValueError: The value has another form; the message names the turn.
     """
     if not isinstance(value, list | tuple):
         raise ValueError(f"turns must be a list, not {type(value).__name__}")
@@ -168,26 +168,26 @@ class Question:
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """Return distinct answers, in the dataset's order."""
+        """Return the distinct answers, in the dataset's order."""
         return tuple(dict.fromkeys(self.answers))
 
     @property
     def golds(self) -> tuple[str, ...]:
-        """Return distinct accepted strings: the answers, each followed by its aliases."""
+        """Return all distinct accepted strings: each answer followed by its aliases."""
         flat = (text for answer in self.answers for text in (answer, *self.aliases.get(answer, ())))
         return tuple(dict.fromkeys(flat))
 
     @property
     def query_id(self) -> str:
-        """Return the opaque id of this question for methods."""
+        """Return the opaque id under which methods see this question."""
         return content_id("q", self.id)
 
     def query(self) -> Query:
-        """Return the fields that a method may see, without answer, evidence, label or native id."""
+        """Return the question as methods see it, without answer, evidence, type or native id."""
         return Query(self.query_id, self.text, self.document_id, self.candidates, self.topic_entities, self.turns)
 
     def gold_query(self) -> GoldQuery:
-        """Return the fields that a control may see, which are all."""
+        """Return the question with all gold data, for controls."""
         return GoldQuery(self.query_id, self.text, self.document_id, self.candidates, self.topic_entities, self.turns, question=self)
 
 
@@ -199,7 +199,7 @@ class GoldQuery(Query):
 
 
 def without_gold(query: Query) -> Query:
-    """Return a query without gold data."""
+    """Convert a `GoldQuery` to a plain `Query`; other queries are returned unchanged."""
     if not isinstance(query, GoldQuery):
         return query
     return Query(query.id, query.text, query.document_id, query.candidates, query.topic_entities, query.turns)
@@ -213,7 +213,7 @@ _BYTES = LENGTH // 2
 
 
 class TupleView(Sequence[T]):
-    """A sequence that equals a tuple of the same items; a subclass defines its length and access to items."""
+    """Base of lazy sequences that compare equal to a tuple of the same items; a subclass defines length and item access."""
 
     __slots__ = ()
 
@@ -247,7 +247,7 @@ class TupleView(Sequence[T]):
 
 
 class PassageIds(TupleView[str]):
-    """Compact ids of passages (`schema.passage_id`): 8 bytes each, instead of 74 in a tuple of strings.
+    """Compact tuple of passage ids (`passage_id`): 8 bytes each, instead of 74 in a tuple of strings.
 
     Args:
         ids: The ids.

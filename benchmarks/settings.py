@@ -34,11 +34,11 @@ DEFAULT_N = 20
 """Default number of candidates of `corpus(retriever=…)`."""
 SCOPES = ("question", "split")
 BROUGHT = ("distractor", "document")
-"""Settings in which only passages of the questions are indexed."""
+"""Settings in which only the passages of the selected questions are indexed."""
 
 
 class Ranked(Protocol):
-    """Ranking of one query, reduced to the fields read here (`methods.api.Ranking` is one)."""
+    """A ranking of one query, reduced to what this module needs (`methods.api.Ranking` conforms)."""
 
     @property
     def query_id(self) -> str: ...
@@ -47,7 +47,7 @@ class Ranked(Protocol):
 
 
 Retrieve = Callable[[str, Sequence[Query], int], Sequence[Ranked]]
-"""Function that maps a retriever's name, queries and n to one ranking of at most n passages per query, in order."""
+"""Retrieval function: from a retriever's name, queries and n to one ranking of at most n passages per query, in order."""
 
 _PARAMETERS = {
     "distractor": (),
@@ -64,7 +64,7 @@ _FORM = re.compile(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A retrieval setting. `Setting.parse` reads one, `str` prints it canonically.
+    """A retrieval setting. `Setting.parse` parses it, and `str` returns its canonical form.
 
     Attributes:
         name: One of the names in the module's table.
@@ -87,7 +87,7 @@ class Setting:
 
     @classmethod
     def parse(cls, text: str, *, where: str | None = None) -> Setting:
-        """Read a setting.
+        """Parse a setting such as `oracle(base=distractor,n=20)`.
 
         Raises:
             UserError: The name, a parameter or a value does not exist, or they are incompatible.
@@ -213,10 +213,10 @@ def possible_settings(benchmark: Benchmark) -> tuple[str, ...]:
 
 
 def check(setting: Setting, benchmark: Benchmark, *, where: str | None = None) -> None:
-    """Check that a benchmark can be asked in a setting.
+    """Check that a benchmark supports a setting.
 
     Raises:
-        UserError: The benchmark cannot; the message names the possible settings.
+        UserError: The benchmark does not support it; the message lists the supported settings.
     """
     possible = possible_settings(benchmark)
     for needed in (setting, setting.base):
@@ -241,7 +241,7 @@ _LACKS = {
 
 
 def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Retrieve | None = None) -> Benchmark:
-    """Return a benchmark with the candidates of a setting.
+    """Return a benchmark whose questions have the candidate passages of a setting.
 
     The order never reveals gold passages: `distractor` keeps the authors' order, retrieved lists are in rank order,
     and `oracle` inserts each positive that its base lacks at a position drawn by (seed, question id), while other
@@ -266,7 +266,7 @@ def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Ret
         The benchmark with the questions' `candidates` and the matching corpus; `extra` has additional counts and notes.
 
     Raises:
-        UserError: The benchmark cannot be asked in this setting.
+        UserError: The benchmark does not support this setting.
         ValueError: `retrieve` is missing, or its results are invalid.
     """
     setting = Setting.parse(setting) if isinstance(setting, str) else setting
@@ -284,7 +284,9 @@ def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Ret
 
 
 def indexed(setting: Setting, corpus: Corpus, questions: Iterable[Question], candidates: Iterable[Sequence[str] | None]) -> Corpus:
-    """Return the passages to index: in `distractor` and `document` the candidates and the questions' evidence, else the corpus."""
+    """Return the corpus to index: in `distractor` and `document` only candidates and evidence of the questions, else
+    everything.
+    """
     if setting.name not in BROUGHT:
         return corpus
     # A positive may be in another question's record; controls and metrics need it.
@@ -377,7 +379,7 @@ def _retrieved(setting: Setting, benchmark: Benchmark, retrieve: Retrieve | None
 
 
 def insert_positives(base: Sequence[str], positives: Sequence[str], n: int | None, seed: int, question_id: str) -> tuple[str, ...]:
-    """Return a candidate list with every positive in it.
+    """Insert all positive passages into a candidate list, at seeded random positions.
 
     Args:
         base: Candidates, best first.

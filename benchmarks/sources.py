@@ -52,11 +52,11 @@ def data_path(named: str) -> Path:
 
 
 class NotThere(UserError):
-    """A split that no local file holds."""
+    """Raised if no local file has the split."""
 
 
 def no_such_path(reference: DataReference, path: Path) -> UserError:
-    """Return the error for a `path` that does not exist."""
+    """Build the error for a `path` option that does not exist."""
     return UserError(
         f"the file or folder for {reference} does not exist",
         code="missing-file",
@@ -67,7 +67,7 @@ def no_such_path(reference: DataReference, path: Path) -> UserError:
 
 
 def key(reference: DataReference) -> str:
-    """Return the key of a split in a loader's tables of patterns: `[subset]:split`."""
+    """Return `[subset]:split`, the key of a split in a loader's tables of file patterns."""
     return f"{reference.subset or ''}:{reference.split}"
 
 
@@ -80,7 +80,7 @@ def found_locally(
     *,
     sharded: bool,
 ) -> tuple[Path, ...]:
-    """Return the files of a split under `config.path` or in RAGMETER_DATA (arguments as in `sources.find_files`).
+    """Find the files of a split under `config.path` or in RAGMETER_DATA.
 
     Args:
         reference, config, folders, patterns, hub: As in `sources.find_files`.
@@ -214,7 +214,7 @@ _REPAIR = "repair the file, or set skip_bad to leave such records out (each is c
 
 
 class BadRecord(UserError):
-    """A record that cannot be read; `skip_bad` leaves it out and names it."""
+    """Raised for a record that cannot be parsed; with `skip_bad` it is recorded and skipped."""
 
 
 @dataclass(slots=True)  # not frozen: that would take three times as long to make
@@ -233,15 +233,15 @@ class Record:
 
     @property
     def where(self) -> str:
-        """Return file and place."""
+        """Return file and position, for messages."""
         return f"{self.path}, {self.position}"
 
     def has(self, name: str) -> bool:
-        """Return whether a field is present and not null, "", or an empty list or object."""
+        """Return whether a field is present and not null, "", [] or {}."""
         return self.fields.get(name) not in (None, "", [], {})
 
     def require(self, *paths: str) -> None:
-        """Check that fields exist, nested ones with dots; the error names all missing fields together.
+        """Check that fields exist (nested ones with dots); one error lists all missing fields.
 
         Raises:
             BadRecord: Some are missing.
@@ -263,7 +263,7 @@ class Record:
         return value if type(value) is str else self.field(name, str, default)
 
     def worded(self, name: str, most: int | None = QUESTION_CHARS) -> str:
-        """Return a string field that must contain words: a question, or with `most=None` a document.
+        """Return a string field that contains at least one word: a question, or with `most=None` a document.
 
         Raises:
             BadRecord: It is missing, not a string, has no words, or is longer than `most` characters.
@@ -278,7 +278,7 @@ class Record:
         return text
 
     def field(self, name: str, kind: type[T], default: T | None = None) -> T:
-        """Return a field of a type; `default` replaces a missing or null value.
+        """Return a field of the given type; `default` replaces a missing or null value.
 
         Raises:
             BadRecord: It is missing and has no default, or is of another type.
@@ -304,7 +304,7 @@ class Record:
         return values
 
     def answers(self, name: str) -> tuple[str, ...]:
-        """Return the answers of a field as listed, with repetitions; the field is a string, a list, or a list written as a string."""
+        """Return the answers in a field, with repetitions; the field is a string, a list, or a list written as a string."""
         value = self.fields.get(name)
         if isinstance(value, str):
             written = self.written_list(name, value)
@@ -344,7 +344,7 @@ class Record:
         raise self.problem(f"field {field!r} is {_word(value)}", field, kind)
 
     def problem(self, what: str, field: str, expected: type | str | None = None) -> BadRecord:
-        """Return the error for a faulty field of this record."""
+        """Build the error for an invalid field of this record."""
         wanted = _WORDS.get(expected, expected.__name__) if isinstance(expected, type) else expected
         suffix = f"; it must be {wanted}" if wanted else ""
         return BadRecord(what + suffix, code="bad-record", where=f"{self.where}, field {field}", try_this=_REPAIR)
@@ -363,12 +363,12 @@ def _word(value: Any) -> str:
 
 
 def bad_record(what: str, path: Path, position: str) -> BadRecord:
-    """Return the error for a position of a file that has no record."""
+    """Build the error for a position of a file where no record could be parsed."""
     return BadRecord(what, code="bad-record", where=f"{path}, {position}", try_this=_REPAIR)
 
 
 def records(path: Path, *, whole: bool = False, recoded: bytes | None = None) -> Iterator[Record | BadRecord]:
-    """Yield the records of a file in order, and an error instead of each that is not a JSON object.
+    """Yield the records of a file in order; a record that is not a JSON object is yielded as an error.
 
     The format is detected from the content: JSON Lines or an array, plain or gzip-compressed, or Parquet, whose
     positions are written `row 17`. A file may be a member of a zip archive, which is read without extracting it.
@@ -458,7 +458,7 @@ _TELLTALES: tuple[tuple[frozenset[str], str], ...] = (
 
 
 def looks_like(fields: Mapping[str, Any]) -> str | None:
-    """Return the dataset that a record comes from, judged by its fields; None if they don't determine it."""
+    """Guess from its fields which dataset a record comes from; None if they are ambiguous."""
     if isinstance(fields.get("context"), dict):
         return "HotpotQA or 2WikiMultihopQA in the hub's row layout (objects of lists)"
     for names, dataset in _TELLTALES:
@@ -497,7 +497,7 @@ def find_file(reference: DataReference, config: DatasetConfig, *, folders: Seque
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """Files that a loader looks for: the arguments of `find_files`, or of `find_file` without a card."""
+    """Arguments of a loader's call of `find_files` (or of `find_file`, without a card): where it looks for its data."""
 
     reference: DataReference
     folders: Sequence[str]
@@ -517,10 +517,10 @@ _asking: ContextVar[bool] = ContextVar("asking", default=False)
 
 
 def sought_by(load: Callable[[], object]) -> Sought | Exception | None:
-    """Return the files that a loader would look for, without looking for them.
+    """Run a loader only to capture which files it looks for.
 
     Returns:
-        None if it loads without looking for files; the exception, which can be of any type, if it fails before.
+        The captured arguments; None if the loader uses no files; the exception if it fails before it looks for files.
     """
     token = _asking.set(True)
     try:
@@ -543,7 +543,7 @@ def find_files(
     patterns: Mapping[str, Sequence[str]],
     hub: Mapping[str, Sequence[str]] = {},
 ) -> tuple[Path, ...]:
-    """Return the files of a split, in order: one file, or its shards.
+    """Find the files of a split: one file, or its shards in order.
 
     `config.path` names a file, or the folder or zip archive that contains it; otherwise files are looked for in RAGMETER_DATA,
     in its folders that `folders` names, and then on the hub. With `config.revision`, only the hub is used. In a
@@ -597,9 +597,7 @@ def find_files(
 
 
 LOCAL, CACHED, ABSENT, MADE, UNCLEAR, OWN = "local", "cached", "absent", "made here", "unclear", "own file"
-"""States of a split: file on this machine; in the hub's cache; missing; generated; present but unusable; a file whose path
-the user must give.
-"""
+"""States of a split: local file; in the hub's cache; missing; generated; present but unusable; requires a user's `path`."""
 
 _NOWHERE = "/no-such-folder/only-asked-where-it-reads"
 """A path that does not exist, so that a loader that is only asked what it looks for opens no file."""
@@ -607,7 +605,7 @@ _NOWHERE = "/no-such-folder/only-asked-where-it-reads"
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Location of a split.
+    """Where a split's data is, if anywhere.
 
     Attributes:
         reference: The split, complete.
@@ -646,13 +644,13 @@ def splits(entry: DatasetEntry) -> Iterator[DataReference]:
 
 
 def parts(reference: str | DataReference) -> list[DataReference]:
-    """Return the single splits of a reference."""
+    """Split a reference with `+` into references with one split each."""
     whole, _ = resolve(reference)
     return [replace(whole, split=split) for split in (whole.split or "").split("+")]
 
 
 def availability(reference: DataReference, options: Mapping[str, Any] | None = None) -> Availability:
-    """Return where a split would be read from now.
+    """Determine where a split would be loaded from, without loading it.
 
     Args:
         reference: A single split.
@@ -694,7 +692,9 @@ def availability(reference: DataReference, options: Mapping[str, Any] | None = N
 
 
 def base_of(reference: DataReference, config: DatasetConfig) -> tuple[DataReference, DatasetConfig] | None:
-    """Return the base of a dataset that rewrites another one (`styled`, `rephrased`); None for others."""
+    """Return reference and options of the dataset that a style dataset (`styled`, `rephrased`) rewrites; None for other
+    datasets.
+    """
     named = getattr(config, "base", None)
     if not isinstance(named, str):
         return None
@@ -706,11 +706,11 @@ FILES = {
     "corpus": "its path; the documentation's page “Data” says where corpora are had",
     "pairs": "make it with `ragmeter data restyle`, or name its path",
 }
-"""Options of datasets that name files, and how to get these files."""
+"""Dataset options that name files, and instructions to obtain each file."""
 
 
 def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserError]:
-    """Yield an error for each missing file of the data, or of their base data."""
+    """Yield an error for each missing file of a dataset or of the dataset that it rewrites."""
     for option, remedy in FILES.items():
         path = getattr(config, option, None)
         if isinstance(path, str) and not Path(path).expanduser().exists():
@@ -767,17 +767,17 @@ def fetch(reference: DataReference, revision: str | None = None) -> hub.Fetched:
 
 
 def only_asked(reference: DataReference) -> None:
-    """End a loader that only reads files named in its options, if it is only asked what it looks for.
+    """Raise `OwnFile` if the caller only wants to know which files a loader reads (`sought_by`).
 
     Raises:
-        OwnFile: It is.
+        OwnFile: The loader was only queried.
     """
     if _asking.get():
         raise OwnFile(reference)
 
 
 def own_path(reference: DataReference, config: DatasetConfig) -> Path:
-    """Return the file, folder or archive of the option `path`, for a loader whose data has no other source.
+    """Return the `path` option of a loader whose data has no other source.
 
     Raises:
         OwnFile: No path is named.
@@ -792,7 +792,7 @@ def own_path(reference: DataReference, config: DatasetConfig) -> Path:
 
 
 class OwnFile(UserError):
-    """Error in a file that a loader opens itself, located through the option `path`."""
+    """Error in a file that the loader opens itself from the option `path`."""
 
     def __init__(self, reference: DataReference) -> None:
         hint = "name it: --set path=FILE, in an experiment config: {path: FILE}"

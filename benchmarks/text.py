@@ -1,16 +1,16 @@
-"""Text primitives that labels and metrics share: normalize, tokens, em, f1, cover_em, has_answer, sentences.
+"""Text normalization and string metrics used by labels and metrics: tokens, EM, F1, cover EM, has-answer, sentences.
 
 Each primitive scores one prediction against its accepted strings; `benchmarks.text_batch` does the same for
 many pairs at once and is tested to agree. Rules are named by their owners:
 
-- **squad**: lower-case; delete ASCII punctuation; replace the whole words a, an, the by a space; collapse white
-  space; in that order. The evaluators of HotpotQA, 2Wiki, MuSiQue, LongBench and RoG normalize the very same way
-  (RoG also drops `<pad>`, which no longer exists once punctuation is gone); they differ in what they count.
+- **squad**: lower-case; delete ASCII punctuation; replace the whole words a, an, the by a space; collapse white space; in that
+  order. The evaluators of HotpotQA, 2Wiki, MuSiQue, LongBench and RoG normalize the very same way (RoG also drops `<pad>`,
+  which cannot occur once punctuation is deleted); only their counting differs.
 - **clara**: squad, after mapping the exact strings "True" and "False" to yes and no.
 - **dpr**: NFD; runs of letters, digits and marks are tokens, any other visible character is one; lower-case.
 - **longbench_zh**: LongBench's for Chinese: words by jieba, then lower case, ASCII and Chinese punctuation deleted from each.
 - **infinitebench_zh**: ∞Bench's for Chinese: as longbench_zh, but every character is a token.
-- **lenient**: nobody's evaluator: only differences of form are forgiven, see `benchmarks.lenient`.
+- **lenient**: ragmeter's own: ignores differences of form only, see `benchmarks.lenient`.
 - **strict**: the string as it is.
 
 Punctuation is deleted, not replaced: "well-known" becomes "wellknown" under all of them but dpr, lenient and strict.
@@ -85,7 +85,7 @@ def _infinitebench_zh(text: str) -> str:
 
 
 def chinese_words(text: str) -> list[str]:
-    """Return the words of a Chinese text by jieba, in order; punctuation, white space and words of other scripts among them.
+    """Segment a Chinese text with jieba, including punctuation, white space and words in other scripts.
 
     Raises:
         MissingPackage: jieba is not installed.
@@ -118,7 +118,7 @@ ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[!-~]")
 
 @lru_cache(maxsize=1)
 def dpr_word() -> re.Pattern[str]:
-    """Return DPR's `[\\p{L}\\p{N}\\p{M}]+|[^\\p{Z}\\p{C}]` for the standard library, which lacks Unicode properties."""
+    """Compile DPR's token pattern `[\\p{L}\\p{N}\\p{M}]+|[^\\p{Z}\\p{C}]` for Python's `re`, which lacks Unicode properties."""
     # `[^\W_]` is exactly the letters and numbers; marks, separators and "other" are listed from the database.
     initials = "".join([category[0] for category in map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))])
     marks, blanks = (
@@ -132,12 +132,13 @@ class Rules:
     """Normalization rules of one official evaluator.
 
     Attributes:
-        normalize: From a text to its normal form, tokens separated by single spaces.
-        verdict_words: Words that must match whole: where either side is one of them and the sides differ, F1 is 0.
+        normalize: Function from a text to its normalized form, tokens separated by single spaces.
+        verdict_words: Words such as "yes" that get no partial credit: if either text is one of them and the texts differ, F1 is
+            0.
         both_empty: F1 of an empty prediction against a gold that normalizes to nothing.
-        language: Whose words they know; None where they know none.
-        same: Whether an answer equals a gold, from the answer and the normal forms of both; None: the normal forms are equal.
-            An answer that equals a gold has an F1 of 1.
+        language: Language of the tokenizer; None if it is language-independent.
+        same: Function that decides whether an answer equals a gold, given the answer and both normalized texts; None compares
+            the normalized texts. Equal answers have an F1 of 1.
     """
 
     normalize: Callable[[str], str]
@@ -163,14 +164,14 @@ RULES: dict[str, Rules] = {
     "lenient": Rules(lenient, verdict_words=_YES_NO, both_empty=1.0, language=None, same=same_but_form),
     "strict": Rules(_strict, both_empty=1.0, language=None),
 }
-"""Rules by owner; 2Wiki's are HotpotQA's."""
+"""Normalization rules by name of the evaluator; 2Wiki uses HotpotQA's."""
 
 
 def rules_named(name: str) -> Rules:
-    """Return the rules of an owner.
+    """Look up normalization rules.
 
     Raises:
-        UserError: Nobody is called so.
+        UserError: The name is unknown.
     """
     try:
         return RULES[name]
@@ -184,17 +185,17 @@ def _kept(text: str, rules: str) -> str:
 
 
 def normalize(text: str, rules: str = "squad") -> str:
-    """Return the normal form of a text.
+    """Normalize a text as an official evaluator does.
 
     Args:
         text: Any text.
-        rules: Whose normalization: a key of `RULES`.
+        rules: Name of the rules, a key of `RULES`.
 
     Returns:
-        The text under those rules; under all but `strict` its tokens, separated by single spaces.
+        The normalized tokens, separated by single spaces; with `strict`, the unchanged text.
 
     Raises:
-        UserError: There are no such rules.
+        UserError: The rules are unknown.
 
     Source:
         The evaluation scripts of SQuAD 1.1/2.0, HotpotQA, MuSiQue, LongBench, RoG and CLaRa; DPR's `SimpleTokenizer`.
@@ -203,12 +204,12 @@ def normalize(text: str, rules: str = "squad") -> str:
 
 
 def tokens(text: str, rules: str = "squad") -> list[str]:
-    """Return the tokens of a text's normal form."""
+    """Return the tokens of a text after normalization."""
     return normalize(text, rules).split()
 
 
 def is_scorable_gold(gold: str, rules: str = "squad") -> bool:
-    """Return whether a gold answer is non-empty after normalization; "A" or "The The" would match anything."""
+    """Return whether a gold answer is non-empty after normalization. Golds such as "A" or "The The" would match anything."""
     return bool(normalize(gold, rules).strip())
 
 
@@ -242,7 +243,7 @@ def is_abstention(text: str) -> bool:
 
 
 def em(prediction: str, golds: Iterable[str], rules: str = "squad") -> float:
-    """Return exact match: 1 if the prediction equals any gold after normalization, else 0; 0 without golds.
+    """Compute exact match: 1 if the normalized prediction equals any normalized gold, else 0.
 
     Source:
         SQuAD's `exact_match_score` under `metric_max_over_ground_truths`.
@@ -254,13 +255,13 @@ def em(prediction: str, golds: Iterable[str], rules: str = "squad") -> float:
 
 
 def overlap_scores(same: int, predicted: int, wanted: int, both_empty: float = 0.0) -> tuple[float, float, float]:
-    """Return precision, recall and F1 from token counts.
+    """Compute precision, recall and F1 from token counts.
 
     Args:
         same: Tokens in common, as multisets.
         predicted: Tokens of the prediction.
         wanted: Tokens of the gold.
-        both_empty: All three values where neither side has a token.
+        both_empty: Value of all three if neither text has tokens.
     """
     if not predicted and not wanted:
         return both_empty, both_empty, both_empty
@@ -271,11 +272,10 @@ def overlap_scores(same: int, predicted: int, wanted: int, both_empty: float = 0
 
 
 def precision_recall_f1(prediction: str, golds: Iterable[str], rules: str = "squad") -> tuple[float, float, float]:
-    """Return token precision, recall and F1, each the maximum over the golds (as 2Wiki's evaluator does); 0 without golds.
+    """Compute token precision, recall and F1, each the maximum over the golds (as in 2Wiki's evaluator); 0 without golds.
 
-    Tokens are compared as multisets. Rules with verdict words (hotpotqa, clara) give 0 where prediction or gold
-    is "yes", "no" or "noanswer" and the two differ. Where both sides normalize to nothing the value is 1 under
-    musique and squad_v2 and 0 elsewhere.
+    Tokens are compared as multisets. Rules with verdict words (hotpotqa, clara) give 0 if prediction or gold is "yes", "no" or
+    "noanswer" and the two differ. If both are empty after normalization, the value is 1 under musique and squad_v2, else 0.
 
     Source:
         `f1_score` of the SQuAD 1.1, SQuAD 2.0, HotpotQA, 2Wiki v1.1, MuSiQue and LongBench evaluators.
@@ -298,7 +298,7 @@ def precision_recall_f1(prediction: str, golds: Iterable[str], rules: str = "squ
 
 
 def common_tokens(left: Collection[Hashable], right: Sequence[Hashable]) -> int:
-    """Count the common tokens of two sequences, as multisets; fastest with the shorter one on the right."""
+    """Count the tokens that two sequences share, as multisets; fastest with the shorter one on the right."""
     distinct = set(right)
     shared = distinct.intersection(left)
     if not shared or len(distinct) == len(right):
@@ -307,19 +307,19 @@ def common_tokens(left: Collection[Hashable], right: Sequence[Hashable]) -> int:
 
 
 def f1(prediction: str, golds: Iterable[str], rules: str = "squad") -> float:
-    """Return token F1, the maximum over the golds; the rules are those of `precision_recall_f1`."""
+    """Compute token F1, the maximum over the golds; see `precision_recall_f1`."""
     return precision_recall_f1(prediction, golds, rules)[2]
 
 
 def covers(prediction: str, gold: str, match: str) -> bool:
-    """Return whether one normalized text contains another; a gold without tokens is never contained.
+    """Return whether a normalized prediction contains a normalized gold; a gold without tokens is never contained.
 
     Args:
-        prediction, gold: Normal forms.
+        prediction, gold: Normalized texts.
         match: `substring`, `word` or `tokens`, as in `cover_em`.
 
     Raises:
-        UserError: There is no such way of matching.
+        UserError: `match` is unknown.
     """
     if not gold:
         return False
@@ -333,28 +333,28 @@ def covers(prediction: str, gold: str, match: str) -> bool:
 
 
 COVER_MATCHES = ("substring", "word", "tokens")
-"""Readings of `cover_em`."""
+"""Values of the parameter `match` of `cover_em`."""
 
 
 def cover_em(prediction: str, golds: Iterable[str], match: str = "substring", rules: str = "squad") -> float:
-    """Return 1 if the normalized prediction contains a normalized gold, else 0 (CLaRa's ACC); 0 without golds.
+    """Compute cover EM: 1 if the normalized prediction contains any normalized gold, else 0 (CLaRa's ACC).
 
     Args:
         prediction: Any text.
-        golds: Accepted strings; one that normalizes to nothing lies in everything and therefore counts for nothing.
+        golds: Accepted strings; those that are empty after normalization are ignored.
         match: `substring` (CLaRa's wording, PISCO, BERGEN): anywhere, inside words too. `word`: as consecutive
             whole tokens. `tokens` (CLaRa's code): every token of the gold occurs, in any order and number.
-        rules: Whose normalization.
+        rules: Name of the normalization rules.
     """
     normal = normalize(prediction, rules)
     return float(any(covers(normal, normalize(gold, rules), match) for gold in golds))
 
 
 def has_answer(text: str, golds: Iterable[str]) -> bool:
-    """Return whether the tokens of any gold answer occur consecutively in a text (DPR's rule, uncased).
+    """Return whether a text contains the tokens of any gold answer consecutively, ignoring case (DPR's rule).
 
-    Text and golds are NFD-normalized, cut into tokens (`dpr` rules) and lower-cased. A gold without tokens occurs
-    nowhere; in DPR's own code it occurs everywhere.
+    Text and golds are NFD-normalized, cut into tokens (`dpr` rules) and lower-cased. A gold without tokens never matches; in
+    DPR's code it always matches.
 
     Source:
         `has_answer` with `match_type="string"` in DPR's `qa_validation.py`.
@@ -421,15 +421,15 @@ _RUNS = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]+")
 
 
 def answer_positions(text: str, golds: Iterable[str], *, most: int = 200) -> list[tuple[int, int]]:
-    """Return the character spans of any gold answer's tokens in a text, by the rule of `has_answer`.
+    """Return the character spans of gold answers in a text, matched as in `has_answer`.
 
     Args:
         text: Any text.
-        golds: Accepted strings; one without tokens occurs nowhere.
-        most: So many occurrences of each gold are looked for.
+        golds: Accepted strings; those without tokens are ignored.
+        most: Maximum number of occurrences per gold.
 
     Returns:
-        First character and the one after the last of each place, in order; places that overlap are one.
+        Spans (start, end) in order; overlapping spans are merged.
     """
     lowered = text.lower()
     wanted = {normal for gold in golds if (normal := normalize(gold, "dpr")) and _possible(lowered, normal)}

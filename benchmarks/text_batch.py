@@ -1,7 +1,6 @@
-"""The primitives of `benchmarks.text` for many (prediction, golds) pairs at once, equal to them and much faster.
+"""Compute the metrics of `benchmarks.text` for many (prediction, golds) pairs at once: same results, much faster.
 
-Normalizing is what costs. Here texts are joined and folded as one string of bytes, and each text is normalized
-once, however many scores are taken from it.
+Normalization dominates the time. This module joins all texts and normalizes them as one byte string, once for all metrics.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ _MARK = "\0"
 
 
 def normalize_all(texts: Sequence[str], rules: str = "squad") -> list[str]:
-    """Return the normal forms of many texts; equal to `normalize` of each.
+    """Normalize many texts; equal to `normalize` of each.
 
     Raises:
-        UserError: There are no such rules.
+        UserError: The rules are unknown.
     """
     owner = rules_named(rules)
     if owner.normalize is RULES["clara"].normalize:
@@ -73,13 +72,13 @@ def _squad_chunk(texts: Sequence[str]) -> list[str]:
 
 
 class AnswerPairs:
-    """Predictions with their accepted strings, normalized once; each method scores all of them.
+    """Predictions with their accepted strings, normalized once; each method scores all rows.
 
     Args:
-        predictions: One text a row.
+        predictions: One text per row.
         golds: The accepted strings of each row, any number.
-        rules: Whose normalization.
-        drop_empty: Leave out golds that normalize to nothing, as the metrics do; the primitives keep them.
+        rules: Name of the normalization rules.
+        drop_empty: Whether to drop golds that are empty after normalization, as the metrics do (`benchmarks.text` keeps them).
 
     Raises:
         ValueError: The two differ in length.
@@ -110,7 +109,7 @@ class AnswerPairs:
 
     @property
     def scorable(self) -> NDArray[np.bool_]:
-        """Return which of the kept rows have a gold answer. Shape (rows,)."""
+        """Return which rows have at least one gold answer left. Shape (rows,)."""
         return self._counts > 0
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
@@ -120,7 +119,7 @@ class AnswerPairs:
         return zip(map(self._normal.__getitem__, self._rows), self._golds, strict=True)
 
     def em(self) -> Floats:
-        """Compute `em` row by row. Shape (rows,)."""
+        """Compute exact match per row (`benchmarks.text.em`). Shape (rows,)."""
         return self._best(self._equal().astype(np.float64))
 
     def _equal(self) -> NDArray[np.bool_]:
@@ -132,10 +131,10 @@ class AnswerPairs:
         return np.array([self._same(answer, normal, gold) for answer, (normal, gold) in pairs], dtype=bool)
 
     def precision_recall_f1(self, rules: str = "squad") -> tuple[Floats, Floats, Floats]:
-        """Compute `precision_recall_f1` row by row. Three arrays of shape (rows,).
+        """Compute token precision, recall and F1 per row. Three arrays of shape (rows,).
 
         Args:
-            rules: Whose way of counting; its normalization must be the one these pairs were made with.
+            rules: Rules for counting; their normalization must be that of these pairs.
         """
         owner = rules_named(rules)
         same, predicted, wanted = self._overlaps()
@@ -153,14 +152,14 @@ class AnswerPairs:
         return results[0], results[1], results[2]
 
     def f1(self, rules: str = "squad") -> Floats:
-        """Compute `f1` row by row. Shape (rows,)."""
+        """Compute token F1 per row. Shape (rows,)."""
         return self.precision_recall_f1(rules)[2]
 
     def cover_em(self, match: str = "substring") -> Floats:
-        """Compute `cover_em` row by row. Shape (rows,).
+        """Compute cover EM per row. Shape (rows,).
 
         Raises:
-            UserError: There is no such way of matching.
+            UserError: `match` is unknown.
         """
         if match == "substring":
             results = [gold in prediction and gold != "" for prediction, gold in self._pairs()]
@@ -206,5 +205,5 @@ class AnswerPairs:
 
 
 def has_answer_all(texts: Sequence[str], golds: Sequence[Iterable[str]]) -> NDArray[np.bool_]:
-    """Return `has_answer` of every pair. Shape (pairs,)."""
+    """Compute `has_answer` for each text and its golds. Shape (texts,)."""
     return np.array([has_answer(text, row) for text, row in zip(texts, golds, strict=True)], dtype=bool)

@@ -1,6 +1,6 @@
-"""Typical lengths of datasets whose files are not here, rounded, in tokens of four characters; plans use them.
+"""Typical lengths of datasets, in tokens of four characters, for cost estimates when the files are not available.
 
-If a card states the number of questions, the card's number counts. Measured on samples of the data unless a source is named.
+The number of questions comes from the card if it has one. Measured on samples of the data unless a source is named.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from benchmarks.datasets import longbench
 from benchmarks.registry import DataReference
 
 CHUNK_WORDS, CHUNK_TOKENS = 512, 720
-"""Words of a passage of a long document, as loaders cut it, and the tokens that these make."""
+"""Words per passage when loaders split long documents, and the corresponding tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Typical:
-    """Typical lengths of a dataset's question, in tokens.
+    """Typical sizes of a dataset's questions and passages, in tokens.
 
     Attributes:
-        question, passage, answer: Tokens of each.
-        candidates: Passages (or triples) that a record brings, or that its document is cut into.
-        shared: Questions that share their passages, on average.
+        question, passage, answer: Tokens per question, passage and answer.
+        candidates: Number of passages (or triples) per record, or per document.
+        shared: Mean number of questions that share the same passages.
         questions: Number of questions if no card states it.
-        corpus: Passages of the corpus that is searched, if it is not made of the records' own passages.
-        reading: Instructions of the dataset's authors for readers, if they state any.
+        corpus: Number of passages of the corpus, if it does not consist of the records' passages.
+        reading: The authors' instructions for readers, if any.
     """
 
     question: int
@@ -40,10 +40,10 @@ class Typical:
 
 
 _ULTRADOMAIN_TOKENS, _BOOK_TOKENS = {"fin": 41_000, "legal": 51_000, "mix": 10_000}, 140_000
-"""Qian et al. 2024, MemoRAG, statistics of UltraDomain, rounded; the eighteen textbook domains alike."""
+"""Statistics of UltraDomain, rounded (Qian et al. 2024, MemoRAG); the same value for all eighteen textbook domains."""
 _EVALUATED = {"nq": 6489, "hotpotqa": 7384, "musique": 2417, "2wiki": 12576}
 PRETRAINING_DOCUMENTS, INSTRUCTION_ROWS = 2_000_000, 453_000
-"""He et al. 2025, CLaRa, table 9: documents of 95.6 words; and COCOM's questions."""
+"""Sizes of CLaRa's training data: documents of 95.6 words on average (He et al. 2025, table 9), and COCOM's questions."""
 
 _PLAIN: Mapping[str, Typical] = {
     "hotpotqa": Typical(26, 10, 148),
@@ -65,7 +65,7 @@ _PLAIN: Mapping[str, Typical] = {
 
 
 def typical(reference: DataReference) -> Typical | None:
-    """Return what a dataset typically looks like; None if nothing is known of it."""
+    """Return the typical sizes of a dataset; None if unknown."""
     makers = {"longbench": _longbench, "ultradomain": _ultradomain, "clara_stages": _clara, "rewritten": _rewritten}
     maker = makers.get(reference.name)
     if maker is not None:

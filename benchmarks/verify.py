@@ -1,7 +1,7 @@
-"""Does a dataset hold what its card says, and what of it should a reader of scores know?
+"""Check whether a dataset matches its card, and which of its properties affect scores.
 
-Every question about it becomes a `Finding`. Red: it is not what it claims to be. Yellow: it may be used, and more than
-one question in twenty is touched by an oddity, or records are missing. Notes and what is fine do not change the color.
+Each check returns a `Finding`. Red: the data is not what its card claims. Yellow: usable, but records are missing, or more than
+one question in twenty is affected by a peculiarity. Notes and green findings do not change the overall color.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BINS = 24
 
 @dataclass(frozen=True)
 class Distribution:
-    """Distribution of an integer.
+    """Distribution of integers, with mean, quantiles and histogram.
 
     Attributes:
         values: Sorted. Shape (n,).
@@ -44,7 +44,7 @@ class Distribution:
 
     @classmethod
     def of(cls, values: Iterable[int]) -> Distribution:
-        """Compute the distribution of values in any order."""
+        """Build the distribution from values in any order."""
         return cls(np.sort(np.asarray(values if isinstance(values, array) else list(values), dtype=np.int64)))
 
     @property
@@ -54,15 +54,15 @@ class Distribution:
 
     @property
     def quantiles(self) -> tuple[int, ...]:
-        """Return the values at `QUANTILES`: the smallest that so great a share of all does not exceed."""
+        """Return the quantiles at `QUANTILES`: for share q, the smallest value that at least q of all values do not exceed."""
         if not len(self.values):
             return (0,) * len(QUANTILES)
         return tuple(int(v) for v in np.quantile(self.values, QUANTILES, method="inverted_cdf"))
 
     def histogram(self, bins: int = BINS) -> list[tuple[float, float, int]]:
-        """Lower edge, upper edge and count of each bin; few different whole numbers get a bin each.
+        """Return (lower edge, upper edge, count) per bin; a small number of distinct values get a bin each.
 
-        Where the longest is more than a hundred times the median, bins grow by a constant factor instead.
+        If the maximum is more than 100 times the median, the bins are logarithmic.
         """
         if not len(self.values):
             return []
@@ -77,7 +77,7 @@ class Distribution:
         return [(float(a), float(b), int(n)) for a, b, n in zip(edges[:-1], edges[1:], counts, strict=True)]
 
     def to_json(self) -> dict[str, Any]:
-        """Return number, mean, quantiles by share, and the histogram."""
+        """Return count, mean, quantiles and histogram as JSON."""
         quantiles = {f"{share:g}": value for share, value in zip(QUANTILES, self.quantiles, strict=True)}
         return {"n": len(self.values), "mean": self.mean, "quantiles": quantiles, "histogram": self.histogram()}
 
@@ -87,10 +87,11 @@ class Statistics:
     """Statistics of a benchmark.
 
     Attributes:
-        counts: Numbers by name: questions, passages, documents, answerable …
-        types: Questions by type.
-        words, characters: Lengths of questions, answers, passages and documents, where there are any.
-        each: Per question: answers, wordings (answers with aliases), evidence, supporting facts, triples, candidates.
+        counts: Counts by name: questions, passages, documents, answerable …
+        types: Number of questions by type.
+        words, characters: Length distributions of questions, answers, passages and documents, if present.
+        each: Distribution of the number per question of answers, wordings (answers and aliases), evidence, supporting facts,
+            triples and candidates.
     """
 
     counts: Mapping[str, int]
@@ -107,7 +108,7 @@ class Statistics:
 
 
 def statistics(benchmark: Benchmark) -> Statistics:
-    """Return count and measure a benchmark; a word is what lies between white space, passages are measured without titles."""
+    """Compute the statistics of a benchmark; words are separated by white space, and passage lengths exclude titles."""
     questions = benchmark.questions
     passages, documents = _passages(benchmark)
     texts = {
@@ -176,19 +177,19 @@ def _passages(benchmark: Benchmark) -> tuple[Lengths, Lengths]:
 
 GREEN, NOTE, YELLOW, RED = "green", "note", "yellow", "red"
 TOLERATED = 0.05
-"""Share of questions from which an oddity is more than a note."""
+"""Fraction of affected questions above which a peculiarity turns yellow."""
 EXAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One question about a dataset and its answer.
+    """Result of one check of a dataset.
 
     Attributes:
-        name: What was looked at.
+        name: Name of the check.
         status: `green`, `note`, `yellow` or `red`.
-        detail: What was found; "" where there is nothing to say.
-        examples: Ids of the first questions (or pairs of them) that are meant.
+        detail: Explanation; "" if none is needed.
+        examples: Ids of the first affected questions, or pairs of ids.
     """
 
     name: str
@@ -198,17 +199,17 @@ class Finding:
 
 
 def color(findings: Iterable[Finding]) -> str:
-    """Return the color of a whole: the worst of its findings'."""
+    """Return the worst status among the findings."""
     results = {finding.status for finding in findings}
     return RED if RED in results else YELLOW if YELLOW in results else GREEN
 
 
 def examine(benchmark: Benchmark, *, partial: bool = False) -> list[Finding]:
-    """Check one loaded split, and return all findings.
+    """Run all checks on one loaded split.
 
     Args:
         benchmark: A single split.
-        partial: Whether it may hold fewer questions than the card says.
+        partial: Whether fewer questions than the card states are acceptable.
     """
     return [
         size(benchmark, partial=partial),
@@ -223,7 +224,7 @@ def examine(benchmark: Benchmark, *, partial: bool = False) -> list[Finding]:
 
 
 def size(benchmark: Benchmark, *, partial: bool) -> Finding:
-    """Return the number of questions against the card's, or against that of the layout that the file is in."""
+    """Check the number of questions against the card, or against the file's layout if that differs."""
     name, reference = "as many questions as the card says", benchmark.reference
     expected = benchmark.extra.get("expected", benchmark.card.splits_of(reference.subset)[reference.split or ""])
     held = len(benchmark.questions) + len(benchmark.skipped)
@@ -239,7 +240,7 @@ def size(benchmark: Benchmark, *, partial: bool) -> Finding:
 
 
 def vouched(benchmark: Benchmark, position: Availability) -> Finding:
-    """Check whether the files are verified: by a pinned commit of the hub, or by a SHA256SUMS file next to them."""
+    """Check whether the files are verified, by a pinned hub commit or by a SHA256SUMS file next to them."""
     name, source = "files are those that somebody vouches for", benchmark.extra.get("source")
     if source:
         # The hub's client has compared every file with what the hub states of it.
@@ -254,7 +255,7 @@ def vouched(benchmark: Benchmark, position: Availability) -> Finding:
 
 
 def skipped(benchmark: Benchmark) -> Finding:
-    """Return records that `skip_bad` left out."""
+    """Report the records that `skip_bad` skipped."""
     positions = tuple(f"{item.where}: {item.reason}" for item in benchmark.skipped[:EXAMPLES])
     if not benchmark.skipped:
         return Finding("no record was left out", GREEN)
@@ -262,7 +263,7 @@ def skipped(benchmark: Benchmark) -> Finding:
 
 
 def unique_ids(questions: Sequence[Question]) -> Finding:
-    """Return ids, and the opaque ids that methods see."""
+    """Check that question ids, and the opaque ids shown to methods, are unique."""
     seen = Counter(question.id for question in questions)
     again = [identifier for identifier, times in seen.items() if times > 1]
     opaque = len({question.query_id for question in questions})
@@ -272,7 +273,7 @@ def unique_ids(questions: Sequence[Question]) -> Finding:
 
 
 def repeated(questions: Sequence[Question]) -> Finding:
-    """Return questions that say the same as an earlier one once normalized, about the same document or passages."""
+    """Report questions that duplicate an earlier one after normalization, about the same document or passages."""
     normal = normalize_all([question.text for question in questions])
     earlier: dict[tuple[str, str | None], list[Question]] = {}
     again = []
@@ -286,7 +287,7 @@ def repeated(questions: Sequence[Question]) -> Finding:
 
 
 def missing_golds(questions: Sequence[Question]) -> Finding:
-    """Check that answerable questions have a gold answer; a split may hide all answers if it has evidence to score rankings by."""
+    """Check that answerable questions have a gold answer; a split may hide all answers if it has evidence for ranking metrics."""
     name = "questions have gold answers"
     without = [question.id for question in questions if question.answerable and not question.golds]
     if without and len(without) == sum(question.answerable for question in questions):
@@ -299,7 +300,7 @@ def missing_golds(questions: Sequence[Question]) -> Finding:
 
 
 def empty_golds(questions: Sequence[Question]) -> Finding:
-    """Return golds that normalize to nothing ("A", "The The"): they equal and lie in anything, so nothing scores them."""
+    """Report golds that are empty after normalization ("A", "The The"). They would match anything, so metrics ignore them."""
     name = "gold answers say something once normalized"
     some = [q.id for q in questions if q.golds and not all(map(is_scorable_gold, q.golds))]
     none = [q.id for q in questions if q.golds and not any(map(is_scorable_gold, q.golds))]
@@ -308,7 +309,7 @@ def empty_golds(questions: Sequence[Question]) -> Finding:
 
 
 def absent_evidence(benchmark: Benchmark) -> Finding:
-    """Return questions with a positive that the corpus does not hold: no method can find it."""
+    """Report questions with a positive passage that is missing from the corpus, which no method can retrieve."""
     corpus = benchmark.corpus
     absent = [q.id for q in benchmark.questions if not all(identifier in corpus for identifier in q.evidence)]
     name = "gold evidence is in the corpus"
@@ -318,7 +319,7 @@ def absent_evidence(benchmark: Benchmark) -> Finding:
 
 
 def between(first: Benchmark, second: Benchmark, threshold: float = THRESHOLD) -> Finding:
-    """Return questions of one split that are nearly those of another (`leakage.py`)."""
+    """Report near-duplicate questions between two splits (`leakage.near_duplicates`)."""
     mine, others = ([question.text for question in item.questions] for item in (first, second))
     pairs = near_duplicates(mine, others, threshold)
     touched = {pair.second for pair in pairs}
@@ -338,7 +339,7 @@ def _share(name: str, ids: Sequence[str], total: int, what: str, *, count: int |
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Recorded state of a split: its files' SHA-256 by name, and the statistics of the loaded benchmark."""
+    """Recorded state of a split: SHA-256 by file name, and statistics of the loaded benchmark."""
 
     files: Mapping[str, str]
     questions: int
@@ -347,7 +348,7 @@ class Recorded:
 
 
 def record(benchmark: Benchmark, paths: Sequence[Path]) -> Recorded:
-    """Return the record of a split that was loaded from files."""
+    """Compute the state of a split (hashes and statistics) for later comparison with `against`."""
     source = benchmark.extra.get("source")
     archives = [archive_of(path) for path in paths]
     files = [path if position is None else position[0] for path, position in zip(paths, archives, strict=True)]
@@ -356,10 +357,10 @@ def record(benchmark: Benchmark, paths: Sequence[Path]) -> Recorded:
 
 
 def write_records(path: Path, records: Mapping[str, Recorded]) -> None:
-    """Keep records, by data reference; those that the file holds of other references stay.
+    """Save states by data reference; the file's other entries are kept.
 
     Raises:
-        UserError: The file is there and holds something else, or cannot be written.
+        UserError: The file exists with other content, or cannot be written.
     """
     kept = read_records(path) if path.exists() else {}
     united = {name: asdict(item) for name, item in sorted({**kept, **records}.items())}
@@ -372,10 +373,10 @@ def write_records(path: Path, records: Mapping[str, Recorded]) -> None:
 
 
 def read_records(path: Path) -> dict[str, Recorded]:
-    """Return records by data reference.
+    """Load states by data reference.
 
     Raises:
-        UserError: There is no such file, or it is not one of `write_records`.
+        UserError: The file does not exist, or is not one of `write_records`.
     """
     try:
         value: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
@@ -392,7 +393,7 @@ def read_records(path: Path) -> dict[str, Recorded]:
 
 
 def against(result: Recorded, wanted: Recorded | None) -> Finding:
-    """Return a split against what was recorded of it."""
+    """Compare a split's state with the recorded one; None as `wanted` means that nothing was recorded."""
     name = "files and content are those recorded"
     if wanted is None:
         return Finding(name, YELLOW, "the file has no record of it")
@@ -422,15 +423,15 @@ _UNNAMED = "default"
 """Name that the hub gives to the only configuration of a repository."""
 
 Sizes = Mapping[str, Mapping[str, int]]
-"""Rows by configuration and split, as `hub_card.stated_sizes` gives them."""
+"""Number of rows by configuration and split (`hub_card.stated_sizes`)."""
 
 
 def against_repository(benchmark: Benchmark, *, partial: bool) -> Finding | None:
-    """Return a split from the hub against what its repository states of it; None where it is not from the hub.
+    """Compare the number of records of a split from the hub with the sizes in its repository; None if it is not from the hub.
 
     Args:
         benchmark: A single split.
-        partial: Whether it may hold fewer.
+        partial: Whether fewer records are acceptable.
     """
     source = benchmark.extra.get("source")
     if not source:
@@ -449,10 +450,9 @@ def against_repository(benchmark: Benchmark, *, partial: bool) -> Finding | None
 
 
 def stated_of(sizes: Sizes, files: Iterable[str]) -> tuple[str, int] | None:
-    """Return the configuration and split that files are of, by their names, and its stated rows; None where it is not plain.
+    """Match files to a configuration and split by their names, and return its name and stated rows; None if ambiguous.
 
-    Files lie as `config/split-00000-of-00002.parquet`, `config/split/0000.parquet`, `data/split-….parquet` or
-    `split.jsonl`.
+    Known layouts: `config/split-00000-of-00002.parquet`, `config/split/0000.parquet`, `data/split-….parquet` or `split.jsonl`.
     """
     words = [_split_words(file) for file in files]
     every = [(config, split) for config, splits in sizes.items() for split in splits]
@@ -472,13 +472,13 @@ def _split_words(file: str) -> set[str]:
 
 
 def compared(held: int, name: str, stated: int, *, partial: bool) -> Finding:
-    """Return the finding on two numbers.
+    """Compare the number of records read with the stated number of rows.
 
     Args:
-        held: Records read, those left out included.
-        name: Of the split on the hub.
-        stated: Its rows as stated.
-        partial: Whether fewer are expected.
+        held: Number of records read, including skipped ones.
+        name: Name of the split on the hub.
+        stated: Stated number of rows.
+        partial: Whether fewer records are acceptable.
     """
     if held == stated:
         return Finding(NAME, GREEN, f"{held:,}")

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def loaded_torch() -> Any:
-    """Return torch if it is imported completely, else None."""
+    """Return the torch module if another part has already imported it completely, else None; never import it."""
     torch = sys.modules.get("torch")
     if torch is None or getattr(getattr(torch, "__spec__", None), "_initializing", False):
         return None
@@ -20,7 +20,7 @@ def loaded_torch() -> Any:
 
 
 def accelerators() -> list[str]:
-    """Return the names of the accelerators that torch sees; none if torch is not loaded, since loading it is slow."""
+    """Return the names of the GPUs that torch sees; empty if torch is not loaded, because loading it takes seconds."""
     with suppress(Exception):
         torch = loaded_torch()
         if torch is not None and torch.cuda.is_available():
@@ -29,7 +29,7 @@ def accelerators() -> list[str]:
 
 
 def peak_memory() -> int:
-    """Return the most bytes of the accelerator in use since `reset_peak_memory`, 0 without one.
+    """Return the peak GPU memory in bytes since `reset_peak_memory`, 0 without a GPU.
 
     Memory of the process itself is not measured: its peak tells more about earlier tasks than about this one.
     """
@@ -41,7 +41,7 @@ def peak_memory() -> int:
 
 
 def reset_peak_memory() -> None:
-    """Begin to measure the accelerator's memory from its present use."""
+    """Start a new measurement of peak GPU memory for `peak_memory`."""
     with suppress(Exception):
         torch = loaded_torch()
         if torch is not None and torch.cuda.is_initialized():

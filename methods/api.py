@@ -26,12 +26,14 @@ from benchmarks.schema import Passage, Query, Question
 from methods.record import RECORD, Search, Shown, Statement, read_record
 
 FAILED = "failed"
-"""Key in `notes` under which a prediction says why it has no answer."""
+"""Key in `Prediction.notes` of a failed question; the value is the reason."""
 CAUSE = "cause"
-"""Key in `notes` next to `failed`: `CODE` if our code or a plug-in raised; without it the model gave no answer."""
+"""Key in `Prediction.notes` next to `failed`: `CODE` if ragmeter or a plug-in raised an exception; absent if the model gave no
+answer.
+"""
 CODE, MODEL = "code", "model"
 SCRIPTED = "scripted"
-"""Key in `notes`: the name of the script that stood in for a language model in this prediction, if any."""
+"""Key in `Prediction.notes`: the name of the script that replaced the language model, if any (`methods/models/llm.py`)."""
 ENDPOINTS = "endpoints"
 """Key in `notes`: how the endpoints identified themselves, one object per requested model: `asked`,
 `model`, and `system_fingerprint` and `version` if they report them."""
@@ -39,23 +41,28 @@ SPENDING = "spending"
 """Key in `notes`: `cached_tokens`, prompt tokens that endpoints read from their own caches, and `unpriced`, calls of
 unknown cost. Each is present if above 0."""
 SUPPORT = "support"
-"""Key in `notes`: evidence that the method cites for the answer: ids of passages, and sentences as [passage id, 0-based index]."""
+"""Key in `Prediction.notes`: evidence that the method cites for the answer: ids of passages, and sentences as [passage id,
+0-based index].
+"""
 ANSWERABLE = "answerable"
-"""Key in `notes`: whether the method considers the evidence sufficient to answer, true or false."""
+"""Key in `Prediction.notes`: whether the method considers the evidence sufficient to answer, true or false."""
 TRIPLES = "triples"
-"""Key in `notes`: predicted reasoning triples, a list of [head, relation, tail]."""
+"""Key in `Prediction.notes`: predicted reasoning triples, a list of [head, relation, tail]."""
 TRUNCATED = "truncated"
 RERANKER_TRUNCATED = "reranker_truncated"
-"""Key in `notes` of a prediction whose context was cut: `{"unit": "tokens", "kept": n, "of": m}`, or words, lines,
-passages."""
+"""Key in `Prediction.notes` if a reranker's prompt was cut: `{"unit": "tokens", "kept": n, "of": m}`; other units are words,
+lines and passages.
+"""
 WAIT = "wait"
-"""Stage of `Usage.seconds` in which a question waited for a slot; not part of its own seconds."""
+"""Key of `Usage.seconds` for the time in which a question waited for a slot; `Usage.own_s` excludes it."""
 UNKNOWN_REVISION = "unknown"
-"""Value in a run's provenance if nothing identifies the deployment of an endpoint."""
+"""Provenance value for an endpoint that reports no model version."""
 TURNS_UNREAD = "turns_unread"
-"""Key of a run's provenance: its questions have earlier turns, but none of its parts reads them (`reads_turns` of a factory)."""
+"""Key of a run's provenance, set if the questions have earlier conversation turns and no part reads them (`reads_turns` of a
+factory).
+"""
 MARKER = "complete.json"
-"""File that is written last into an index folder: a folder without it is unfinished."""
+"""Name of the file that is written last into an index folder; a folder without it is unfinished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,7 @@ class Usage:
 
     @property
     def own_s(self) -> float:
-        """Return the question's own seconds: all stages except waiting for a slot."""
+        """Return the question's own processing time in seconds: all stages except waiting for a slot."""
         return float(sum(spent for stage, spent in self.seconds.items() if stage != WAIT))
 
     def __add__(self, other: Usage) -> Usage:
@@ -100,7 +107,7 @@ class Usage:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object with every field."""
+        """Return all fields as a JSON object."""
         return {name: getattr(self, name) for name in self.__slots__} | {"seconds": dict(self.seconds)}
 
 
@@ -131,7 +138,7 @@ class Evidence:
 
 
 def support_claims(value: Any) -> list[tuple[str, int | None]] | None:
-    """Return the claims of `notes[SUPPORT]`: passages, each with the index of a sentence or None; None if malformed."""
+    """Parse `notes[SUPPORT]` into pairs (passage id, sentence index or None); None if the value is malformed."""
     if not isinstance(value, list | tuple):
         return None
     claims: list[tuple[str, int | None]] = []
@@ -184,7 +191,7 @@ class Call:
 
     @property
     def name(self) -> str:
-        """Return role and step, as pages and tables show it."""
+        """Return "role step", or the role if there is no step, for display."""
         return f"{self.role}/{self.step}" if self.step else self.role
 
 
@@ -195,7 +202,7 @@ KEPT_CALLS = 200
 
 
 def kept(text: str) -> str:
-    """Return a prompt or reply as it is stored with a prediction."""
+    """Return a prompt or reply cut to `KEPT_CHARACTERS`, for storage with a prediction."""
     if len(text) <= KEPT_CHARACTERS:
         return text
     # Allows for the note: a text that was cut before stays unchanged.
@@ -208,7 +215,7 @@ REASON_CHARACTERS = 300
 
 
 def reason(text: str, end: str = "") -> str:
-    """Return why a question failed in the form that is stored: one line of at most `REASON_CHARACTERS`.
+    """Shorten a failure reason to one line of at most `REASON_CHARACTERS`.
 
     Args:
         text: The reason; its end is cut off if it is too long.
@@ -221,7 +228,7 @@ def reason(text: str, end: str = "") -> str:
 
 
 def raised(error: BaseException) -> str:
-    """Return the reason of a question whose code raised, such as `KeyError: 'x' (read, my_reader.py line 12)`."""
+    """Describe an exception as a failure reason, with its location, such as `KeyError: 'x' (read, my_reader.py line 12)`."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     place = f" ({own[-1].name}, {Path(own[-1].filename).name} line {own[-1].lineno})" if own else ""
@@ -260,7 +267,7 @@ class Prediction:
     confidence: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the submission row."""
+        """Return the prediction as a JSON object, a row of a submission file."""
         return {
             "question_id": self.question_id,
             "answer": self.answer,
@@ -271,7 +278,7 @@ class Prediction:
         }
 
     def record(self) -> dict[str, Any]:
-        """Return the fields of `RECORD` that the system reported, in their JSON form."""
+        """Return the optional fields in `RECORD` (contexts, statements, searches, confidence) that are set, as JSON values."""
         fields: dict[str, Any] = {} if self.contexts is None else {"contexts": [item.to_json() for item in self.contexts]}
         fields |= {name: [item.to_json() for item in items] for name in ("statements", "searches") if (items := getattr(self, name))}
         return fields if self.confidence is None else {**fields, "confidence": self.confidence}
@@ -318,11 +325,11 @@ class Ranking:
     selected: frozenset[str] | None = None
 
     def top(self, k: int) -> Ranking:
-        """Return the first k."""
+        """Return the ranking cut to its first k ids."""
         return replace(self, ids=self.ids[:k], scores=self.scores[:k])
 
     def handed_on(self, k: int | None) -> Ranking:
-        """Return the first k ids that compressor and reader may receive; k None: all of them."""
+        """Return the first k ids that compressor and reader may receive (`selected`); None as k means all."""
         if self.selected is None:
             return self if k is None else self.top(k)
         kept = [(id, score) for id, score in zip(self.ids, self.scores, strict=True) if id in self.selected][:k]
@@ -331,7 +338,7 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Input of a reader for one query.
+    """Evidence that a reader receives for one query.
 
     Attributes:
         query_id: The query.
@@ -350,7 +357,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reader's answer to one query; `notes` and `raw` as in `Prediction`, `calls` are those made for all queries together."""
+    """A reader's answer to one query. `notes` and `raw` are as in `Prediction`; `calls` are calls made for the whole batch."""
 
     text: str
     usage: Usage = field(default_factory=Usage)
@@ -360,7 +367,7 @@ class Answer:
 
 
 class Index(Protocol):
-    """A corpus made searchable.
+    """A searchable corpus, built by a `Retriever`.
 
     If building it called models, an attribute `usage` has the cost; seconds are measured by the caller. An attribute
     `notes` is stored with the run (`Indexed.notes`). An index that builds
@@ -387,7 +394,7 @@ class ContextWriter(Protocol):
 
 @runtime_checkable
 class Retriever(Protocol):
-    """Turns a corpus into an index."""
+    """Role that turns a corpus into an index."""
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
         """Build the index, or reopen the one that an earlier call completed in `folder`."""
@@ -396,7 +403,7 @@ class Retriever(Protocol):
 
 @runtime_checkable
 class Reranker(Protocol):
-    """Reorders given candidates."""
+    """Role that reorders retrieved candidates."""
 
     def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
         """Return one ranking per query, over the same ids; `selected` leaves out ids that the reader must not receive."""
@@ -405,7 +412,7 @@ class Reranker(Protocol):
 
 @runtime_checkable
 class Compressor(Protocol):
-    """Shortens evidence to a budget."""
+    """Role that shortens ranked evidence to a token budget."""
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
         """Return one context per query; `budget` in tokens of the reader, None for the compressor's own."""
@@ -414,7 +421,7 @@ class Compressor(Protocol):
 
 @runtime_checkable
 class Reader(Protocol):
-    """Answers from a context."""
+    """Role that answers queries from contexts."""
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
         """Return one answer per query."""
@@ -423,7 +430,7 @@ class Reader(Protocol):
 
 @runtime_checkable
 class Method(Protocol):
-    """A whole system: answers a benchmark's queries."""
+    """A complete RAG system, which answers the queries of a benchmark."""
 
     def index(self, corpus: Corpus) -> Indexed | None:
         """Prepare for questions about this corpus; called once before `answer`.
@@ -440,7 +447,7 @@ class Method(Protocol):
 
 @runtime_checkable
 class Control(Protocol):
-    """A control, which sees the whole question set with gold before it answers."""
+    """A method that sees all questions with their gold answers and evidence first, such as an oracle or a shuffled ranking."""
 
     def prepare(self, questions: Sequence[Question]) -> None:
         """Receive all questions of the task once, including those answered in an earlier execution."""
@@ -448,7 +455,7 @@ class Control(Protocol):
 
 
 class Judge(Protocol):
-    """Interface of a judge that training pipelines need; implementations are injected from `judges/`."""
+    """Interface of a judge of answers for training pipelines; `ragmeter/` injects an implementation from `judges/`."""
 
     @property
     def fingerprint(self) -> str:
@@ -456,13 +463,13 @@ class Judge(Protocol):
         ...
 
     async def verdicts_one(self, question: Question, answer: str) -> str | None:
-        """Return the verdict on an answer, or None if the judge's reply could not be used."""
+        """Return the judge's verdict on an answer, or None if its reply could not be parsed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Instructions of a benchmark's authors for readers.
+    """A benchmark's official instructions for readers: prompt, answer length and truncation.
 
     Attributes:
         prompt: A template for readers, with `$passages` and `$question`.
@@ -477,7 +484,9 @@ class Reading:
     chat: bool = True
 
     def describe(self) -> dict[str, Any]:
-        """Return its part of a fingerprint, without `chat: true`, which was added later, so that earlier runs keep their fingerprint."""
+        """Return the fields that enter a run's fingerprint. `chat: true` is omitted, so that runs from before that field keep
+        theirs.
+        """
         return {name: value for name, value in asdict(self).items() if (name, value) != ("chat", True)}
 
 
@@ -510,11 +519,11 @@ class Services:
     embeddings: Path | None = None
 
     def folder(self, *parts: str) -> Path | None:
-        """Return a folder below `artifacts`, or None if nothing is kept."""
+        """Return the path of a subfolder of `artifacts`, or None if nothing is kept on disk."""
         if parts == ("embeddings",) and self.embeddings is not None:
             return self.embeddings
         return self.artifacts.joinpath(*parts) if self.artifacts else None
 
     def seeded(self, seed: int) -> Services:
-        """Return the same services with another seed."""
+        """Return a copy with another seed."""
         return replace(self, seed=seed)

@@ -32,7 +32,7 @@ Out = TypeVar("Out")
 
 
 NOTICE_S = 0.2
-"""Longest single wait of a thread that Ctrl-C must be able to end: a signal just before an unlimited wait would not end it."""
+"""Maximum seconds of a single blocking wait. Longer waits are split, so that Ctrl-C takes effect."""
 # Reentrant, because the garbage collector may close a generator while the lock is held.
 _lock = threading.RLock()
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
@@ -42,7 +42,7 @@ _workers: dict[tuple[int, str], queue.SimpleQueue[Callable[[], None]]] = {}
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
-    """Return the loop of this process."""
+    """Return this process's event loop, which runs in its own thread; start it on first use."""
     with _lock:
         loop = _loops.get(os.getpid())
         if loop is None:
@@ -61,7 +61,7 @@ def _forever(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the loop until it ends; interrupting the caller cancels it.
+    """Run a coroutine on the event loop from synchronous code and return its result; interrupting the caller cancels it.
 
     Raises:
         RuntimeError: Called from the loop itself, which would wait forever.
@@ -103,7 +103,7 @@ def _worker(device: str) -> queue.SimpleQueue[Callable[[], None]]:
 
 @dataclass(slots=True)
 class Trace:
-    """Record of one program's calls and times; its methods are only called on the loop.
+    """Record of one program's model calls and waiting times. Call its methods only on the event loop.
 
     Attributes:
         calls: Model calls, in the order in which they ended.
@@ -127,7 +127,9 @@ class Trace:
     _since: float = 0.0
 
     def change(self, waiting: int = 0, serving: int = 0) -> None:
-        """Record a change in the number of calls that wait for a slot or are being served."""
+        """Add to the number of calls that wait for a slot, and of calls being served; the trace derives the waiting time from
+        both.
+        """
         now = time.perf_counter()
         if self._waiting and not self._serving:
             self.waited_s += now - self._since
@@ -137,7 +139,7 @@ class Trace:
 
     @contextmanager
     def during(self, waiting: int = 0, serving: int = 0) -> Iterator[None]:
-        """Apply `change` for the length of a block."""
+        """Context manager that applies `change` on entry and reverts it on exit."""
         self.change(waiting, serving)
         try:
             yield
@@ -149,7 +151,7 @@ _trace: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("trace", d
 
 
 def trace() -> Trace:
-    """Return the trace of the calling program; outside of a program, a new one that is discarded."""
+    """Return the trace of the calling program; outside a program, a new trace that is discarded."""
     return _trace.get() or Trace()
 
 
@@ -161,7 +163,7 @@ class _Waiting(Generic[In, Out]):
 
 
 class Batcher(Generic[In, Out]):
-    """An awaitable front of a batch function.
+    """Async front end of a batch function: collects items from concurrent programs and runs them as one batch.
 
     If a batch raises, its items are retried one by one, so that each gets its own result or error.
 
@@ -267,7 +269,7 @@ async def in_worker(work: Callable[[], T], device: str = "cpu") -> T:
 
 
 class ContractError(RuntimeError):
-    """A role broke its contract, so that the results of all questions are unreliable."""
+    """Raised if a role violates its interface, for example returns too few results; it stops the run."""
 
 
 _streams: list[set[asyncio.Task[Any]]] = []
@@ -275,7 +277,7 @@ _streams: list[set[asyncio.Task[Any]]] = []
 
 
 def under_way() -> int:
-    """Return the number of programs of this process that have started but not ended."""
+    """Return the number of programs in this process that have started but not finished."""
     return sum(len(running) for running in list(_streams))
 
 
@@ -346,7 +348,7 @@ class Cancelled(BaseException):
 
 
 def interrupt() -> None:
-    """Cancel all programs of this process; code that waits for one receives `Cancelled`."""
+    """Cancel all programs of this process; threads that wait for one receive `Cancelled`."""
 
     def cancel() -> None:
         for running in list(_streams):
@@ -367,7 +369,7 @@ async def _awaited(program: Callable[[In], Awaitable[Out]], query: In) -> Out:
 
 
 def is_cancelled() -> bool:
-    """Return whether the running program was asked to stop, or is closed; a `CancelledError` alone does not imply it."""
+    """Return whether the running program was cancelled or closed. A `CancelledError` by itself can also come from a library."""
     try:
         task = asyncio.current_task()
     except RuntimeError:  # no loop runs any more
@@ -416,8 +418,8 @@ _OWN = {
     2: ("rerank", "compress", "contexts", "read", "verdicts", "objections"),
 }
 FORMS = {name: own for own, names in _OWN.items() for name in names}
-"""Batch methods of roles, judges and data generators, with the number of arguments that are lists over queries; the single
-form is named `…_one`.
+"""Method names that roles, judges and data generators implement in batch form, with the number of arguments that are lists over
+queries. The single form is named `…_one`.
 """
 SIZE = 32
 """Default number of queries per batch, for roles without `batch_size`."""
@@ -438,7 +440,7 @@ def form_of(role: Any, name: str) -> str | None:
 
 
 def one(role: Any, name: str) -> Callable[..., Awaitable[Any]]:
-    """Return a role as an `async` function of one query, with the arguments of its single form, whichever form it has.
+    """Return a role's method as an `async` function of one query; a batch method is wrapped in a `Batcher`.
 
     Args:
         role: The role.
@@ -493,7 +495,9 @@ def _batch(role: Any, work: Callable[..., Any], own: int, items: list[tuple[Any,
 
 
 def matched(result: Any, query: Any, role: Any) -> Any:
-    """Return a result after checking that it belongs to the query, because a shifted list would silently give wrong scores."""
+    """Return a role's result unchanged after checking that its query id is the query's, because a shifted list would give wrong
+    scores.
+    """
     if hasattr(result, "query_id") and result.query_id != query.id:
         raise ContractError(
             f"{type(role).__name__} must return one result per query, in order: got that of {result.query_id} for {query.id}"
@@ -502,9 +506,9 @@ def matched(result: Any, query: Any, role: Any) -> Any:
 
 
 def each(role: Any, name: str, *arguments: Any) -> list[Any]:
-    """Return a role's results for many queries, in order, with the arguments of its batch form, whichever form it has.
+    """Call a role's method for many queries from synchronous code, whichever form it has, and return the results in order.
 
-    This is for synchronous code; programs and roles await `one` instead.
+    Programs and roles await `one` instead.
     """
     if form_of(role, name) == "batch":
         return list(getattr(role, name)(*arguments))
@@ -514,7 +518,9 @@ def each(role: Any, name: str, *arguments: Any) -> list[Any]:
 
 
 def in_flight(roles: Iterable[tuple[Any, str]]) -> int:
-    """Return the number of questions that keeps all of these roles busy: two batches (one runs, one waits), or a role's own."""
+    """Return how many concurrent questions keep all roles busy: a role's own `in_flight`, or two of its batches (one runs, one
+    fills).
+    """
     wanted = [
         2 * int(getattr(role, "batch_size", SIZE)) if form_of(role, name) == "batch" else int(getattr(role, "in_flight", IN_FLIGHT))
         for role, name in roles

@@ -62,14 +62,14 @@ _STATED = ("asked", "model", "system_fingerprint", "version")
 
 
 class RetrieverChoice(FrozenModel):
-    """A retriever that another part searches with."""
+    """Option value that names a retriever and its options."""
 
     id: str = Field(description="a registered retriever")
     config: dict[str, Any] = Field(default_factory=dict, description="options of the retriever")
 
     @property
     def component(self) -> Component:
-        """Return the retriever with validated options."""
+        """Look up the retriever in the registry and validate its options."""
         return Component.of(self.id, self.config)
 
 
@@ -86,7 +86,7 @@ RetrieverPart = Annotated[
 
 
 def index_folder(retriever: Component, corpus: Corpus, services: Services) -> Path | None:
-    """Return the folder of this retriever's index over this corpus; None if indexes are not kept."""
+    """Return the folder where this retriever's index of the corpus is stored; None if indexes are not kept on disk."""
     return services.folder("indexes", f"{retriever.fingerprint}-{corpus.fingerprint}")
 
 
@@ -104,14 +104,14 @@ def indexed(retriever: Retriever, corpus: Corpus, folder: Path | None) -> tuple[
 
 
 def part_notes(part: Any) -> Mapping[str, Any]:
-    """Return a part's notes for `Indexed.notes`: its own, or those of its encoder."""
+    """Return what a part reports about itself for `Indexed.notes`; if it has no notes, those of its encoder."""
     every = getattr(part, "notes", None), getattr(getattr(part, "encoder", None), "notes", None)
     return next((notes for notes in every if isinstance(notes, Mapping)), {})
 
 
 @dataclass(frozen=True)
 class Composition:
-    """The parts of a method; describing and fingerprinting them loads no model.
+    """Specification of a method: its parts and their sizes. Describing and fingerprinting it loads no model.
 
     Attributes:
         method: A retriever, which the other parts complete, a whole method, or a control.
@@ -201,25 +201,27 @@ class Composition:
 
     @property
     def answering(self) -> Component | None:
-        """Return the reader in effect: the one given, or the default one; None for a whole method."""
+        """Return the reader that will be used: the given or the default one; None for a whole method."""
         if self.reader is None and not self.method.entry.whole:
             return Component.of(DEFAULT_READER)
         return self.reader
 
     @property
     def handed_on(self) -> int | None:
-        """Return the number of passages for compressor and reader; None for all, and for a whole method."""
+        """Return how many passages compressor and reader receive; None for all of them, or if the method is a whole one."""
         entry = self.method.entry
         return self.k or (None if entry.whole or entry.reads_all else PASSAGES)
 
     @property
     def context_tokens(self) -> int:
-        """Return the maximum tokens that the reader receives besides passages; a compressor only receives passages."""
+        """Return the maximum tokens of context that the index writes for the reader besides passages; 0 with a compressor."""
         return 0 if self.compressor is not None else self.method.config.context_tokens
 
     @property
     def kept(self) -> int | None:
-        """Return the length of the ranking that is retrieved and stored; None for all, and for a whole method."""
+        """Return the length of the ranking that is retrieved and stored; None for all passages, or if the method is a whole
+        one.
+        """
         entry = self.method.entry
         depth = self.depth or (None if entry.whole or entry.reads_all else DEPTH)
         return None if depth is None or self.handed_on is None else max(depth, self.handed_on)
@@ -251,7 +253,7 @@ class Composition:
 
     @property
     def fingerprint(self) -> str:
-        """Return a hash that is equal for methods with equal parts."""
+        """Return a hash of `describe()`; equal parts, versions, options and weights give equal hashes."""
         return fingerprint(self.describe())
 
     def build(self, services: Services) -> Method:
@@ -298,7 +300,7 @@ def assemble(
 
 
 class Pipeline:
-    """A method composed of roles.
+    """A method composed of a retriever, rerankers, a compressor and a reader.
 
     Args:
         retriever: Retriever that ranks passages.
@@ -344,7 +346,9 @@ class Pipeline:
         return replace(cost, notes={key: value for notes in (*others, cost.notes) for key, value in notes.items()})
 
     def build_for(self, queries: Sequence[Query]) -> Usage | None:
-        """Let the index build what the candidates of these questions need; see `Index`."""
+        """Build what the index needs for the candidate passages of these questions, and return the cost; None if nothing is
+        needed (see `Index`).
+        """
         return _built_for(self._index, queries)
 
     def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
@@ -365,17 +369,17 @@ class Pipeline:
 
     @property
     def waits(self) -> bool:
-        """Return whether its last questions only wait for an endpoint, so that another task may begin."""
+        """Return whether the remaining questions only wait for an endpoint, so that the next task may start."""
         return bool(getattr(self.reader, "waits", False))
 
     @property
     def batches(self) -> bool:
-        """Return whether its questions wait for batches, so that other tasks should join them."""
+        """Return whether local batches limit the speed, so that other tasks should share them."""
         return bool(getattr(self.reader, "batches", False))
 
     @property
     def in_flight(self) -> int:
-        """Return how many questions are processed at once."""
+        """Return how many questions are processed concurrently."""
         roles: list[tuple[Any, str]] = [(self.reader, "read"), *((reranker, "rerank") for reranker in self.rerankers)]
         if self.compressor is not None:
             roles.append((self.compressor, "compress"))
@@ -434,7 +438,7 @@ class Pipeline:
 
 
 def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iterable[Query], in_flight: int) -> Iterator[Prediction]:
-    """Yield the predictions of programs as they end, with the calls that they made and the time that they waited.
+    """Run one program per query, and yield its prediction with the recorded calls and waiting time as it finishes.
 
     If a program raises, its question has the reason under `notes["failed"]` and `code` under `notes["cause"]`.
 
@@ -479,20 +483,20 @@ def _built_for(part: Any, queries: Sequence[Query]) -> Usage | None:
 
 
 class Whole:
-    """Adapter that runs a whole method in single form (`answer_one`) like a `Method`."""
+    """Adapter from `answer_one`, a method in single form, to the `Method` interface."""
 
     def __init__(self, built: Any) -> None:
         self._built = built
         self.waits = bool(getattr(built, "waits", False))
 
     def index(self, corpus: Corpus) -> Indexed | None:
-        """Prepare for questions about this corpus."""
+        """Call the method's `index`, if it has one."""
         indexed: Indexed | None = self._built.index(corpus)
         notes = part_notes(self._built)
         return replace(indexed, notes={**notes, **indexed.notes}) if indexed is not None and notes else indexed
 
     def build_for(self, queries: Sequence[Query]) -> Usage | None:
-        """Build the index for some questions; see `Pipeline`."""
+        """Call the method's `build_for`, if it has one; see `Pipeline.build_for`."""
         return _built_for(self._built, queries)
 
     def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
@@ -501,7 +505,7 @@ class Whole:
 
 
 class ControlPipeline(Pipeline):
-    """A pipeline whose retriever is a control, which receives the whole question set before it answers."""
+    """Pipeline whose retriever is a control, for example gold evidence or a random ranking."""
 
     def prepare(self, questions: Sequence[Question]) -> None:
         """Pass the questions to the control."""

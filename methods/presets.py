@@ -15,11 +15,11 @@ import yaml
 from benchmarks.core.yaml import LOADER
 
 LLM_KINDS = frozenset({"model", "local", "scripted"})
-"""Options that say which kind of language model an `llm:` is."""
+"""Keys that determine the kind of an `llm:` block (endpoint, local weights or script)."""
 
 
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay options over others, key by key at every level; an `llm:` of another kind takes the place of one."""
+    """Merge two option mappings recursively; `above` wins. An `llm:` of another kind (`LLM_KINDS`) is replaced as a whole."""
     merged = dict(below)
     for key, value in above.items():
         there = merged.get(key)
@@ -34,7 +34,7 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
 
 
 def read_presets(path: Path | Sequence[Path], **known: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Read presets.
+    """Read presets from YAML, with every `over:` resolved, as a mapping from preset name to options.
 
     Args:
         path: The file, or several that may name each other's entries.

@@ -42,18 +42,18 @@ from methods.registry import MethodConfig, register
 from methods.work import Lengths, Needs, Work, all_needs, ask, needs_of
 
 UNUSABLE, NO_REPLY, NO_ROOM, NO_END, NOTHING_FOUND = "unusable", "failed", "no_room", "no_end", "nothing_found"
-"""Reasons of failed steps: an unusable reply, no reply, a prompt that is too long, a loop at its cap, an empty search."""
+"""Reasons of failed steps: an unusable reply, no reply, a prompt that is too long, an iteration limit, an empty search."""
 DEEPEST = 100
 """Maximum number of passages that are stored as a question's evidence."""
 INSTRUCTIONS = 200
-"""Approximate tokens of a prompt, without question and passages."""
+"""Estimated prompt tokens besides question and passages, for cost estimates."""
 
 
 class SearchingConfig(MethodConfig):
     """Options of all programs."""
 
     thinks: ClassVar[bool] = False
-    """True if the program's protocol includes the model's reasoning."""
+    """True if the program's protocol needs the model's reasoning, such as `<think>` tags."""
     retriever: RetrieverPart = Field(RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}")
     k: int = Field(5, ge=1, le=DEEPEST, description="passages per search")
     prompts: str | None = Field(
@@ -61,7 +61,7 @@ class SearchingConfig(MethodConfig):
     )
 
     def preflight(self) -> None:
-        """Check the retriever, the folder of templates, and a model of the program's own."""
+        """Check that the retriever can be built and that the template folder and local models exist."""
         self.retriever.component.preflight()
         if self.prompts is not None and not Path(self.prompts).expanduser().is_dir():
             raise UserError("folder of prompts does not exist", code="missing-folder", where=f"prompts {self.prompts}")
@@ -73,13 +73,13 @@ class ProgramConfig(AskingConfig, SearchingConfig):
     """Options of programs that ask a language model."""
 
     def preflight(self) -> None:
-        """Check the model, the retriever and the templates."""
+        """Check the language model, the retriever and the template folder."""
         AskingConfig.preflight(self)
         SearchingConfig.preflight(self)
 
 
 class Session:
-    """A running program's question, with the calls that the program can make.
+    """API for one question of a running program: search, prompt the model, read, and record failures.
 
     Attributes:
         text: The question.
@@ -103,7 +103,7 @@ class Session:
         self._found: dict[str, None] = {}
 
     async def search(self, text: str, k: int | None = None) -> list[Passage]:
-        """Search the passages that the question may use, and return the best first."""
+        """Retrieve the best k passages for a query among the passages that the question may use."""
         self.searched.append(text)
         if self._system.retrieve is None or self._query.candidates == ():
             return []
@@ -114,7 +114,8 @@ class Session:
         return self._system.corpus.get(ranking.ids)
 
     async def ask(self, name: str, passages: Sequence[Passage] = (), **values: str) -> str:
-        """Return the model's reply to a template, without its thought. If there is none, count it and return "".
+        """Fill a template, call the language model, and return its reply without the reasoning; "" and a counted failure if
+        there is none.
 
         Args:
             name: Name of the template.
@@ -129,7 +130,9 @@ class Session:
         return await self.fitted(messages, len(passages), name)
 
     async def fitted(self, messages: Callable[[int], Messages], count: int, step: str, *, raw: bool = False) -> str:
-        """Return the reply to a conversation with as many of the first passages as fit; with `raw`, its thought included."""
+        """Send the longest prompt that fits the model and return the reply; `messages(n)` builds the conversation with n
+        passages, n ≤ `count`. With `raw`, the reply includes the reasoning.
+        """
         model = self._system.model
         assert model is not None
         if (room := model.room) is not None:
@@ -144,7 +147,9 @@ class Session:
         return reply.text
 
     async def read(self, passages: Sequence[Passage]) -> str:
-        """Return the answer of plain reading, with the prompt of the reader `chat` or the only format that the model supports."""
+        """Answer the question from passages with the default prompt of the reader `chat`, or with the only prompt that the
+        model supports.
+        """
         own = own_format(self.config.llm.local) if isinstance(self.config.llm, LocalConfig) else None
         if own is not None:
             return short_answer(await self.fitted(lambda some: _user(own.answer_prompt(self.text, passages[:some])), len(passages), "read"))
@@ -156,28 +161,28 @@ class Session:
         return short_answer(await self.fitted(messages, len(passages), "read"))
 
     async def plain(self) -> str:
-        """Answer by plain retrieval and reading because the program reached no answer; the notes record it."""
+        """Answer by ordinary retrieve-and-read because the program reached no answer, and record this in the notes."""
         self.ended = "plain"
         return await self.read(await self.search(self.text))
 
     def fallback(self, reason: str) -> None:
-        """Count a failed step."""
+        """Count a failed step under one of the module's reasons."""
         self.fallbacks[reason] += 1
 
     def unusable(self, reply: str) -> None:
-        """Count a reply that lacks the requested content; a missing reply was already counted."""
+        """Count a reply that does not contain what the prompt asked for; an empty reply was counted before."""
         if reply:
             self.fallback(UNUSABLE)
 
     def wrote(self, generation: Generation, prompt: str, step: str) -> str:
-        """Record the text of a program's own model as a call of the question, and return it."""
+        """Record text generated by the program's own model (not `llm`) as a call of this question, and return the text."""
         cost = generation.prompt_tokens, generation.completion_tokens
         trace().calls.append(Call(self._system.name, step, kept(prompt), kept(generation.text), *cost, generation.seconds))
         self.usage += Usage(*cost, model_calls=1)
         return generation.text
 
     def prediction(self, answer: str) -> Prediction:
-        """Return the prediction with this answer, its evidence, usage and notes."""
+        """Build the prediction from this answer and the session's evidence, usage and notes."""
         ids = list(self._found)[:DEEPEST]
         note: dict[str, Any] = {"searches": self.searched}
         note |= {"fallbacks": dict(sorted(self.fallbacks.items()))} if self.fallbacks else {}
@@ -192,7 +197,7 @@ def _user(text: str) -> Messages:
 
 
 class Program:
-    """A whole system in single form.
+    """A whole system that runs an `async` program once per question.
 
     Args:
         name: Its id.
@@ -242,7 +247,7 @@ class Program:
 
 
 def main(options: Any) -> Any:
-    """Return the options of the program's model: `llm`, the endpoint that serves a checkpoint, or the program's own."""
+    """Return the options of the program's main model: `llm`, the endpoint that serves a checkpoint, or the program's own model."""
     return getattr(options, "llm", None) or getattr(options, "served", None) or options
 
 
@@ -325,6 +330,6 @@ def tagged(reply: str, tag: str) -> str | None:
 
 
 def behind(reply: str, mark: str) -> str | None:
-    """Return the bare answer after the mark in the last line that has it; None if no line has it."""
+    """Return the text after a mark such as "Answer:" in the last line that contains it, stripped; None if no line does."""
     matches = re.findall(rf"{mark}\s*(?::\s*)?(\S.*)", reply, re.IGNORECASE)
     return short_answer(matches[-1].strip()) if matches else None

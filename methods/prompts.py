@@ -97,17 +97,17 @@ class PromptPart:
 
     @property
     def placeholders(self) -> frozenset[str]:
-        """Return the names of its placeholders."""
+        """Return the names of the part's placeholders."""
         return frozenset(name for text in (self.text, *self.others) for name in Template(text).get_identifiers())
 
     def fill(self, values: Mapping[str, object]) -> str:
-        """Return the text with the placeholders filled."""
+        """Return the part's text with all placeholders replaced by values."""
         return Template(self.text).substitute(values)
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A template.
+    """A parsed prompt template.
 
     Attributes:
         source: The text of the template.
@@ -121,7 +121,7 @@ class Prompt:
 
     @property
     def hash(self) -> str:
-        """Return a hash of the source, because another text is another prompt."""
+        """Return a hash of the template's source text, for fingerprints."""
         return content_hash([self.source])
 
     @property
@@ -144,21 +144,21 @@ class Prompt:
 
     @property
     def texts(self) -> list[str]:
-        """Return the templates of the parts, without white space at their ends."""
+        """Return the templates of all parts, stripped."""
         return [part.text.strip() for part in self.parts]
 
     @property
     def wordings(self) -> int:
-        """Return the number of wordings."""
+        """Return the number of alternative wordings."""
         return 1 + max(len(part.others) for part in self.parts)
 
     def worded(self, number: int) -> Prompt:
-        """Return the prompt in one of its wordings, counted from 0."""
+        """Return the prompt with one of its alternative wordings, counted from 0."""
         parts = tuple(replace(part, text=(part.text, *part.others)[number], others=()) if part.others else part for part in self.parts)
         return replace(self, parts=parts)
 
     def messages(self, each: Sequence[Mapping[str, object]] = (), /, **values: object) -> Messages:
-        """Return the conversation; a message whose template is empty is left out.
+        """Fill the template and return the chat messages; messages with an empty template are omitted.
 
         Args:
             each: Values for the parts that are repeated, one mapping per passage.
@@ -188,7 +188,7 @@ class Prompt:
         return mark.join(Template(text).substitute(own) for text, (_, own) in zip(texts, pieces, strict=True))
 
     def pair(self, **values: object) -> tuple[str, str]:
-        """Return system and user message, "" for one that is missing."""
+        """Return the filled system and user messages; "" for a missing one."""
         contents = {message["role"]: message["content"] for message in self.messages(**values)}
         return contents.get("system", ""), contents.get("user", "")
 
@@ -196,7 +196,7 @@ class Prompt:
         return [] if self.options.bos == "none" else beginning(tokenizer)
 
     def frame_ids(self, tokenizer: Any) -> list[int]:
-        """Return the token ids that every prompt of `text` parts contains, for any values."""
+        """Return the token ids of the template's fixed text (all `text` parts without placeholder values), for length budgets."""
         fixed = [ids for part in self.parts if not part.placeholders for ids in encoded(tokenizer, [part.text])]
         return _join(self._begin(tokenizer), fixed, self.options.bos == "always")
 
@@ -208,7 +208,7 @@ class Prompt:
         cut: str = "passage",
         most: Mapping[str, int] | None = None,
     ) -> list[list[int]]:
-        """Return the token ids of a prompt of `text` parts, for each of some rows of values.
+        """Render a prompt of `text` parts once per row of values and return its token ids.
 
         Every part is tokenized separately, so that its ends are token boundaries next to any other part.
 
@@ -264,9 +264,9 @@ def plain_ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def ids_behind_bos(tokenizer: Any, text: str) -> list[int]:
-    """Return the token ids of a text tokenized after the beginning-of-text token; special tokens in it keep their meaning.
+    """Tokenize a text as a continuation after the beginning-of-text token; special tokens in it keep their meaning.
 
-    Some tokenizers write a text's first word differently there.
+    Some tokenizers split the first word of a text differently there.
     """
     begin = tokenizer.bos_token
     if not begin:
@@ -275,12 +275,12 @@ def ids_behind_bos(tokenizer: Any, text: str) -> list[int]:
 
 
 def whole_ids(tokenizer: Any, texts: Sequence[str], bos: str = "tokenizer") -> list[int]:
-    """Return the token ids of a prompt whose texts are tokenized separately, after its initial special tokens (`Options.bos`)."""
+    """Tokenize texts separately and concatenate them after the initial special tokens that `bos` selects (`Options.bos`)."""
     return _join([] if bos == "none" else beginning(tokenizer), encoded(tokenizer, texts), bos == "always")
 
 
 def beginning(tokenizer: Any) -> list[int]:
-    """Return the special tokens that a tokenizer puts before a text (its BOS, if it adds one)."""
+    """Return the token ids of the special tokens that the tokenizer puts before a text (BOS if it adds one)."""
     plain, whole = encoded(tokenizer, ["a"])[0], list(tokenizer("a")["input_ids"])
     return whole[: next((at for at in range(len(whole)) if whole[at : at + len(plain)] == plain), 0)]
 
@@ -378,7 +378,7 @@ def _checked(prompt: Prompt, where: str) -> Prompt:
 
 @dataclass(frozen=True)
 class Shipped:
-    """A shipped template, and the placeholders and options that a user's own file may have instead.
+    """A prompt template included in ragmeter, and the rules for a user's replacement file.
 
     Attributes:
         home: The package or folder whose folder `templates` contains it.
@@ -424,7 +424,7 @@ class Shipped:
         return published_hash(self.published, shown, own) if self.is_published(path) else self.load(path).hash
 
     def check(self, prompt: Prompt, where: str) -> Prompt:
-        """Check that a prompt can replace the shipped one, and return it.
+        """Return a user's prompt if it can replace the shipped one: same placeholders, supported options.
 
         Raises:
             UserError: It cannot replace it.
@@ -471,7 +471,7 @@ class Shipped:
         return prompt
 
     def load_from(self, folder: str | Path | None, otherwise: str | Path | None = None) -> Prompt:
-        """Return the template of a user's folder, or the result of `load` if the folder does not have it.
+        """Return this template from a user's folder; if the folder lacks it, return `load(otherwise)`.
 
         Args:
             folder: The folder, or None.
@@ -583,7 +583,9 @@ def _literal(text: str) -> str:
 
 
 def published_hash(name: str, shown: Collection[str] = (), own: Mapping[str, Text] | None = None) -> str:
-    """Return the hash of a published prompt, which its entry of the registry and a checkpoint's own texts determine."""
+    """Return the hash of a published prompt without downloading it; computed from its registry entry and a checkpoint's own
+    texts.
+    """
     entry = registry()[name]
     fields = entry.model_dump(include={"sha256", "options", "parts", "documents", "names", "values"})
     fields |= {name: value for name in ("layout", "stripped", "blanks", "filled", "literal") if (value := getattr(entry, name))}

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A text that a system showed its model.
+    """A context text that the system under test passed to its model.
 
     Attributes:
         text: As the model read it.
@@ -30,7 +30,7 @@ class Shown:
     matched: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is known as a JSON object."""
+        """Return the fields that are set as a JSON object."""
         known = {"id": self.id, "url": self.url}
         return {
             "text": self.text,
@@ -66,7 +66,7 @@ class Search:
 
 
 class Malformed(ValueError):
-    """A value that has another form than a field: the field, the form, and the value."""
+    """Raised if a field's value has the wrong form; carries the field, the expected form and the value."""
 
     def __init__(self, name: str, wanted: str, value: Any) -> None:
         self.name, self.wanted, self.value = name, wanted, value
@@ -134,11 +134,11 @@ def _search(place: str, item: Mapping[str, Any]) -> Search:
 
 
 RECORD = ("contexts", "statements", "searches", "confidence")
-"""Fields of a prediction that hold what a system returned next to its answer."""
+"""Optional fields of a prediction that describe how a system obtained its answer."""
 
 
 def read_record(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the fields of `RECORD` that an object has, as arguments of `Prediction`; a field that is null is left out.
+    """Parse the fields in `RECORD` from a JSON object into arguments of `Prediction`; null fields are omitted.
 
     Raises:
         Malformed: A field has another form.

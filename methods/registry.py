@@ -33,22 +33,24 @@ Kind = Literal["retriever", "reranker", "compressor", "reader", "method", "contr
 
 
 class MethodConfig(FrozenModel):
-    """Base of every method's options: frozen, and unknown keys are errors.
+    """Base class of every method's options: immutable, and unknown keys are errors.
 
     The description of a field also gives the paper's and the released value if they differ from the default.
     """
 
     default_extra: ClassVar[str | None] = None
-    """The extra of the distribution that these options need; `register(extra=…)` replaces it."""
+    """pip extra that the method needs by default; `register(extra=…)` overrides it."""
 
     @property
     def follows_benchmark(self) -> bool:
-        """Return whether the benchmark's own reading instructions affect the result (`Services.reading`)."""
+        """Return whether the method uses the benchmark's official reading instructions (`Services.reading`) with these options."""
         return False
 
     @property
     def context_tokens(self) -> int:
-        """Return the maximum tokens that a reader gets besides the ranked passages (an index's `contexts`)."""
+        """Return the maximum tokens of context that the index writes for the reader besides ranked passages; 0 for most
+        methods.
+        """
         return 0
 
     def preflight(self) -> None:
@@ -73,40 +75,40 @@ class MethodConfig(FrozenModel):
 
 
 class ModelMethodConfig(MethodConfig):
-    """Base of options that name local weights: `model`, and optionally `revision` and `trust_remote_code`."""
+    """Base class of options with a local model: `model`, and optionally `revision` and `trust_remote_code`."""
 
     default_extra = "models"
 
     def checkpoint_hash(self) -> str:
-        """Return a hash of the weights."""
+        """Return a hash of the model's weights, for fingerprints."""
         options: Any = self
         return weights_hash(options.model, getattr(options, "revision", None))
 
     def needed_models(self) -> Needs | None:
-        """Return the required models."""
+        """Return the local model that must be available."""
         return needs_of(self)
 
     def preflight(self) -> None:
-        """Check that the models exist and may be loaded."""
+        """Check that the model exists and that its code may be run."""
         check_models(self)
 
 
 class AskingMethodConfig(AskingConfig, MethodConfig):
-    """Base of options of methods that ask a language model (`llm`)."""
+    """Base class of options of methods that prompt a language model (`llm`)."""
 
     default_extra = "llm"
 
     def needed_models(self) -> Needs | None:
-        """Return the model that is called."""
+        """Return the language model that `llm` names."""
         return needs_of(self.llm)
 
 
 PROBES = {"retrieval": "bm25s", "models": "sentence_transformers", "llm": "openai", "grounding": "ragas", "graphs": "graspologic_native"}
-"""One package per extra that methods may need; if it is missing, the extra is not installed."""
+"""One importable package per pip extra; if it is missing, ragmeter reports the extra as not installed."""
 
 
 def require_extra(extra: str | None, who: str) -> None:
-    """Check that an extra of the distribution is installed.
+    """Check that a pip extra is installed.
 
     Raises:
         MissingPackage: The extra is not installed; `who` needs it.
@@ -117,7 +119,7 @@ def require_extra(extra: str | None, who: str) -> None:
 
 @dataclass(frozen=True)
 class MethodEntry:
-    """A registered method: its description for people and the leaderboard, and its factory."""
+    """Registry entry of a method: metadata for users and the leaderboard, and the factory."""
 
     id: str
     kind: Kind
@@ -133,35 +135,37 @@ class MethodEntry:
     work: Callable[[Any, Lengths], Work] | None = None
     needs: Callable[[Any], Needs | None] | None = None
     code: Code | None = None
-    """Code of an extension's method; None for shipped methods."""
+    """Source code of a plug-in's method, for fingerprints; None for shipped methods."""
 
     @property
     def whole(self) -> bool:
-        """Return whether it answers without other parts: true for methods, and for controls whose class has `answer`."""
+        """Return whether the method answers questions without a separate reader: true for kind `method`, and for controls whose
+        class has `answer`.
+        """
         return self.kind == "method" or (self.kind == "control" and hasattr(self.factory, "answer"))
 
     @property
     def reads_all(self) -> bool:
-        """Return whether its reader gets all results unless `k` is set."""
+        """Return whether the reader receives all retrieved passages by default, instead of the first k."""
         return bool(getattr(self.factory, "reads_all", False))
 
     @property
     def memory(self) -> str | None:
-        """Return the kind of memory that a compressor delivers; None if it delivers passages."""
+        """Return the kind of soft memory that a compressor produces; None if it produces text."""
         return getattr(self.factory, "memory", None) if self.kind == "compressor" else None
 
     @property
     def reads_memory(self) -> tuple[str, ...]:
-        """Return the kinds of memory that a reader reads, next to passages."""
+        """Return the kinds of soft memory that a reader accepts besides text passages."""
         return tuple(getattr(self.factory, "reads_memory", ()))
 
     @property
     def over_triples(self) -> bool:
-        """Return whether it ranks the triples of a graph, not passages."""
+        """Return whether the method ranks triples of a knowledge graph instead of passages."""
         return bool(getattr(self.factory, "over_triples", False))
 
     def validate(self, config: Mapping[str, Any] | None) -> MethodConfig:
-        """Return options with defaults filled in; the values of a `preset` apply where the options set none.
+        """Validate options and fill in defaults; a `preset` supplies values for options that are not given.
 
         Raises:
             pydantic.ValidationError: An option is unknown or of the wrong type.
@@ -176,7 +180,7 @@ class MethodEntry:
         return self.config.model_validate(options)
 
     def card(self) -> dict[str, Any]:
-        """Return the method card as JSON."""
+        """Return the method's metadata as JSON for the leaderboard."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -242,7 +246,7 @@ def register(
 
 @dataclass(frozen=True)
 class Component:
-    """A registered method with its options, which can be built, described and fingerprinted."""
+    """A registered method with validated options. It can be built, described and fingerprinted."""
 
     entry: MethodEntry
     config: MethodConfig
@@ -258,7 +262,7 @@ class Component:
         return self.entry.id
 
     def preflight(self) -> None:
-        """Check that this can be built here.
+        """Check that this component can be built on this machine.
 
         Raises:
             UserError: A package, file or key is missing.
@@ -270,19 +274,19 @@ class Component:
 
     @property
     def needs(self) -> Needs | None:
-        """Return the models that it needs; None if it declares none."""
+        """Return the required models; None if unknown."""
         if self.entry.needs is None:
             return None if self.entry.work is None else Needs()
         return self.entry.needs(self.config)
 
     def work(self, lengths: Lengths) -> Work:
-        """Return the estimated work for all questions; unknown if it declares none."""
+        """Return the estimated work for all questions; marked unknown if the method declares no estimate."""
         if self.entry.work is None:
             return unknown(f"what {self.id} takes: it states no work")
         return self.entry.work(self.config, lengths).keyed_by(f"{self.id} {self.config.model_dump_json()} {lengths.data}", self)
 
     def build(self, services: Services) -> Any:
-        """Build the role."""
+        """Call the factory and return the role."""
         return self.entry.factory(self.config, services)
 
     def describe(self) -> dict[str, Any]:
@@ -294,18 +298,20 @@ class Component:
 
     @property
     def codes(self) -> dict[str, Code]:
-        """Return the code of its plug-ins by id: its own, and that of parts named in its options."""
+        """Return the source code of all plug-ins involved, by id: the component's own and those named in its options."""
         own = {} if self.entry.code is None else {self.id: self.entry.code}
         return own | codes_named(self.config)
 
     @property
     def fingerprint(self) -> str:
-        """Return a hash that is equal for equal code version, options and weights."""
+        """Return a hash of `describe()`: equal code version, options and weights give equal hashes."""
         return fingerprint(self.describe())
 
 
 def codes_named(options: Any) -> dict[str, Code]:
-    """Return the code of the plug-ins that options name, by id; an option names one by a property `component`."""
+    """Return the source code of plug-ins that options refer to, by id. Nested options refer to one through a property
+    `component`.
+    """
     if isinstance(options, BaseModel):
         part = None
         with suppress(UserError, ValidationError):  # an option that is not in use may name nothing that exists
@@ -322,7 +328,9 @@ def codes_named(options: Any) -> dict[str, Code]:
 
 
 def code_of_parts(codes: Mapping[str, Code]) -> dict[str, str]:
-    """Return the entry of a description for the code of plug-ins: `{"code": HASH}`, empty if no hash counts."""
+    """Return `{"code": HASH}` for the plug-ins' code, to be merged into a description; empty if no plug-in is identified by
+    code.
+    """
     counting = {name: hashed for name, code in sorted(codes.items()) if (hashed := code_id(code)) is not None}
     if not counting:
         return {}
@@ -331,7 +339,7 @@ def code_of_parts(codes: Mapping[str, Code]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table with a heading; cells are texts and numbers, and `note` explains how to read it."""
+    """Table of an explanation: heading, columns, rows of texts and numbers, and a `note` on how to read it."""
 
     title: str
     columns: tuple[str, ...]
@@ -341,7 +349,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Explanation of a method's processing of a question.
+    """Step-by-step account of how a method processed one question, for `ragmeter explain`.
 
     Attributes:
         summary: A few sentences.
@@ -355,7 +363,7 @@ class Explanation:
 
 
 class Explainer(Protocol):
-    """Function from a question with its gold, its corpus, options and services to an explanation."""
+    """Function that explains a method on one question, given the question with gold, corpus, options and services."""
 
     def __call__(self, question: Question, corpus: Corpus, config: Any, services: Services) -> Explanation: ...
 
@@ -376,7 +384,7 @@ E = TypeVar("E", bound=Callable[..., Explanation])
 
 
 def register_explainer(identifier: str, *, summary: str) -> Callable[[E], E]:
-    """Declare an explainer; decorates its function, whose `config` is annotated with the class of its options."""
+    """Register an explainer; decorates a function whose `config` parameter is annotated with the method's option class."""
 
     def decorate(explain: E) -> E:
         EXPLAINERS.add(ExplainerEntry(identifier, summary, explain, config_class(explain, MethodConfig)), explain.__module__)
@@ -386,11 +394,11 @@ def register_explainer(identifier: str, *, summary: str) -> Callable[[E], E]:
 
 
 def shortened(text: str, length: int = 160) -> str:
-    """Return a text on one line, cut with an ellipsis."""
+    """Collapse a text to one line of at most `length` characters, cut with an ellipsis."""
     flat = " ".join(text.split())
     return flat if len(flat) <= length else flat[: length - 1] + "…"
 
 
 def numbers(values: Sequence[float]) -> tuple[str, ...]:
-    """Return numbers as tables show them."""
+    """Format numbers for the cells of an explanation's table."""
     return tuple(f"{value:.4f}" for value in values)

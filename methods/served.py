@@ -35,7 +35,7 @@ VLLM = "serve the checkpoint by vLLM (its /v1/completions), or leave the option 
 
 
 class ServedConfig(MethodConfig):
-    """Options of a system that can use its checkpoint through an endpoint."""
+    """Base class of options of systems whose checkpoint can run behind a vLLM endpoint."""
 
     endpoint: ChatConfig | None = Field(
         None,
@@ -53,26 +53,26 @@ class ServedConfig(MethodConfig):
         return self
 
     probes: ClassVar[tuple[Literal["write", "score"], ...]] = ("write",)
-    """Kinds of requests that a system sends: for continuations, or for scores of given texts."""
+    """Requests that `reach` tests: `write` (continue a prompt) and `score` (log-probabilities of a given text)."""
 
     @property
     def served(self) -> ChatConfig | None:
-        """Return the endpoint with the limit of the system's replies; None for a local model."""
+        """Return the endpoint's options with the system's limit on reply length; None if the model runs locally."""
         options: Any = self
         return self.endpoint and self.endpoint.model_copy(update={"max_tokens": options.max_new_tokens, "temperature": 0.0})
 
     def preflight(self) -> None:
-        """Check the endpoint's key, too."""
+        """Check the options as the base class does, and the endpoint's API key."""
         super().preflight()
         if self.endpoint is not None:
             check_llm(self.endpoint)
 
     def needed_models(self) -> Needs | None:
-        """Return the endpoint, or the required model."""
+        """Return the endpoint, or the local model if no endpoint is set."""
         return needs_of(self.served or self)
 
     def reach(self, cache: Path | None) -> None:
-        """Request log-probabilities from the endpoint once in each way that the system does; the replies are cached.
+        """Send one test request per kind in `probes` and check that log-probabilities come back; the replies are cached.
 
         Raises:
             Broke: The endpoint does not answer, or returns no log-probabilities of the tokens that were sent.
@@ -93,14 +93,14 @@ class ServedConfig(MethodConfig):
 
 
 class ScorerConfig(ServedConfig, CausalConfig):
-    """Options of a language model that only scores given texts."""
+    """Options of a language model that scores given texts and never generates."""
 
     probes = ("score",)
     max_new_tokens: int = Field(1, ge=1, le=1, description="has no effect, because nothing is generated")
 
     @classmethod
     def of(cls, model: str, endpoint: ChatConfig | None, **options: Any) -> ScorerConfig:
-        """Return the options of a model; options that are not given have their defaults."""
+        """Build the options for a model and an optional endpoint; other options keep their defaults."""
         return cls.model_validate({"model": model, "endpoint": endpoint, **options})
 
     def preflight(self) -> None:
@@ -109,11 +109,11 @@ class ScorerConfig(ServedConfig, CausalConfig):
         locate(self.model)
 
     def open(self, services: Services, role: str) -> CausalModel | ServedModel:
-        """Load the weights, or only the tokenizer if the model is behind an endpoint."""
+        """Load the model; if it is behind an endpoint, load only its tokenizer."""
         return CausalModel(self, services.device) if self.endpoint is None else ServedModel(self, services, role)
 
     def reach(self, cache: Path | None) -> None:
-        """Refuse an encoder-decoder model, and ask the endpoint for the log-probability of a given token."""
+        """Check that the endpoint returns log-probabilities of given tokens; refuse encoder-decoder models."""
         if self.endpoint is not None and is_encoder_decoder(self.model, self.revision):
             raise UserError(
                 f"an endpoint cannot score {self.model!r}, because it is an encoder-decoder model",
@@ -125,28 +125,28 @@ class ScorerConfig(ServedConfig, CausalConfig):
 
     @property
     def identity(self) -> str:
-        """Return identity of the scorer: the weights, or the names of the served model and of its tokenizer."""
+        """Return a hash that identifies the scorer: its local weights, or the served model's name and tokenizer."""
         if self.endpoint is None:
             return fingerprint(weights_hash(self.model, self.revision), self.dtype)
         return fingerprint(self.model, self.revision, self.endpoint.model_dump(mode="json"))
 
 
 def scoring_work(config: ScorerConfig, texts: float, length: float) -> Work:
-    """Return the cost of scoring a number of texts: local forward passes, or calls that generate nothing."""
+    """Estimate the work of scoring texts: local forward passes, or endpoint calls that generate nothing."""
     return encode(config, texts, length, causal=True) if config.endpoint is None else ask(config.served, texts, length, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The continuation that an endpoint wrote.
+    """A continuation generated by an endpoint.
 
     Attributes:
-        generation: The continuation in the form of local weights.
+        generation: The continuation, in the type that local models return.
         logprobs: Log-probability of each of its tokens, in nats.
         last: The most likely token ids at the position of its last token, with their log-probabilities; empty if the
             endpoint wrote beyond the stop text.
         usage: Tokens and calls.
-        failed: Why there is no continuation.
+        failed: Reason why there is no continuation; None on success.
     """
 
     generation: Generation
@@ -158,12 +158,12 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """The scores that an endpoint returned for a given text.
+    """Log-probabilities that an endpoint returned for a given text.
 
     Attributes:
         logprobs: Log-probability of each of its tokens, in nats; () if the call failed.
         usage: Tokens and calls.
-        failed: Why the text was not scored.
+        failed: Reason why the text was not scored; None on success.
     """
 
     logprobs: tuple[float, ...]
@@ -172,11 +172,11 @@ class Scored:
 
 
 class ServedModel:
-    """The tokenizer of a checkpoint and the endpoint that serves it.
+    """A causal language model behind an endpoint, with its tokenizer loaded locally.
 
     Args:
         config: Options, with `model`, `revision`, `endpoint` and `max_new_tokens`.
-        services: Services, of which it uses the cache of replies.
+        services: Services; only the reply cache is used.
         role: Name under which calls are counted and stored.
 
     Raises:
@@ -195,28 +195,28 @@ class ServedModel:
         self._length: int | None = None
 
     def render(self, system: str, user: str) -> str:
-        """Return the text of a prompt in the checkpoint's chat template."""
+        """Format a system and a user message with the checkpoint's chat template."""
         return self.render_chat([{"role": "system", "content": system}, {"role": "user", "content": user}])
 
     def render_chat(self, messages: Messages, variables: Mapping[str, Any] | None = None) -> str:
-        """Return the text of a conversation that the checkpoint is to continue."""
+        """Format a conversation with the checkpoint's chat template, ready to be continued."""
         return chat_text(self.tokenizer, messages, variables)
 
     def encode(self, prompt: str) -> list[int]:
-        """Return a prompt's token ids, as those of `CausalModel`."""
+        """Return a prompt's token ids, equal to those of a local `CausalModel`."""
         return self.text_encoder.prompts([prompt])[0]
 
     async def write(
         self, ids: Sequence[int], *, stop: Sequence[str] = (), top: int = 0, most: int | None = None, step: str = ""
     ) -> Written:
-        """Continue a prompt greedily.
+        """Generate a greedy continuation of a prompt.
 
         Args:
             ids: The prompt.
             stop: Texts at which a continuation ends.
-            top: How many tokens in the place of each are asked for.
-            most: Most tokens; None: as the options say.
-            step: Which of its prompts a system asks.
+            top: Number of alternative tokens per position whose log-probabilities are requested.
+            most: Maximum tokens to generate; None for `max_new_tokens`.
+            step: Name of the prompt, for the stored call.
 
         Raises:
             Broke: The endpoint does not return log-probabilities of token ids.
@@ -241,12 +241,12 @@ class ServedModel:
         return Written(made, values, last, reply.usage)
 
     async def score(self, ids: Sequence[int], target: Sequence[int], *, step: str = "") -> Scored:
-        """Score the tokens of a target after a prompt.
+        """Return the log-probability of each target token, given the prompt.
 
         Args:
             ids: The prompt, at least one token.
-            target: Text after it, which is scored.
-            step: Which of its prompts a system asks.
+            target: The tokens after the prompt to score.
+            step: Name of the prompt, for the stored call.
 
         Raises:
             Broke: The endpoint does not return the log-probability of each token of the target.
@@ -277,13 +277,13 @@ class ServedModel:
         return Scored(values, reply.usage)
 
     def prompt_room(self, target: int) -> int:
-        """Return longest prompt in tokens before a target of this length; vLLM wants room for one more token after it."""
+        """Return the maximum prompt length in tokens if `target` more tokens follow; vLLM needs room for one extra token."""
         if self._length is None:
             self._length = context_length(self.config.model, self.config.revision) or FALLBACK_LENGTH
         return self._length - target - 1
 
     def logprobs(self, items: Sequence[Item], config: ScoringConfig) -> list[list[float]]:
-        """Return the log-probability of each token of each target, as `CausalModel.logprobs`; no option has an effect.
+        """Return the log-probability of each target token per item, like `CausalModel.logprobs`; `config` is ignored.
 
         Raises:
             ValueError: A prompt or a target is empty.
@@ -321,11 +321,11 @@ class _ServedConversations(Conversations):
 
 
 class ServedLabelModel(LabelModel):
-    """A model behind an endpoint that chooses among labels, with one call per label.
+    """A model behind an endpoint that scores a fixed set of labels, with one call per label.
 
     Args:
         config: Options of the scorer, with an endpoint.
-        services: Services, of which it uses the cache of replies.
+        services: Services; only the reply cache is used.
         role: Name under which its calls are stored.
     """
 
@@ -334,7 +334,7 @@ class ServedLabelModel(LabelModel):
         super().__init__(_ServedConversations(self._model), role, self._model.prompt_room(1), self._model.in_flight)
 
     async def scored(self, choice: Choice, messages: Messages, step: str) -> tuple[LabelScores | None, Usage]:
-        """Score each label by a call of its own."""
+        """Return the scores of all labels, or None if a call failed, and the usage."""
         made = await together(*(self._model.score(choice.prompt, target, step=step) for target in choice.targets))
         usage = sum((item.usage for item in made), Usage())
         if any(item.failed is not None for item in made):

@@ -1,10 +1,10 @@
 """Limits on what one execution of an experiment may spend: dollars, hours and calls of all its roles together.
 
-Each request to a model or an app passes the account of its process (`current`): it sets aside what it may cost at most, and
-settles what it did cost. Once a limit is reached, no further request starts. Those in flight end first, so that their replies
-are kept; then all who wait are refused by one `LimitReached`, and their questions stay pending. Workers of a cluster pass the account
-of the process that started them (`replace_account`). Weights of this machine cost
-nothing and pass no account; `max_hours` holds for them, too (`methods.flow.stream` starts no further question).
+Each request to a model or an app reserves its maximum cost with the process's account (`current`) and settles the actual cost
+afterwards. Once a limit is reached, no further request starts. Requests in flight finish first, so that their replies are kept;
+then every waiting request raises `LimitReached`, and its question stays pending. Cluster workers use the account of the process
+that started them (`replace_account`). Local models cost nothing and reserve nothing; for them only `max_hours` applies
+(`methods.flow.stream` starts no further question).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.core.models import FrozenModel
 
 
 class Limits(FrozenModel):
-    """Limit what one execution may spend; a null field sets no limit."""
+    """Spending limits of one execution; a null field sets no limit."""
 
     max_usd: float | None = Field(default=None, ge=0, description="dollars for all models and apps, from reported costs and stated prices")
     max_hours: float | None = Field(default=None, ge=0, description="hours from the start of the command")
@@ -34,10 +34,10 @@ class Limits(FrozenModel):
 
     @classmethod
     def stated(cls, **values: float | None) -> Limits:
-        """Return the limits that options state.
+        """Build the limits from command-line values.
 
         Raises:
-            UserError: One is not a number from 0 on.
+            UserError: A value is negative or not a number.
         """
         try:
             return cls.model_validate(values)
@@ -48,11 +48,11 @@ class Limits(FrozenModel):
 
     @property
     def any(self) -> bool:
-        """Return whether there is a limit."""
+        """Return whether any limit is set."""
         return self != NO_LIMITS
 
     def options(self) -> list[str]:
-        """Return the options of the command line that state these limits."""
+        """Return the limits as command-line arguments, such as `["--max-usd", "5"]`."""
         stated = [(name, value) for name, value in self if value is not None]
         return [part for name, value in stated for part in (f"--{name.replace('_', '-')}", f"{value:.15g}")]
 
@@ -61,17 +61,17 @@ NO_LIMITS = Limits()
 
 
 class LimitReached(Incomplete):
-    """A limit on spending is reached; all answers so far are stored, and the rest is pending.
+    """Raised if a spending limit is reached; answers so far are stored, and the other questions stay pending.
 
     Attributes:
-        outcomes: How the tasks of the experiment ended, if they had been carried out before.
+        outcomes: Results of the experiment's tasks, if any ran before the limit was reached.
     """
 
     outcomes: Sequence[Any] = ()
 
 
 class Charge:
-    """A request that an account let through.
+    """A request that the account has admitted.
 
     Attributes:
         usd: Cost of the call; set it before the block ends. None: the call was not answered.
@@ -81,13 +81,14 @@ class Charge:
 
 
 class Costs:
-    """Dollars that calls of one endpoint in flight may cost: by their prices, or as much as the dearest call before them.
+    """Upper bound of the cost in dollars of one endpoint's calls in flight.
 
-    An endpoint may state what a call cost, while its price is unknown or too low. So the first call without a price is made
-    alone: the others know from it what to set aside.
+    A call is bounded by its configured price or by the most expensive call so far, whichever is higher. Some endpoints report
+    costs although no price is configured. The first call without a price therefore runs alone, and its reported cost becomes
+    the bound for the others.
 
     Attributes:
-        dearest: The most that an answered call cost, of those that cost more than was set aside for them.
+        dearest: Highest cost of a call that cost more than its configured price; 0 if none did.
     """
 
     def __init__(self) -> None:
@@ -102,27 +103,27 @@ class Costs:
         return self._flying.total()
 
     def most(self, priced: float) -> float:
-        """Return the maximum cost of a call at a price in dollars."""
+        """Return the maximum cost of a call in dollars, given its cost at the configured price."""
         return max(priced, self.dearest)
 
     def unknown(self, priced: float) -> bool:
-        """Return whether a call must wait for the first one, which tells what calls cost."""
+        """Return whether a call must wait, because the first call without a price has not reported its cost yet."""
         return not self.most(priced) and not self._answered and bool(self._flying)
 
     @property
     def reserved(self) -> float:
-        """Return what the calls in flight may cost."""
+        """Return the maximum cost of all calls in flight, in dollars."""
         if not self.dearest:  # a batch has many calls in flight
             return self._priced
         return sum(count * self.most(priced) for priced, count in self._flying.items())
 
     def begin(self, priced: float) -> None:
-        """Count a call."""
+        """Record the start of a call that costs `priced` dollars at the configured price."""
         self._flying[priced] += 1
         self._priced += priced
 
     def end(self, priced: float, usd: float | None) -> None:
-        """Note what a call cost; None: it was not answered."""
+        """Record the end of a call and its actual cost; None if it got no reply."""
         self._flying[priced] -= 1
         if not self._flying[priced]:
             del self._flying[priced]
@@ -134,16 +135,16 @@ class Costs:
 
 
 class Account:
-    """Count what an execution has spent; requests pass it on one event loop.
+    """Spending of one execution, checked against its limits. All requests use it on one event loop.
 
     Args:
         limits: The limits.
-        resume: What continues: a command in backticks.
-        clock: Seconds that never go back.
+        resume: Command, in backticks, that error messages name for resuming.
+        clock: Monotonic clock in seconds.
 
     Attributes:
-        usd, calls: Spent up to now.
-        reached: Which limit was reached first, in words; "" if none.
+        usd, calls: Dollars and requests so far.
+        reached: Description of the limit that was reached first; "" if none.
     """
 
     def __init__(self, limits: Limits, resume: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -159,27 +160,27 @@ class Account:
 
     @property
     def hours(self) -> float:
-        """Return the hours since it was opened."""
+        """Return the hours since the account was opened."""
         return (self._clock() - self._started) / 3600
 
     def late(self) -> bool:
-        """Return whether `max_hours` are over."""
+        """Return whether `max_hours` have passed."""
         most = self.limits.max_hours
         if most is not None and self.hours >= most:
             self.reached = self.reached or f"max_hours {most:g}"
         return self.reached.startswith("max_hours")
 
     def check(self) -> None:
-        """Raise if `max_hours` are over.
+        """Raise an error if `max_hours` have passed.
 
         Raises:
-            LimitReached: They are.
+            LimitReached: `max_hours` have passed.
         """
         if self.late():
             raise self.error()
 
     def error(self) -> LimitReached:
-        """Return the message about the limit that was reached."""
+        """Build the exception that describes the limit reached and the spending so far."""
         spent = f"spent: US$ {self.usd:.4f}, {counted(self.calls, 'call')}, {self.hours:.2g} hours"
         over = self.usd - (math.inf if self.limits.max_usd is None else self.limits.max_usd)
         spent += f"; US$ {over:.4f} too much, as calls cost more than their price and than all calls before them" if over > 1e-9 else ""
@@ -192,14 +193,14 @@ class Account:
 
     @asynccontextmanager
     async def charged(self, most: float, place: str) -> AsyncIterator[Charge]:
-        """Let a request through that costs at most this many dollars; the block makes it and says what it did cost.
+        """Async context manager around one request: reserves its maximum cost, and settles the actual cost set in the `Charge`.
 
         Args:
-            most: By the stated price; 0 if it is unknown.
-            place: The endpoint and its model, or an app.
+            most: Maximum cost in dollars at the configured price; 0 if the price is unknown.
+            place: Name of the endpoint and model, or of the app.
 
         Raises:
-            LimitReached: It must not be sent.
+            LimitReached: A limit does not allow the request.
         """
         await self.reserve(most, place)
         charge = Charge()
@@ -209,10 +210,10 @@ class Account:
             self.settle(most, charge.usd, place)
 
     async def reserve(self, most: float, place: str) -> None:
-        """Set aside what a request costs at most; `settle` must follow.
+        """Wait until a request fits the limits and reserve its maximum cost in dollars; call `settle` afterwards.
 
         Raises:
-            LimitReached: It must not be sent.
+            LimitReached: A limit does not allow the request.
         """
         while not self._fits(most, self._costs[place]):
             if self.reached and not any(costs.in_flight for costs in self._costs.values()):
@@ -224,7 +225,7 @@ class Account:
         self._costs[place].begin(most)
 
     def settle(self, most: float, usd: float | None, place: str) -> None:
-        """Replace what was set aside for a request by what it cost; None: it was not answered."""
+        """Replace a request's reservation with its actual cost in dollars; None if it got no reply."""
         self._costs[place].end(most, usd)
         self.usd += usd or 0.0
         changed, self._changed = self._changed, None
@@ -251,19 +252,19 @@ _open: Account | None = None
 
 
 def current() -> Account | None:
-    """Return the account that is open in this process."""
+    """Return this process's open account, or None."""
     return _open
 
 
 def replace_account(account: Account) -> None:
-    """Let everything in this process pass an account that another process keeps."""
+    """Use another process's account in this process (for cluster workers)."""
     global _open
     _open = account
 
 
 @asynccontextmanager
 async def charged(most: float, place: str) -> AsyncIterator[Charge]:
-    """Let a request through the account of this process, if one is open; see `Account.charged`."""
+    """Async context manager around one request that uses this process's account, if one is open; see `Account.charged`."""
     if _open is None:
         yield Charge()
         return
@@ -273,11 +274,12 @@ async def charged(most: float, place: str) -> AsyncIterator[Charge]:
 
 @contextmanager
 def spending(limits: Limits, resume: str) -> Iterator[Account | None]:
-    """Hold everything that asks models in this process to limits, for the length of a block; gives the account, None without limits.
+    """Context manager that enforces spending limits on all requests of this process; yields the account, or None without
+    limits.
 
     Args:
         limits: The limits.
-        resume: What continues: a command in backticks.
+        resume: Command, in backticks, that error messages name for resuming.
 
     Raises:
         UserError: Another experiment with limits runs in this process.

@@ -1,8 +1,9 @@
-"""Declare the work and requirements of parts; planning sums both and loads nothing.
+"""Estimate the work and the requirements of methods without loading anything, for `ragmeter run --dry-run`.
 
-`@register(…, work=f, needs=g)`: `f(config, lengths)` is the `Work` of all questions that `lengths` counts, `g(config)`
-the `Needs`. A part that states no work is unknown, never free; one that states work and no needs has none. Work is in
-calls, tokens and bytes; hours follow from parameters and throughput (`ragmeter/plan`). Numbers are at most what it takes.
+`@register(…, work=f, needs=g)`: `f(config, lengths)` is the `Work` of all questions that `lengths` counts, `g(config)` the
+`Needs`. A method without `work` counts as unknown, never as free. A method with `work` but without `needs` requires no models.
+Work is in calls, tokens and bytes; `ragmeter/plan` derives hours from parameter counts and throughput. All numbers are upper
+estimates.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from typing import Any, Literal, Protocol
 from benchmarks.schema import Passage
 
 CHARACTERS = 4
-"""Characters of a token, where no tokenizer is at hand."""
+"""Assumed characters per token if no tokenizer is available."""
 DTYPES = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}
-"""Types that the option `precision` of trainings computes in."""
+"""Data type for each value of the training option `precision`."""
 FLOAT, HALF = 4, 2
-"""Bytes of a number in float32, and in 16 bits."""
+"""Bytes per number in float32 and in 16-bit types."""
 WORDS_PER_TOKEN = 0.75
 Where = Literal["here", "served", "away"]
-"""A model on this machine, behind an endpoint of one's own, or behind one that takes a key."""
+"""Location of a model: `here` is local, `served` a free self-hosted endpoint, `away` an endpoint with a key or prices."""
 
 
 def tokens(text: str) -> int:
@@ -32,29 +33,29 @@ def tokens(text: str) -> int:
 
 
 def filler(number: float) -> Passage:
-    """Return a passage of this many tokens, for a text that is not written yet."""
+    """Return a placeholder passage of about this many tokens, for prompts whose real text does not exist yet."""
     return Passage("filler", "", "are " * math.ceil(number))
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return 0 for none."""
+    """Return the arithmetic mean; 0 for an empty sequence."""
     return sum(values) / len(values) if values else 0.0
 
 
 class Size(Protocol):
-    """Known size of a model; None: unknown."""
+    """Size of a model: parameters and hidden width; None if unknown."""
 
     @property
     def parameters(self) -> float | None: ...
     @property
     def width(self) -> int | None: ...
     def adapters(self, rank: int) -> float | None:
-        """Return parameters of one adapter of this rank on all linear layers."""
+        """Return the number of parameters of a LoRA adapter of this rank on all linear layers; None if unknown."""
         ...
 
 
 class Text(Protocol):
-    """A passage."""
+    """Anything with a `full_text`, such as a passage."""
 
     @property
     def full_text(self) -> str: ...
@@ -62,7 +63,9 @@ class Text(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A question as a method meets it: its text, passages that it may use (or the first of them), an answer, and how many."""
+    """A sample question for estimates: its text, (some of) the passages it may use, a gold answer, and the number of candidate
+    passages.
+    """
 
     question: str
     passages: tuple[Text, ...]
@@ -76,23 +79,23 @@ def _unsized(model: str, revision: str | None = None) -> Size:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Known properties of a part's data; lengths are means, in tokens.
+    """Statistics of a task's data for work estimates; lengths are mean numbers of tokens.
 
     Attributes:
         data: Name and options of the data.
-        questions: How many are to be answered.
-        samples: A few of them: prompts can be written of these and counted.
-        corpus: Passages of the corpus.
-        passage: Tokens of one.
-        whole: Whether all of the corpus is searched, for want of candidates.
-        own: Passages of all distinct sets of candidates together, for what is built for each set; where `whole`, the corpus.
-        k: Passages handed to compressor and reader; None: all.
-        depth: Passages ranked; None: all.
-        compressed: Whether a compressor makes what the reader reads.
+        questions: Number of questions to answer.
+        samples: Sample questions, from which prompts can be built and counted.
+        corpus: Number of passages in the corpus.
+        passage: Tokens per passage.
+        whole: Whether questions have no candidates of their own, so that the whole corpus is searched.
+        own: Total passages over all distinct candidate sets, for indexes built per set; the corpus size if `whole`.
+        k: Number of passages for compressor and reader; None for all.
+        depth: Length of the ranking; None for all passages.
+        compressed: Whether a compressor precedes the reader.
         reading: The benchmark's own instructions (`methods.api.Reading`).
-        size: From a model and its revision to its size; of a checkpoint that is still to be trained that of its base.
-        training: From a checkpoint still to be trained to the options of its training; None for any other.
-        judging: From a judge (name, options), a number of judgments and tokens of an answer to the work.
+        size: Function from model and revision to its `Size`; a checkpoint that is not trained yet has its base model's size.
+        training: Function from a checkpoint's name to the options of its training if it is not trained yet, else None.
+        judging: Function from a judge (name, options), the number of judgments and the tokens per answer to the work.
     """
 
     data: str
@@ -112,53 +115,53 @@ class Lengths:
 
     @cached_property
     def question(self) -> float:
-        """Return the length of a question."""
+        """Return the mean question length in tokens."""
         return mean([tokens(item.question) for item in self.samples])
 
     @cached_property
     def answer(self) -> float:
-        """Return the length of an answer in the data."""
+        """Return the mean length of a gold answer in tokens."""
         return mean([tokens(item.answer) for item in self.samples])
 
     @cached_property
     def candidates(self) -> float:
-        """Return passages that a question may use."""
+        """Return the mean number of passages that a question may use."""
         return self.corpus if self.whole else mean([item.candidates for item in self.samples])
 
     @cached_property
     def document(self) -> float:
-        """Return the length of all passages that a question may use."""
+        """Return the mean total length of all passages that a question may use, in tokens."""
         return mean([tokens(passage.full_text) for item in self.samples for passage in item.passages]) * self.candidates
 
     @property
     def handed(self) -> float:
-        """Return passages that compressor and reader are handed."""
+        """Return the mean number of passages that compressor and reader receive."""
         return self.candidates if self.k is None else min(self.k, self.candidates)
 
     def ranked(self, *limits: int | None) -> float:
-        """Return passages ranked, under further limits."""
+        """Return the length of the ranking: the smallest of `depth`, the given limits and the number of candidates."""
         return min(limit for limit in (self.depth, *limits, self.candidates) if limit is not None)
 
     def shown_passages(self, sample: Sample) -> tuple[Text, ...]:
-        """Return for a sample the passages that compressor and reader get."""
+        """Return the first k passages of a sample question, which compressor and reader receive."""
         return sample.passages[: self.k]
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Work of one model, in tokens of all texts.
+    """Estimated work of one model; counts are totals over all texts, in tokens.
 
     Attributes:
-        model, revision, dtype: The model; None as dtype: its own.
-        calls, prompt, completion: Prompts read and replies written.
-        memory: Of the prompt's tokens those that are vectors, not text.
-        encoded, trained: Read by forward passes alone; learned from.
-        length: Of one text, for attention.
-        batch: Texts at once.
-        causal: True if a token sees only those before it.
-        adapted: True if only adapters learn.
-        held: Tokens whose activations are held at once while learning.
-        checkpointed: True if activations are recomputed in the backward pass.
+        model, revision, dtype: The model; None as `dtype` means the checkpoint's type.
+        calls, prompt, completion: Number of calls, and their prompt and completion tokens.
+        memory: Prompt tokens that are soft (vectors instead of text).
+        encoded, trained: Tokens of forward passes only, and of training steps.
+        length: Tokens per text, for the cost of attention.
+        batch: Texts per batch.
+        causal: Whether attention is causal.
+        adapted: Whether only adapters are trained.
+        held: Tokens whose activations are in memory at the same time during training.
+        checkpointed: Whether activation checkpointing is used.
         where: See `Where`.
     """
 
@@ -184,20 +187,20 @@ class Use:
 
 
 DATA = "data"
-"""The stage of a training in which data are prepared: scores, replies, frozen documents."""
+"""Stage of a training in which its data are prepared, for example teacher scores or encoded documents."""
 TOKENS = ("calls", "prompt", "completion", "memory", "encoded", "trained")
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Maximum work; can be added.
+    """Upper estimate of work. Add two with `+`; multiply by a number with `*`.
 
     Attributes:
-        uses: Of models.
-        bytes: On disk, that stay.
-        usd: Of endpoints, at the configured prices.
-        once: What all who need it share, such as an index: counted for the first of them.
-        unknown: What is not in these numbers, and why.
+        uses: Work per model.
+        bytes: Disk space that remains in use afterwards.
+        usd: Cost of endpoint calls at configured prices, in dollars.
+        once: Shared work such as an index, which is counted only once per experiment.
+        unknown: Descriptions of work that could not be estimated.
     """
 
     uses: tuple[Use, ...] = ()
@@ -215,11 +218,11 @@ class Work:
         return replace(self, uses=tuple(use * factor for use in self.uses), bytes=self.bytes * factor, usd=self.usd * factor)
 
     def count(self, what: str) -> float:
-        """Return `calls`, or tokens of one kind (see `Use`), of all models together."""
+        """Return the total of one count of `Use`, such as `calls` or `prompt`, over all models."""
         return math.fsum(getattr(use, what) for use in self.uses)
 
     def keyed_by(self, key: str, part: Any) -> Work:
-        """Return the work: with one name for everything that is done once and has none yet."""
+        """Return a copy whose shared work without a key is merged under this key and part."""
         unnamed = [item.work for item in self.once if not item.key]
         own = (Once(total(unnamed), key, part),) if unnamed else ()
         return replace(self, once=(*own, *(item for item in self.once if item.key)))
@@ -227,11 +230,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """Work that is done once for all who have the same key.
+    """Work that is done once and shared by all parts with the same key.
 
     Attributes:
-        work: What it takes.
-        key: Equal where it is the same work; "" stands for the part's own index.
+        work: The work.
+        key: Identifies the work; "" for the index of the part itself, until `Work.keyed_by`.
         part: The part whose index it is.
     """
 
@@ -242,13 +245,13 @@ class Once:
 
 @dataclass(frozen=True, slots=True)
 class StageWork:
-    """A stage of a training, or `DATA`.
+    """Estimated work of one training stage, or of preparing the data (`DATA`).
 
     Attributes:
         stage: Its name.
-        work: At most.
-        rows, steps: Training rows, and steps of the optimizer; None: none, or unknown.
-        scratch: Bytes on disk while it runs.
+        work: Upper estimate.
+        rows, steps: Training examples and optimizer steps; None if unknown or not applicable.
+        scratch: Temporary disk space in bytes.
     """
 
     stage: str
@@ -259,34 +262,34 @@ class StageWork:
 
 
 def total(works: Iterable[Work]) -> Work:
-    """Return the work: all of them together."""
+    """Return the sum of several work estimates."""
     return sum(works, Work())
 
 
 def unknown(what: str) -> Work:
-    """Return work of which nothing is known but that it is there."""
+    """Return a work estimate that is unknown; `what` describes the missing part."""
     return Work(unknown=(what,))
 
 
 def free(config: Any, lengths: Lengths) -> Work:
-    """Return the `work` of parts that ask no model and keep nothing."""
+    """Return no work; use it as `work=` for methods that call no model and store nothing."""
     return Work()
 
 
 def index(work: Work) -> Work:
-    """Return the work of building a part's index, which all who search the same share."""
+    """Mark work as that of building an index, which is shared by all methods that search it."""
     return Work(once=(Once(work),))
 
 
 def ask(llm: Any, number: float, prompt: float, longest: float | None = None, memory: float = 0.0) -> Work:
-    """Return the work: calls of a language model: an endpoint's options, a local model's, or a script's.
+    """Estimate the work of language-model calls.
 
     Args:
-        llm: Its options; None: nobody is asked.
-        number: Of calls.
-        prompt: Tokens of one, soft ones included.
-        longest: Tokens of a reply at most; None: as the options say.
-        memory: Of the prompt's tokens those that are soft.
+        llm: Options of an endpoint, a local model or a script; None gives no work.
+        number: Number of calls.
+        prompt: Tokens per prompt, including soft tokens.
+        longest: Maximum tokens per reply; None for the limit in `llm`.
+        memory: Soft tokens per prompt.
     """
     if llm is None or not number:
         return Work()
@@ -312,12 +315,14 @@ def ask(llm: Any, number: float, prompt: float, longest: float | None = None, me
 
 
 def longest_reply(llm: Any) -> int:
-    """Return tokens of a language model's longest reply."""
+    """Return the maximum reply length that a language model's options allow, in tokens."""
     return int(getattr(llm, "longest", None) or getattr(llm, "max_tokens", None) or llm.max_new_tokens)
 
 
 def encode(config: Any, texts: float, length: float, *, causal: bool = False) -> Work:
-    """Forward passes over texts of a length, cut to the longest that the options of the model (`encoder` or they) allow."""
+    """Estimate the forward passes over a number of texts. Texts are cut to the `max_length` of the options, or of their
+    `encoder`.
+    """
     return _passes(config, "encoded", texts, length, causal)
 
 
@@ -332,17 +337,17 @@ def learn(
     held: float = 0,
     checkpointed: bool = False,
 ) -> Work:
-    """Forward and backward passes over texts of a length; in a type, or in what `precision` of trainings means.
+    """Estimate the forward and backward passes of training on a number of texts.
 
     Args:
         config: The model's options.
-        texts: How many.
-        length: Tokens of one.
-        precision: A type, or an option `precision` of trainings.
-        causal: True if a token sees only those before it.
-        adapted: True if only adapters learn.
-        held: Tokens whose activations are held at once.
-        checkpointed: True if activations are recomputed in the backward pass.
+        texts: Number of texts.
+        length: Tokens per text.
+        precision: A data type, or a value of the training option `precision`.
+        causal: Whether attention is causal.
+        adapted: Whether only adapters are trained.
+        held: Tokens whose activations are in memory at the same time.
+        checkpointed: Whether activation checkpointing is used.
     """
     work = _passes(config, "trained", texts, length, causal, precision, adapted)
     return replace(work, uses=tuple(replace(use, held=held, checkpointed=checkpointed) for use in work.uses))
@@ -365,34 +370,35 @@ def _passes(config: Any, kind: str, texts: float, length: float, causal: bool, d
 
 
 def vectors(config: Any, lengths: Lengths, rows: float, each: int = FLOAT) -> Work:
-    """Return the work: disk of this many vectors of a model, `each` bytes a number."""
+    """Estimate the disk space of `rows` vectors of a model, with `each` bytes per number; unknown if the model's width is."""
     model = getattr(config, "encoder", config)
     width = getattr(model, "dimension", None) or lengths.size(model.model, getattr(model, "revision", None)).width
     return unknown(f"disk of the vectors of {model.model}: its width is unknown") if width is None else Work(bytes=rows * each * width)
 
 
 def saved_weights(size: Size, name: str, towers: int = 1) -> Work:
-    """Return the work: disk of a checkpoint whose parameters are all kept in float32."""
+    """Estimate the disk space of a checkpoint with `towers` copies of the parameters in float32; unknown if the size is."""
     if size.parameters is None:
         return unknown(f"disk of the checkpoint: the size of {name} is unknown")
     return Work(bytes=towers * FLOAT * size.parameters)
 
 
 def resumable(size: Size, towers: int = 1) -> float:
-    """Return bytes of the point that an interrupted training continues from: parameters and two means of AdamW, in float32."""
+    """Return the bytes of a training snapshot to resume from: parameters and both AdamW moments in float32."""
     return towers * 3 * FLOAT * (size.parameters or 0.0)
 
 
 def steps(rows: float, batch: int, epochs: int = 1) -> int:
-    """Return steps of the optimizer: the last one of an epoch may be smaller."""
+    """Return the number of optimizer steps; the last batch of an epoch may be smaller."""
     return math.ceil(rows / batch) * epochs if rows else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A local model: folder or hub id, revision, type of its weights, and a license that its owner wants accepted.
+    """A required local model: folder or hub id, revision, data type, and a license that must be accepted on the hub.
 
-    An `adapter` (PEFT) is put onto another one and counts as no model of its own; neither does one that is only `converted`.
+    An `adapter` (PEFT) extends another checkpoint, and a `converted` one only changes the format; neither counts as a separate
+    model.
     """
 
     model: str
@@ -404,18 +410,18 @@ class Checkpoint:
 
     @property
     def own(self) -> bool:
-        """Return whether it counts as a model of its own."""
+        """Return whether it counts as a separate model: neither an adapter nor converted."""
         return not (self.adapter or self.converted)
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Requirements; can be added.
+    """Required models and GPU memory. Add two with `+`.
 
     Attributes:
-        checkpoints: Local models; of a training the first is what it begins from.
-        endpoints: Options of the models that are asked at a distance.
-        gpu_gb, train_gpu_gb: Memory of a GPU, where it is known better than by the models' sizes.
+        checkpoints: Local models; the first one of a training is its base model.
+        endpoints: Options of the models behind endpoints.
+        gpu_gb, train_gpu_gb: GPU memory for inference and training, if the models' sizes would misestimate it.
     """
 
     checkpoints: tuple[Checkpoint, ...] = ()
@@ -433,12 +439,12 @@ class Needs:
 
 
 def needs_of(*configs: Any) -> Needs:
-    """Return the models that options name: those of endpoints, encoders, cross-encoders and language models; None is passed over."""
+    """Return the models that options require (endpoints, encoders, cross-encoders, language models); None is skipped."""
     return sum(map(_needs, (config for config in configs if config is not None)), Needs())
 
 
 def all_needs(several: Iterable[Needs | None]) -> Needs | None:
-    """Return those of several parts; None: one of them does not say."""
+    """Return the sum of several requirements, or None if any of them is unknown."""
     known = list(several)
     return None if None in known else sum((item for item in known if item), Needs())
 

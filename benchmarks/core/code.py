@@ -47,7 +47,7 @@ from benchmarks.core.tree import Tree, tree_at
 SHIPPED = frozenset({"benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter"})
 """Top-level packages whose parts are identified by the version that they are registered with."""
 Identity = Literal["code", "version"]
-"""Method of identifying an extension's code: by a hash of its files, or only by the version that its author sets."""
+"""How a plug-in's code is identified: `code` by a hash of its files, `version` only by the version that its author sets."""
 
 _TEXT = re.compile(
     r".+\.(cfg|csv|hbs|html|ini|j2|jinja2?|jsonl?|md|mustache|prompt|rst|sql|template|tmpl|toml|tpl|tsv|txt|xml|ya?ml)", re.IGNORECASE
@@ -67,15 +67,15 @@ _PYC_HEADER = 16
 
 @dataclass(frozen=True)
 class Code:
-    """The code of one registered part.
+    """Source code of one registered part, for fingerprints.
 
     Attributes:
         module: The module that registers it.
-        identity: Whether the hash or only the version tells it from others.
-        files: Hash by name, relative to the folder from which the modules are imported.
+        identity: Whether fingerprints use the hash or only the version.
+        files: Hash by file name, relative to the import folder.
         unknown: Why the source cannot be read; "" if it can.
-        folder: The folder of the package, or of a single module; None if it is not on disk.
-        owner: The distribution that it belongs to.
+        folder: Folder of the package or module; None if it is not on disk.
+        owner: The installed distribution that contains it.
         starts: The files of the registering module, and of factory and options if they are in others: the folder from
             which each is imported, and its name there.
     """
@@ -91,29 +91,29 @@ class Code:
 
     @cached_property
     def hash(self) -> str:
-        """Return sixteen hex digits; if the source is unknown, `u` and fifteen digits that no other registration has."""
+        """Return 16 hex digits. If the source is unknown, `u` and 15 digits that no other registration has."""
         return self._token if self.unknown else fingerprint(dict(self.files))
 
     @property
     def id(self) -> str | None:
-        """Return what fingerprints cover: the hash; None if the author versions by hand."""
+        """Return the hash for fingerprints; None if the author versions by hand."""
         return self.hash if self.identity == "code" else None
 
     @property
     def suffix(self) -> str:
-        """Return what follows the version in a metric's id: `-3fa2c1d0`, or nothing."""
+        """Return the suffix of a metric's id, such as `-3fa2c1d0`; "" if it has none."""
         return f"-{self.hash[:8]}" if self.identity == "code" else ""
 
     @property
     def edited(self) -> bool:
-        """Return whether its files are not what they were when it was registered: the process still runs the old code."""
+        """Return whether the files have changed on disk since registration, so that the process runs outdated code."""
         try:
             return bool(self.starts) and _hashes([_Closure(*start) for start in self.starts]) != self.files
         except (OSError, BadZipFile):
             return True
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record that provenance stores: hash, distribution, and versions of its dependencies."""
+        """Return the provenance record: hash, distribution, and versions of its dependencies."""
         value: dict[str, Any] = {"module": self.module, "identity": self.identity, "hash": self.hash}
         if self.unknown:
             value["unknown"] = self.unknown
@@ -123,12 +123,12 @@ class Code:
 
 
 def code_id(code: Code | None) -> str | None:
-    """Return what fingerprints cover of a part's code; None for shipped parts, and for those versioned by hand."""
+    """Return the hash that enters a part's fingerprint; None for shipped parts, and for those versioned by hand."""
     return None if code is None else code.id
 
 
 def registered(identity: str, *made_of: Any) -> Code | None:
-    """Return the code of a part whose registration is running.
+    """Compute the code of a part that is being registered.
 
     Args:
         identity: `code` or `version`.
@@ -138,7 +138,7 @@ def registered(identity: str, *made_of: Any) -> Code | None:
         None for a part of ragmeter's own packages.
 
     Raises:
-        ValueError: `identity` is something else.
+        ValueError: `identity` has another value.
     """
     if identity not in ("code", "version"):
         raise ValueError(f"identity={identity!r} is neither 'code' nor 'version'")
@@ -152,7 +152,7 @@ def registered(identity: str, *made_of: Any) -> Code | None:
 
 
 def code_of(item: Any) -> Code:
-    """Return the code of the module that an object, such as a function, is defined in."""
+    """Return the code of the module that defines an object, such as a function."""
     return _code([str(_module_of(item))], "code", None)
 
 
@@ -449,7 +449,7 @@ def _is_text(file: str) -> bool:
 
 
 def shortened(files: Iterable[str]) -> list[str]:
-    """Return names of files without the folder that all of them are in."""
+    """Strip the common folder from file names."""
     names = [name.split("/") for name in sorted(files)]
     while names and all(len(parts) > 1 and parts[0] == names[0][0] for parts in names):
         names = [parts[1:] for parts in names]

@@ -1,4 +1,4 @@
-"""The distribution that a module belongs to, with the installed versions of what it depends on."""
+"""Find the installed distribution that a module belongs to, and the versions of its dependencies."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NAME = re.compile(r"\s*([A-Za-z0-9][\w.-]*)")
 
 @dataclass(frozen=True)
 class Owner:
-    """A distribution.
+    """An installed distribution.
 
     Attributes:
-        name, version: As installed.
+        name, version: Installed name and version.
         project: The folder of an editable installation.
     """
 
@@ -31,12 +31,12 @@ class Owner:
 
     @cached_property
     def files(self) -> frozenset[str]:
-        """Return its files as its record lists them; none if it has no record."""
+        """Return the files in the distribution's RECORD; empty without one."""
         return frozenset(_recorded(self._distribution))
 
     @cached_property
     def dependencies(self) -> dict[str, str]:
-        """Return installed versions of what it requires; extras count if they are installed."""
+        """Return the installed versions of its requirements, including those of installed extras."""
         results = {}
         for line in self._distribution.requires or ():
             if match := _NAME.match(line):
@@ -49,11 +49,11 @@ class Owner:
 
 @lru_cache(maxsize=64)
 def owner_of(base: Path, file: str) -> Owner | None:
-    """Return the distribution of a module; None if it was never installed.
+    """Find the distribution that contains a module; None if the module was not installed.
 
     Args:
         base: The folder from which it is imported.
-        file: The module's file, relative to that.
+        file: The module's file, relative to `base`.
     """
     # Those with parts for ragmeter first: the records of others may be long.
     here = sorted(distributions(path=[str(base)]), key=lambda item: "[ragmeter." not in (item.read_text("entry_points.txt") or ""))

@@ -1,4 +1,4 @@
-"""The one error that a user's mistake becomes: what is wrong, where, and what to do about it."""
+"""Errors for users: what is wrong, where, and how to fix it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pydantic import ValidationError
 
 
 class UserError(Exception):
-    """A mistake in what ragmeter was given; shown without a traceback.
+    """Error in the user's input or environment; the command line shows it without a traceback.
 
     Args:
         what: One sentence that says what is wrong.
-        code: Name of the kind of mistake ("unknown-key", "output-exists"). It stays when the wording changes.
-        where: The place: a file with its line, a field, a flag.
-        try_this: What to do about it.
+        code: Stable name of the kind of error ("unknown-key", "output-exists"); tests and scripts rely on it.
+        where: Location: a file with its line, a field, a flag.
+        try_this: How to fix it.
     """
 
     exit_code = 2
-    """Exit code of the command: 2 for wrong usage or input."""
+    """Exit code of the command for this error: 2 for wrong usage or input."""
 
     def __init__(self, what: str, *, code: str = "other", where: str | None = None, try_this: str | None = None) -> None:
         self.what = what
@@ -40,7 +40,7 @@ class UserError(Exception):
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def lines(self) -> list[str]:
-        """Return the message, one aspect a line."""
+        """Return the message as lines: what, where, try."""
         lines = [self.what]
         if self.where:
             lines.append(f"  where: {self.where}")
@@ -49,18 +49,18 @@ class UserError(Exception):
         return lines
 
     def also_at(self, position: str) -> None:
-        """Name a further place, before the one that is named: the line that asked for what is wrong there."""
+        """Prepend a location, such as the line of an experiment file that refers to the faulty file."""
         self.where = f"{position}; {self.where}" if self.where else position
         self.args = ("\n".join(self.lines()),)
 
     def also_try(self, hint: str) -> None:
-        """Add a second thing to do about it, after the first."""
+        """Append a further hint on how to fix the error."""
         self.try_this = f"{self.try_this}; {hint}" if self.try_this else hint
         self.args = ("\n".join(self.lines()),)
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an error as text that can be stored, cut off if it is very long; "" if its `__str__` raises."""
+    """Return an error's message for storage, cut to `MESSAGE_CHARACTERS`; "" if its `__str__` raises."""
     try:
         text = str(error)
     except (Exception, SystemExit):
@@ -70,23 +70,23 @@ def message_of(error: BaseException) -> str:
 
 
 MESSAGE_CHARACTERS = 4000
-"""Characters of the longest message that is kept of an error."""
+"""Maximum number of characters kept of an error's message."""
 
 
 class Broke(UserError):
-    """Failure of a correct request: the disk is full, an endpoint is dead, or a method raised an error."""
+    """Failure of a valid request: a full disk, an unreachable endpoint, or a method that raised an error."""
 
     exit_code = 1
 
 
 class Incomplete(UserError):
-    """It was carried out, and so many questions failed that what was measured says little of what was to be measured."""
+    """The command finished, but so many questions failed that the results mean little."""
 
     exit_code = 3
 
 
 class MissingPackage(UserError):
-    """An optional package that this piece of work needs is not installed."""
+    """An optional package that is needed here is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
@@ -95,11 +95,11 @@ class MissingPackage(UserError):
 
 
 HOME = Path(__file__).resolve().parents[2]
-"""Folder of our packages: a clone of the repository, or the folder into which they are installed."""
+"""Folder that contains ragmeter's packages: the repository or site-packages."""
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs an extra, from the clone or, as no index has ragmeter, package by package."""
+    """Return the command that installs an extra: from the repository, or package by package, because ragmeter is not on PyPI."""
     if (HOME / "pyproject.toml").is_file():
         pinned = " -c constraints.txt" if (HOME / "constraints.txt").is_file() else ""
         return f"in {HOME}: pip install '.[{extra}]'{pinned}"
@@ -127,19 +127,21 @@ _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 
 
 def unwritable(error: OSError, where: object = None, *, what: str = "this file", try_this: str | None = None) -> UserError:
-    """Return the error for a place that cannot be written to: another may be named, unless the disk is at fault.
+    """Build the error for a path that cannot be written, with a hint that depends on the cause (another path, or free space).
 
     Args:
-        error: What the system said.
-        where: The place, as it was named; None: the one that the system names.
-        what: What was to be written.
-        try_this: What to do about it.
+        error: The operating system's error.
+        where: The path as the user named it; None for the path in `error`.
+        what: Description of the output.
+        try_this: How to fix it; None for the default hint.
     """
     return refused(error, where, what=f"{what} cannot be written", try_this=try_this)
 
 
 def refused(error: OSError, where: object = None, *, what: str, try_this: str | None = None) -> UserError:
-    """Return the error for what the system refused (arguments as of `unwritable`; `what` is what could not be done)."""
+    """Build the error for an operation that the system refused; `what` describes the operation, other arguments as in
+    `unwritable`.
+    """
     kind = Broke if error.errno in _DISK else UserError
     position = error.filename if where is None else where
     message = f"{what}: {error.strerror or error}"
@@ -152,10 +154,10 @@ def refused(error: OSError, where: object = None, *, what: str, try_this: str | 
 
 
 def make_folder(folder: Path, where: object = None) -> None:
-    """Make a folder that something will be written to, before work for it begins.
+    """Create an output folder before the work for it begins.
 
     Raises:
-        UserError: It cannot be made, or holds no new files.
+        UserError: It cannot be created, or files cannot be created in it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -166,10 +168,10 @@ def make_folder(folder: Path, where: object = None) -> None:
 
 
 def require_writable(file: Path, *, what: str = "this file") -> None:
-    """Check that a file can be made or added to, before work for it begins; its folder is made.
+    """Check that a file can be created or appended to before the work for it begins; creates its folder.
 
     Raises:
-        UserError: It cannot.
+        UserError: The file cannot be written.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -182,7 +184,7 @@ def require_writable(file: Path, *, what: str = "this file") -> None:
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str | None:
-    """Return the known name closest to a mistyped one, or None where nothing is close."""
+    """Return the known name that is most similar to a mistyped one, or None if none is close."""
     result = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.5)
     return result[0] if result else None
 
@@ -191,7 +193,7 @@ _LISTED = 12
 
 
 def unknown_name(noun: str, wrong: str, known: Iterable[str], *, where: str | None = None) -> UserError:
-    """Return the error for a name that nobody registered, with the nearest one that exists, or the first dozen of all."""
+    """Build the error for an unknown name; it suggests the most similar known name, or lists the first dozen."""
     names = sorted(set(known))
     guess = nearest(wrong, names)
     more = f", … ({len(names)} in all)" if len(names) > _LISTED else ""
@@ -203,7 +205,7 @@ def unknown_name(noun: str, wrong: str, known: Iterable[str], *, where: str | No
 
 
 def counted(number: int, noun: str, several: str | None = None) -> str:
-    """Return `1 task`, `2 tasks`, `1,000 tasks`; `several` is the plural that is not made with an s."""
+    """Format a count with its noun: `1 task`, `2 tasks`, `1,000 tasks`. `several` is an irregular plural."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {several or noun + 's'}"
 
 
@@ -241,7 +243,8 @@ _MUST: Mapping[str, str] = {
 
 
 def in_words(error: Mapping[str, Any]) -> str:
-    """Describe a validation error in words: `a list is wanted`, `must be at least 1`. Unknown kinds keep pydantic's message.
+    """Describe a pydantic validation error in plain English, such as `must be at least 1`; unknown kinds keep pydantic's
+    message.
 
     Args:
         error: One of `ValidationError.errors()`.
@@ -258,13 +261,13 @@ def in_words(error: Mapping[str, Any]) -> str:
 
 
 def first_error(error: ValidationError) -> Any:
-    """Return the error to tell of: an unknown key where there is one, as a mistyped key is the likely cause of the others."""
+    """Select the validation error to report: an unknown key first, since a mistyped key usually causes the others."""
     first = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     # Which of several kinds of options was meant (`<endpoint>`) is not part of a place in a file.
     return {**first, "loc": tuple(part for part in first["loc"] if part not in ("<endpoint>", "<local>", "<scripted>")) or first["loc"]}
 
 
 def described(error: ValidationError) -> tuple[str, str]:
-    """Return the place in the document (`method.name`; empty: the whole document) and the description of the error to report."""
+    """Return the location in the document (`method.name`; "" for the whole document) and the description of the first error."""
     first = first_error(error)
     return ".".join(map(str, first["loc"])), in_words(first)

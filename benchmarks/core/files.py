@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, or grow by whole lines, so that what was cut off is never taken for finished."""
+"""Write files atomically or line by line, so that an interrupted write is never mistaken for a complete file."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from benchmarks.core.errors import unwritable
 T = TypeVar("T")
 
 CACHE_VARIABLE = "RAGMETER_CACHE"
-"""Environment variable: the folder for what is made once and read again; ~/.cache/ragmeter without it."""
+"""Environment variable of the cache folder; default ~/.cache/ragmeter."""
 
 
 def cache_home() -> Path:
-    """Return the folder for what can be made again at any time."""
+    """Return the cache folder. Everything in it can be rebuilt."""
     named = os.environ.get(CACHE_VARIABLE)
     base = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "ragmeter"
     return base.expanduser()
 
 
 def whole(path: Path, write: Callable[[Path], T]) -> T:
-    """Write a file under another name next to its own, then give it its own, in place of any that is there.
+    """Write a file atomically: to a temporary name in the same folder, then rename it, replacing an existing file.
 
     Args:
-        path: The file, in a folder that is there.
-        write: Writes it to the path that it is given.
+        path: The file, in an existing folder.
+        write: Function that writes the content to the path it receives.
 
     Returns:
         What `write` returns.
@@ -43,19 +43,19 @@ def whole(path: Path, write: Callable[[Path], T]) -> T:
 
 
 def whole_text(path: Path, text: str) -> None:
-    """Write a text in UTF-8, as `whole` does."""
+    """Write a UTF-8 text file atomically."""
     whole(path, lambda partial: partial.write_text(text, "utf-8"))
 
 
 class Lines:
-    """A file that lines are added to; a context manager.
+    """Append-only file of lines; a context manager.
 
-    What was added outlives the process at once, and within a second of further lines, or when the file is closed, the
-    machine.
+    Appended lines survive a crash of the process immediately. They survive a crash of the machine after at most a second of
+    further writes, or once the file is closed.
 
     Args:
-        path: The file; made when a line is first added.
-        what: What errors call it.
+        path: The file; created with the first line.
+        what: Description of the file in errors.
     """
 
     def __init__(self, path: Path, what: str = "this file") -> None:
@@ -70,10 +70,10 @@ class Lines:
         self.close()
 
     def add(self, lines: str) -> int:
-        """Add whole lines.
+        """Append whole lines.
 
         Returns:
-            The byte at which they begin.
+            Byte offset of the first line.
 
         Raises:
             UserError: The file cannot be written.
@@ -93,10 +93,10 @@ class Lines:
         return position
 
     def close(self) -> None:
-        """Close the file; it opens again when next added to.
+        """Close the file; adding lines reopens it.
 
         Raises:
-            UserError, Broke: As `add`.
+            UserError, Broke: As in `add`.
         """
         file, self._file = self._file, None
         if file is not None:
@@ -112,7 +112,7 @@ class Lines:
 
 
 def mend(path: Path) -> None:
-    """Cut a file behind its last line break: a process that was killed may have left a part of a line."""
+    """Truncate a file after its last line break, since a killed process may have left an incomplete line."""
     with path.open("rb+") as file:
         end = at = file.seek(0, os.SEEK_END)
         while at > 0:

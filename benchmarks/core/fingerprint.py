@@ -1,4 +1,4 @@
-"""Fingerprints: equal fingerprints mean that work can be reused, so they depend on content alone."""
+"""Content hashes for reusing results: equal content gives equal fingerprints on every machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.core.errors import UserError
 
 LENGTH = 16
-"""Hex digits of a fingerprint (64 bits)."""
+"""Number of hex digits of a fingerprint (64 bits)."""
 _SIZE = Struct("<Q").pack
 """The bytes that state the length of a text."""
 _AT_ONCE = 256
@@ -26,20 +26,20 @@ def fingerprint(*parts: Any) -> str:
     """Hash JSON-like values in their canonical form.
 
     Args:
-        parts: Anything `json` can write; mappings are compared without regard to key order.
+        parts: JSON-serializable values; the order of keys does not matter.
 
     Returns:
         Sixteen hex digits, equal on every machine for equal parts.
 
     Raises:
-        TypeError: A part is not JSON-like; a fingerprint of `repr` would differ between runs.
+        TypeError: A part is not JSON-serializable.
     """
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=LENGTH // 2).hexdigest()
 
 
 def content_hash(chunks: Iterable[str]) -> str:
-    """Hash a stream of texts without holding it; the boundaries between texts count."""
+    """Hash a stream of texts in constant memory; boundaries between texts count."""
     digest, chunks = hashlib.blake2b(digest_size=LENGTH // 2), iter(chunks)
     while frames := b"".join(map(framed, islice(chunks, _AT_ONCE))):
         digest.update(frames)
@@ -47,18 +47,18 @@ def content_hash(chunks: Iterable[str]) -> str:
 
 
 def framed(text: str) -> bytes:
-    """Return a text as `content_hash` takes it: the number of its bytes, and the bytes."""
+    """Return a text's bytes preceded by their length, the form in which `content_hash` hashes it."""
     raw = text.encode("utf-8", "surrogatepass")
     return _SIZE(len(raw)) + raw
 
 
 def framed_hash(frames: bytes) -> bytes:
-    """Hash texts that are framed and joined already: the eight bytes that `content_hash` prints in hexadecimal."""
+    """Hash concatenated `framed` texts; returns the 8 bytes that `content_hash` prints in hexadecimal."""
     return hashlib.blake2b(frames, digest_size=LENGTH // 2).digest()
 
 
 def content_id(prefix: str, *texts: str) -> str:
-    """Return an opaque id that says nothing but "same content, same id": a letter and sixteen hex digits."""
+    """Return an opaque id derived from content: a prefix letter and 16 hex digits."""
     # As `content_hash`, written out: a corpus asks for millions.
     frames = []
     for text in texts:
@@ -69,23 +69,24 @@ def content_id(prefix: str, *texts: str) -> str:
 
 
 CHECKPOINT_CARD = "ragmeter.json"
-"""Says in a checkpoint folder how it was trained; it holds the folder's hash, so it is not hashed itself."""
+"""File in a checkpoint folder that describes its training. It contains the folder's hash, so it is not hashed itself."""
 READ_QUESTIONS = "ragmeter-questions.hashes"
-"""Holds hashes of the questions that a training read (`benchmarks.read_questions`). It may be added to weights later, so it is not
-part of their hash."""
+"""File in a checkpoint folder with hashes of its training questions (`benchmarks.read_questions`). It is not part of the
+folder's hash, because it may be added later.
+"""
 
 
 def folder_sha256(folder: Path) -> str:
-    """Hash a folder by its files' names and contents without the card of a checkpoint and the record of what it read.
+    """Hash a folder's file names and contents, except the checkpoint's card and the record of its training questions.
 
-    It is what `sha256sum` says of its own output over the files in the byte order of their paths:
-    `find * -type f ! -path 'ragmeter[.-]*' | LC_ALL=C sort | xargs sha256sum | sha256sum`, hidden files included.
+    The same hash as this command (paths in byte order): `find * -type f ! -path 'ragmeter[.-]*' | LC_ALL=C sort | xargs
+    sha256sum | sha256sum`, hidden files included.
 
     Returns:
         64 hex digits; times, owners and permissions do not count.
 
     Raises:
-        UserError: There is no such folder, it holds no file, or something in it has no content of its own to hash.
+        UserError: The folder does not exist, is empty, or contains something other than regular files.
     """
     if not folder.is_dir():
         raise UserError("folder does not exist", code="missing-folder", where=str(folder))
@@ -114,7 +115,7 @@ def folder_sha256(folder: Path) -> str:
 
 
 def file_sha256(path: Path) -> str:
-    """Return SHA-256 of a file's content as 64 hex digits; an unchanged file is read once per process."""
+    """Return the SHA-256 of a file as 64 hex digits; results are cached while the file is unchanged."""
     stat = path.stat()
     return _file_sha256(str(path), stat.st_size, stat.st_mtime_ns)
 

@@ -1,4 +1,4 @@
-"""The base of options and cards that are read from files."""
+"""Base classes of options and cards that are read from files."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model
 
 
 class FrozenModel(BaseModel):
-    """Values that never change; an unknown key is an error."""
+    """Immutable pydantic model that rejects unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class RetiredOptions(FrozenModel):
-    """Options of which some were removed: a file that still states one at the value that holds now is read.
+    """Options class with removed options: files that set a removed option to its retired value are still accepted.
 
     Attributes:
-        retired: From the removed options to that value. With another value they are unknown keys.
+        retired: Removed options with the only accepted value. Any other value is an unknown key.
     """
 
     retired: ClassVar[Mapping[str, Any]] = {}
@@ -32,7 +32,9 @@ class RetiredOptions(FrozenModel):
 
 
 class LaterOptions(FrozenModel):
-    """Options of which some came later: at their default they are left out, so that what was made before keeps its identity."""
+    """Options class with options added later: at their defaults they are left out of dumps, so that old fingerprints stay
+    valid.
+    """
 
     later: ClassVar[tuple[str, ...]] = ()
 

@@ -1,4 +1,4 @@
-"""Registries that fill themselves: decorators in a package's own modules, entry points in other packages.
+"""Registries that discover their entries: decorators in ragmeter's own modules, entry points in other packages.
 
 Discovery imports only modules whose source holds a registration mark (`@register`), so that listing methods
 does not import the training code next to them. A module with a registration keeps heavy imports (torch,
@@ -37,10 +37,10 @@ _ALSO = {
 
 
 def config_class(factory: Callable[..., Any], base: type[Options]) -> type[Options]:
-    """Return the class that a factory's parameter `config` is annotated with, or `base` if it is not a subclass of `base`.
+    """Return the annotation of a factory's parameter `config` if it is a subclass of `base`, else `base`.
 
     Raises:
-        UserError: The annotation names nothing in the factory's module.
+        UserError: The annotation cannot be resolved in the factory's module.
     """
     parameter = inspect.signature(factory).parameters.get("config")
     hint = parameter.annotation if parameter else None
@@ -56,7 +56,7 @@ def config_class(factory: Callable[..., Any], base: type[Options]) -> type[Optio
 
 
 class Entry(Protocol):
-    """Entry of a registry: an object with an id."""
+    """Protocol of registry entries: an object with an id."""
 
     @property
     def id(self) -> str: ...
@@ -66,10 +66,10 @@ E = TypeVar("E", bound=Entry)
 
 
 class Registry(Generic[E]):
-    """Entries by id, discovered on first use.
+    """Registry of entries by id, which discovers its entries on first use.
 
     Args:
-        noun: What an entry is called in messages ("method").
+        noun: Noun for an entry in messages ("method").
         package: The package whose modules register entries ("methods").
         group: The entry-point group through which other packages add theirs ("ragmeter.methods"). An entry
             point names a module (or an object in one); loading it must run its registrations.
@@ -90,7 +90,7 @@ class Registry(Generic[E]):
 
         Args:
             entry: The entry.
-            source: The module that registers it; registering again from the same module replaces.
+            source: The registering module; registering again from the same module replaces the entry.
 
         Raises:
             UserError: Another module has taken this id.
@@ -110,7 +110,8 @@ class Registry(Generic[E]):
         """Return the entry with this id.
 
         Raises:
-            UserError: Nobody registered it. If a plug-in could not be loaded, the error is about the plug-in, which may register it.
+            UserError: The id is unknown. If a plug-in failed to load, the error describes that instead, because the plug-in may
+                define the id.
         """
         if identifier not in self:
             error = unknown_name(self.noun, identifier, self._entries, where=where)
@@ -144,7 +145,7 @@ class Registry(Generic[E]):
         return iter([self._entries[name] for name in sorted(self._entries)])
 
     def source(self, identifier: str) -> str:
-        """Return the module that registered an entry."""
+        """Return the name of the module that registered an entry."""
         return self._sources[identifier]
 
     def _import_one(self, identifier: str) -> None:
@@ -175,8 +176,8 @@ class Broken:
 
     Attributes:
         cause: The error.
-        where: The line of the plug-in that raised it; the entry point, if no line of the plug-in was run.
-        remedy: What to do about it.
+        where: The line of the plug-in that raised the error; the entry point if no line of it ran.
+        remedy: How to fix it.
     """
 
     cause: str
@@ -209,11 +210,11 @@ def _line_of(error: BaseException, package: str) -> str | None:
 
 
 def load_file(path: Path, *, where: str | None = None) -> ModuleType:
-    """Import a Python file as a module of its own name, so that its registrations run; its folder can be imported from.
+    """Import a Python file as a module, so that its registrations run; modules in its folder can be imported.
 
     Args:
         path: The file.
-        where: What names it, for messages.
+        where: Location of the setting that names the file, for messages.
 
     Raises:
         UserError: The file does not exist, its name is taken, or it cannot be imported; the message gives the cause and its line.
@@ -254,13 +255,13 @@ def load_file(path: Path, *, where: str | None = None) -> ModuleType:
 
 
 def written_ids(package: str, decorator: str) -> dict[str, str]:
-    """Return ids that a package's own modules register, each with its module, read from their source: nothing is imported.
+    """Return the ids that a package's modules register, each with its module, by parsing the source without importing it.
 
-    For who waits while a word is completed; what other packages register is not among them (`has_plugins`).
+    Used for shell completion. Ids from other packages are not included (see `has_plugins`).
 
     Args:
         package: The package whose modules register ("methods").
-        decorator: By which they do ("register", "register_training"), or by one that does the same and more.
+        decorator: Name of the registering decorator ("register", "register_training"); decorators that wrap it count, too.
     """
     return {
         identifier: module
@@ -281,7 +282,7 @@ def _modules_by_id(package: str) -> dict[str, list[str]]:
 
 
 def has_plugins(group: str) -> bool:
-    """Return whether another package registers through an entry-point group."""
+    """Return whether any other package registers entries through an entry-point group."""
     return group in _groups(tuple(sys.path))
 
 

@@ -1,4 +1,4 @@
-"""The only source of chance in worlds and styles: the one generator whose numbers Python promises not to change."""
+"""Platform-independent random numbers for worlds and styles, from the one generator whose output Python guarantees."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ T = TypeVar("T")
 
 
 class Draws:
-    """Draws that are equal on every machine and Python version for equal keys.
+    """Seeded random numbers that are equal on every machine and Python version.
 
-    Python guarantees the sequence of `random.Random(seed).random()` for an integer seed and nothing else of that
-    module, so everything here is made of that one method.
+    Python only guarantees the sequence of `random.Random(seed).random()` for an integer seed, so all methods derive from it.
 
     Args:
-        key: What the draws are for, e.g. `Draws("facts", seed)`; unequal keys give unrelated sequences.
+        key: Seed parts, e.g. `Draws("facts", seed)`; different keys give independent sequences.
     """
 
     __slots__ = ("random",)
@@ -27,11 +26,11 @@ class Draws:
         self.random = random.Random(int.from_bytes(digest, "little")).random
 
     def below(self, bound: int) -> int:
-        """Return a whole number in [0, bound)."""
+        """Return a random integer in [0, bound)."""
         return int(self.random() * bound)
 
     def between(self, low: int, high: int) -> int:
-        """Return a whole number in [low, high]."""
+        """Return a random integer in [low, high]."""
         return low + int(self.random() * (high - low + 1))
 
     def chance(self, probability: float) -> bool:
@@ -39,18 +38,18 @@ class Draws:
         return self.random() < probability
 
     def pick(self, items: Sequence[T]) -> T:
-        """Return one item of a non-empty sequence."""
+        """Return a random item of a non-empty sequence."""
         return items[int(self.random() * len(items))]
 
     def shuffle(self, items: MutableSequence[T]) -> None:
-        """Put items into a random order, in place (Fisher–Yates)."""
+        """Shuffle items in place (Fisher–Yates)."""
         draw = self.random
         for last in range(len(items) - 1, 0, -1):
             other = int(draw() * (last + 1))
             items[last], items[other] = items[other], items[last]
 
     def sample(self, items: Sequence[T], size: int) -> list[T]:
-        """Return up to `size` different positions of a sequence, in random order."""
+        """Return up to `size` items without replacement, in random order."""
         pool = list(items)
         size = min(size, len(pool))
         for first in range(size):

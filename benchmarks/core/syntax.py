@@ -1,4 +1,4 @@
-"""One Python file as its syntax tree: a hash that ignores formatting, the modules it imports, the files it may read.
+"""Analyze a Python file's syntax tree: a hash that ignores formatting, the imported modules, and the files it may read.
 
 The hash is made from our own walk over the tree. `ast.dump` and `ast.unparse` change between Python versions (3.12 added
 fields to functions and classes, 3.13 stopped printing empty ones); the walk skips empty fields, so that a file has one
@@ -21,7 +21,7 @@ from benchmarks.core.files import cache_home, whole_text
 from benchmarks.core.fingerprint import LENGTH, fingerprint
 
 PLAIN, DOCUMENTED, SOURCE = 0, 1, 2
-"""Levels of what counts in a file: its statements; also its docstrings; every byte."""
+"""Levels of what a file's hash covers: statements only; also docstrings; every byte."""
 
 _READ_DOCSTRINGS = frozenset({"__doc__", "getdoc", "BaseModel", "use_attribute_docstrings"})
 _READ_SOURCE = frozenset({"getsource", "getsourcelines"})
@@ -47,7 +47,7 @@ class Import:
     Attributes:
         level: Leading dots of a relative import.
         module: The name after the dots.
-        names: What is taken from it, each perhaps a module; `*` for all.
+        names: Imported names, each possibly a module; `*` for all.
     """
 
     level: int
@@ -57,14 +57,14 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """Imports, files and hashes of one Python file.
+    """Imports, referenced files and hashes of one Python file.
 
     Attributes:
-        hashes: By how much counts: `PLAIN`, `DOCUMENTED`, `SOURCE`.
-        level: How much must count, by what the file does: `SOURCE` if it reads source code, `DOCUMENTED` if it reads
-            docstrings or imports a framework that sends them to a model.
-        imports: Everywhere in the file, also in functions.
-        names: Texts in it that can be names of files, folders or modules.
+        hashes: Hash per level (`PLAIN`, `DOCUMENTED`, `SOURCE`).
+        level: The level that the file requires: `SOURCE` if it reads source code, `DOCUMENTED` if it reads docstrings or
+            imports a framework that sends them to a model.
+        imports: All imports in the file, including those in functions.
+        names: String literals that may name files, folders or modules.
         computed: Whether it imports modules whose names it computes.
     """
 
@@ -222,12 +222,12 @@ _FORM, _KEPT = 1, 2000
 
 
 class Syntaxes:
-    """Analyses of Python files, kept on disk by the hash of the file's bytes, since parsing takes longer than all else.
+    """Disk cache of `syntax_of`, keyed by the hash of the file's bytes, because parsing is slow.
 
-    Keys are contents and not times of change: a copied or unpacked file may have the size and the time of another.
+    Modification times are not used, because a copied or unpacked file may have another file's size and time.
 
     Args:
-        place: The package or module whose files they are.
+        place: The package or module whose files are analyzed.
     """
 
     def __init__(self, place: Path) -> None:
@@ -238,7 +238,7 @@ class Syntaxes:
         self._new: dict[str, Any] = {}
 
     def of(self, content: bytes) -> Syntax:
-        """Return the syntax of a file with this content."""
+        """Return the analysis of a file with this content, cached."""
         key, kept = byte_hash(content), self._load()
         if key not in _ANALYZED:
             with suppress(TypeError, ValueError):  # another form, or none
@@ -250,7 +250,7 @@ class Syntaxes:
         return _ANALYZED[key]
 
     def keep(self) -> None:
-        """Write what was analyzed; where that is impossible, it is analyzed again the next time."""
+        """Save the cache; if it cannot be written, files are analyzed again the next time."""
         if not self._new or self._file is None:
             return
         rows = list({**self._load(), **self._new}.items())

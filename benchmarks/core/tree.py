@@ -1,4 +1,4 @@
-"""A folder that modules are imported from, on disk or within a zip archive, read by relative names with `/`."""
+"""Read a folder from which modules are imported, on disk or inside a zip archive, by relative names with `/`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BLOCKS, _BLOCK = 64, 2**14
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Files and folders in a folder, by name relative to the tree's base."""
+    """Names of the files and folders in a folder, relative to the tree's base."""
 
     files: frozenset[str] = frozenset()
     folders: frozenset[str] = frozenset()
@@ -27,7 +27,7 @@ class Tree:
     """A folder on disk.
 
     Attributes:
-        base: Where it is.
+        base: Path of the folder.
     """
 
     base: Path
@@ -35,26 +35,26 @@ class Tree:
 
     @cached_property
     def site(self) -> bool:
-        """Return whether packages of several distributions are installed here."""
+        """Return whether this is a site-packages folder, with packages of several distributions."""
         listed = self.listing("").folders
         return self.base.name in ("site-packages", "dist-packages") or any(name.endswith(".dist-info") for name in listed)
 
     def listing(self, folder: str) -> Listing:
-        """Return what is in a folder; nothing if it cannot be read."""
+        """List a folder; empty if it cannot be read."""
         if folder not in self._listings:
             self._listings[folder] = self._list(folder)
         return self._listings[folder]
 
     def is_file(self, name: str) -> bool:
-        """Return whether this is a file."""
+        """Return whether the name is an existing file."""
         return name in self.listing(name.rpartition("/")[0]).files
 
     def is_folder(self, name: str) -> bool:
-        """Return whether this is a folder."""
+        """Return whether the name is an existing folder."""
         return name in self.listing(name.rpartition("/")[0]).folders
 
     def walk(self, folder: str) -> Iterator[str]:
-        """Yield the files below a folder in a fixed order; hidden folders, caches and stores of ragmeter are left out."""
+        """Yield all files below a folder in a fixed order, except hidden folders, caches and ragmeter stores."""
         waiting, seen = [folder], set()
         while waiting:
             here = waiting.pop()
@@ -75,7 +75,7 @@ class Tree:
         return (self.base / name).stat().st_size
 
     def sample(self, name: str) -> bytes:
-        """Return evenly spaced blocks of a file, with its beginning and its end."""
+        """Return evenly spaced blocks of a large file, including its beginning and end, for hashing."""
         last = max(0, self.size(name) - _BLOCK)
         with (self.base / name).open("rb") as opened:
             blocks = []
@@ -105,10 +105,10 @@ class Tree:
 
 
 class ZipTree(Tree):
-    """A folder within a zip archive.
+    """A folder inside a zip archive.
 
     Args:
-        base: Archive and folder as one path, as a module's `__file__` has it.
+        base: Archive and folder as one path, as in a module's `__file__`.
         archive: The archive.
     """
 
@@ -127,7 +127,7 @@ class ZipTree(Tree):
         return self._members[self._member(name)][0]
 
     def sample(self, name: str) -> bytes:
-        """Return the checksum that the archive has of a file."""
+        """Return the file's checksum from the archive."""
         return self._members[self._member(name)][1].to_bytes(4, "big")
 
     def _member(self, name: str) -> str:
@@ -150,7 +150,7 @@ class ZipTree(Tree):
 
 
 def tree_at(base: Path) -> Tree | None:
-    """Return the tree at a path, which may lead into a zip archive; None if neither is there."""
+    """Return the tree at a path, which may lead into a zip archive; None if it does not exist."""
     if base.is_dir():
         return Tree(base)
     archive = next((path for path in (base, *base.parents) if path.is_file()), None)

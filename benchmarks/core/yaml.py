@@ -1,4 +1,4 @@
-"""Read YAML with the line of every key and item, so that errors can name the place in the file."""
+"""Parse YAML and keep the line of every key and item, for error messages."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from benchmarks.core.errors import UserError
 
 Path = tuple[str | int, ...]
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's loader, ten times faster, if PyYAML was built with it."""
+"""YAML loader: libyaml's, ten times faster, if PyYAML was built with it."""
 
 
 @dataclass(frozen=True)
 class Located:
-    """A parsed document.
+    """A parsed YAML document with line numbers.
 
     Attributes:
         name: The file, as shown in errors.
-        value: What it says.
-        lines: 1-based line by path.
+        value: The parsed value.
+        lines: 1-based line number by path.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Located:
     lines: dict[Path, int]
 
     def where(self, path: Sequence[str | int] = ()) -> str:
-        """Return `file:line (dotted.path)` of the deepest part of a path that the document has."""
+        """Return `file:line (dotted.path)` for the deepest existing part of a path."""
         known = tuple(path)
         while known and known not in self.lines:
             known = known[:-1]
@@ -38,7 +38,7 @@ class Located:
         return f"{self.name}:{self.lines.get(known, 1)}" + (f" ({dotted})" if dotted else "")
 
     def dotted(self, path: Sequence[str | int]) -> str:
-        """Return a path as errors show it."""
+        """Format a path with dots, for error messages."""
         return ".".join(map(str, path))
 
 
@@ -46,7 +46,7 @@ _WRITTEN = "check the indentation, brackets and quotes there and in the line bef
 
 
 def not_yaml(error: yaml.YAMLError, name: str) -> UserError:
-    """Return the error for a file that is not YAML, with its line where the parser tells one."""
+    """Build the error for a file that is not valid YAML, with the line if known."""
     if isinstance(error, yaml.reader.ReaderError):
         sign = error.character if isinstance(error.character, int) else ord(error.character[:1])
         message = f"this is not YAML: character {error.position + 1:,} of it is U+{sign:04X}, which no text has"
@@ -59,11 +59,11 @@ def not_yaml(error: yaml.YAMLError, name: str) -> UserError:
 
 
 DEEPEST = 64
-"""Deepest nesting of a YAML file. libyaml recurses into each level: some thousand of them end the process."""
+"""Maximum nesting depth of a YAML file; libyaml would crash the process at some thousand levels."""
 
 
 def require_shallow(text: str, name: str) -> None:
-    """Refuse a document with too many nested lists and mappings, by its events, which hold one value at a time.
+    """Refuse a document that is nested deeper than `DEEPEST`, without building it in memory.
 
     Raises:
         UserError: The document is nested deeper than `DEEPEST`.
@@ -81,10 +81,10 @@ def require_shallow(text: str, name: str) -> None:
 
 
 def line_numbers(node: yaml.Node | None, name: str) -> dict[Path, int]:
-    """Return 1-based lines of every key and item below a composed document.
+    """Return the 1-based line number of every key and item of a composed document, by path.
 
     Args:
-        node: As `yaml.compose` gives it; None for an empty document.
+        node: Result of `yaml.compose`; None for an empty document.
         name: The file, as shown in errors.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The loaders, a file each. Here: what every one does while it brings records together: ids once, what was met counted."""
+"""Dataset loaders, one file each. This file has what they share: unique question ids, counts with notes, and folds."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from benchmarks.sources import Record, data_path
 
 
 class QuestionIds:
-    """The ids of the questions read so far, with their places.
+    """Set of the question ids read so far, to detect duplicates.
 
     Args:
-        paths: The files that are read; with one alone, a place need not name it.
+        paths: The files that are read; with a single file, error positions omit its name.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -31,10 +31,10 @@ class QuestionIds:
         return identifier in self._positions
 
     def add(self, identifier: str, record: Record) -> None:
-        """Note the id of a record's question.
+        """Add the id of a record's question.
 
         Raises:
-            UserError: It was there already.
+            UserError: The id was added before.
         """
         position = record.position if self._only else record.where
         if identifier in self._positions:
@@ -77,7 +77,7 @@ _FOLD = re.compile(r"(-?)(\d{1,3})/(\d{1,3})")
 
 
 def parse_fold(fold: str) -> tuple[int, int, bool]:
-    """Read `K/N` or `-K/N`: the part, from 1; the number of parts; whether the other parts are meant.
+    """Parse `K/N` or `-K/N` into (part from 1, number of parts, whether it is negated: all parts except K).
 
     Raises:
         ValueError: The text has another form, or the part does not exist.
@@ -90,17 +90,17 @@ def parse_fold(fold: str) -> tuple[int, int, bool]:
 
 
 def fold_of(text: str, parts: int) -> int:
-    """Return the part of a question, from 1, by its text without regard to letter case and white space."""
+    """Return the fold (1 to `parts`) of a question, determined by its text; case and white space are ignored."""
     return 1 + int(content_id("f", " ".join(text.casefold().split()))[1:], 16) % parts
 
 
 def said(counts: Mapping[str, int], sentences: Mapping[str, str], *before: str) -> dict[str, Any]:
-    """Return `counts` and `notes` of `Benchmark.extra`: what was met, in the order of the sentences.
+    """Build `counts` and `notes` of `Benchmark.extra` from the counts that a loader collected.
 
     Args:
         counts: Numbers by key.
-        sentences: What each key means, `{n}` in the place of the number.
-        before: Notes that are before them.
+        sentences: Sentence per key, with `{n}` for the number; it also sets the order.
+        before: Notes to put first.
     """
     met = {key: counts[key] for key in sentences if counts.get(key)}
     return {"counts": met, "notes": (*before, *(sentences[key].format(n=number) for key, number in met.items()))}

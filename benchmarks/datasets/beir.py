@@ -1,4 +1,4 @@
-"""Retrieval benchmarks without code: any folder, archive or repository in the layout of BEIR, of MTEB or of BRIGHT.
+"""Load any retrieval benchmark in the layout of BEIR, MTEB or BRIGHT, from a folder, an archive or a hub repository.
 
 | layout | documents | questions | judgments |
 | --- | --- | --- | --- |
@@ -6,8 +6,8 @@
 | MTEB | the same names, or Parquet in `corpus/`, `queries/` | as there | `qrels/SPLIT…`, `data/SPLIT…` |
 | BRIGHT | `documents/PART-*.parquet` | `examples/PART-*.parquet` | `gold_ids` and `excluded_ids` of the questions |
 
-A document is known by its own id, so two documents of equal text stay two, as in every tool that reads qrels. Documents are built
-into a corpus folder in the cache once; from then on their texts stay on disk.
+Documents are identified by their own ids, so documents with equal text stay separate, as in other tools that read qrels. They
+are converted once into a corpus folder in the cache; afterwards their texts stay on disk.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ NOTES = {
     "identical_ids_ignored": "{n} questions have the id of a document, which counts as not retrieved",
     "excluded_documents": "{n} documents are excluded for a question: they count as not retrieved",
 }
-"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
+"""Note per count in `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 _QUESTION_IDS = ("_id", "id", "query-id", "qid", "query_id")
 _QUESTION_TEXTS = ("text", "query", "question")
@@ -159,10 +159,10 @@ def _in_place(position: Path, names: Iterable[str]) -> tuple[Path, ...]:
 
 
 def qrels_of(position: Path) -> Path:
-    """Return the judgments of the split `test` in a folder or archive in BEIR's layout.
+    """Return the qrels file of the split `test` in a folder or archive in BEIR's layout.
 
     Raises:
-        UserError: There are none.
+        UserError: No qrels file was found.
     """
     (path,) = _Place(DataReference("beir", None, "test"), BeirConfig.model_validate({"path": str(position)})).files("qrels")
     return path
@@ -181,10 +181,10 @@ class _Asked:
 
 @register("beir", card=CARD, version=VERSION, config=BeirConfig, default_split="test")
 def load(reference: DataReference, config: BeirConfig) -> Benchmark:
-    """Read the questions that a split judges; positives are the documents of a grade above 0.
+    """Load the judged questions of a split; documents with a grade above 0 are positive.
 
     Raises:
-        UserError: A file is not there or cannot be read, or no question is judged.
+        UserError: A file is missing or cannot be read, or no question is judged.
     """
     only_asked(reference)
     if config.hub is not None and config.path is not None:
@@ -252,13 +252,14 @@ def _corpus(place: _Place, skipped: list[SkippedRecord]) -> Corpus:
 
 
 def resolved(question: Question, judged: Mapping[str, float], corpus: Corpus, counts: Counter[str]) -> Question:
-    """Return a question with its judgments, by the ids that its documents have here.
+    """Attach judgments to a question, translating the documents' own ids to passage ids.
 
     Args:
-        question: Without judgments.
-        judged: Grades by the documents' own ids.
-        corpus: Where documents are looked up; one that is not there keeps a place in the gold, and no method can find it.
-        counts: Receives what was met (keys of `NOTES`).
+        question: Question without judgments.
+        judged: Grade by native document id.
+        corpus: Corpus for looking up documents. A judged document that is missing from it stays in the gold, so it counts as
+            not retrieved.
+        counts: Counter to update (keys of `NOTES`).
     """
     grades: dict[str, float] = {}
     for native, grade in judged.items():

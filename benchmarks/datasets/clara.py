@@ -1,7 +1,7 @@
-"""CLaRa's training and evaluation data, stage by stage: compressor pretraining, instruction tuning, joint training.
+"""CLaRa's data for each training stage (compressor pretraining, instruction tuning, joint training) and for evaluation.
 
-Source: He et al., 2025, https://huggingface.co/datasets/apple/CLaRa_multi_stage; file formats as released by the
-authors. `rows` streams what training reads, `load` brings the same rows together as a benchmark.
+Source: He et al., 2025, https://huggingface.co/datasets/apple/CLaRa_multi_stage; file formats as released by the authors.
+`read_rows` streams the rows for training; `load` builds a benchmark from the same rows.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from benchmarks.schema import Passage, PassageIds, Question, passage_id
 from benchmarks.sources import Record, find_files, read_records, refuse_other_dataset
 
 MOST_QUESTIONS = 1_000_000
-"""A benchmark holds its questions in memory, about half a kilobyte each; larger sets are streamed or cut."""
+"""Maximum number of questions of a benchmark, which are held in memory (about 0.5 KB each)."""
 
 NOTES = {
     "repeated_passages": "{n} documents stand twice in one row; each counts once as a candidate",
     "positives_absent": "{n} positives are not documents of their row; they stay in denominators and cannot be found",
     "questions_without_positives": "{n} questions have no positive document: retrieval metrics leave them out",
 }
-"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
+"""Note per count in `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 
 class RowsConfig(DatasetConfig):
@@ -44,15 +44,15 @@ class RowsConfig(DatasetConfig):
 
 @dataclass(frozen=True, slots=True)
 class StageRow:
-    """A row as training reads it.
+    """A training row.
 
     Attributes:
-        id: Subset and place in the data.
-        kind: `qa` and `paraphrase` (one document, everything about it), or `answer` (one question, many documents).
+        id: Subset and position in the file.
+        kind: `qa` or `paraphrase` (one document with all of its questions), or `answer` (one question, many documents).
         docs: The documents, in the file's order.
-        pairs: Each question with its accepted answers, the first the usual one.
-        target: What is taught in place of the first answer, "" where it is that.
-        positives: Places of the documents that hold the answer, counted from 0; None where the row does not say.
+        pairs: Questions with their accepted answers, the preferred one first.
+        target: Training target if it differs from the first answer, else "".
+        positives: 0-based positions of the documents with the answer; None if unknown.
     """
 
     id: str
@@ -70,14 +70,14 @@ def stream_rows(
     parse: Callable[[Record, str], StageRow],
     skipped: list[SkippedRecord],
 ) -> Iterator[StageRow]:
-    """Return the rows of files, one at a time; memory does not grow with their number.
+    """Parse the rows of files one at a time, in constant memory.
 
     Args:
-        reference: What is loaded, subset set.
+        reference: The reference, with a subset.
         paths: The files, in order.
-        config: Its options.
-        parse: From a record and the id of its row to the row.
-        skipped: Receives what was left out.
+        config: The dataset's options.
+        parse: Function from a record and its row id to the row.
+        skipped: List that receives skipped records.
 
     Raises:
         UserError: A file cannot be read.
@@ -103,10 +103,10 @@ def _ordinal(record: Record) -> int:
 
 
 def documents(record: Record, *names: str) -> tuple[str, ...]:
-    """Return the documents of a row, from the first of these fields that it has.
+    """Return a row's documents from the first of these fields that is present.
 
     Raises:
-        BadRecord: There are none, or one is not a string.
+        BadRecord: There are no documents, or one is not a string.
     """
     name = next((name for name in names if record.has(name)), names[0])
     result = record.texts(name)
@@ -118,15 +118,15 @@ def documents(record: Record, *names: str) -> tuple[str, ...]:
 def gather(
     reference: DataReference, version: int, card: DatasetCard, rows: Iterable[StageRow], skipped: list[SkippedRecord], *, shuffle: bool
 ) -> Benchmark:
-    """Bring rows together: a question for each of their pairs, their documents as candidates and corpus.
+    """Build a benchmark from training rows: one question per pair, with the row's documents as candidates and corpus.
 
     Args:
-        reference: What is loaded, subset and split set.
+        reference: The reference, with subset and split.
         version: The loader's code version.
         card: The dataset's card.
         rows: The rows.
-        skipped: What was left out of them; complete once the rows are read.
-        shuffle: Whether candidates are put into an order drawn from the row's id.
+        skipped: Skipped records; complete once the rows are consumed.
+        shuffle: Whether to shuffle the candidates, seeded by the row's id.
 
     Raises:
         UserError: There are more than `MOST_QUESTIONS`.
@@ -172,7 +172,7 @@ def _questions(row: StageRow, candidates: PassageIds, evidence: tuple[str, ...])
 VERSION = 1
 
 PARAPHRASE = "Say the same as the passage in other words."
-"""Stands for the question of a paraphrase row, whose own is to be ignored."""
+"""Question text of paraphrase rows, replacing the one in the file."""
 
 _SETS = ("2wiki", "hotpotqa", "musique", "nq")
 _POOLS = ("with_pos", "no_pos")
@@ -183,7 +183,9 @@ SPLITS = {
     **{f"e2e_training_{name}_{pool}": "train" for name in _SETS for pool in _POOLS},
     **{f"e2e_eval_{name}_{pool}": "test" for name in _SETS for pool in _POOLS},
 }
-"""The only split of each subset, by the authors' names: with_pos is the oracle setting, no_pos the normal one."""
+"""The single split of each subset. In the authors' names, `with_pos` sets include the positives (oracle) and `no_pos` sets are
+plain retrieval.
+"""
 _PAPER = {"nq": (58622, 6489), "hotpotqa": (90185, 7384), "musique": (168745, 2417), "2wiki": (167454, 12576)}
 _QUESTIONS = {
     f"e2e_{part}_{name}_{pool}": size
@@ -261,10 +263,10 @@ HUB = {
 
 @register("clara_stages", card=CARD, version=VERSION, config=RowsConfig, subsets=tuple(SPLITS), default_split="train")
 def load(reference: DataReference, config: RowsConfig) -> Benchmark:
-    """Read a stage's rows as questions over their documents (`training_rows.gather`).
+    """Load a stage's rows as questions over their documents (see `gather`).
 
     Raises:
-        UserError: The file is not found, or is not what was asked for.
+        UserError: The file is missing, or belongs to another dataset or split.
     """
     skipped: list[SkippedRecord] = []
     shuffle = config.shuffle and (reference.subset or "").endswith("with_pos")
@@ -272,15 +274,15 @@ def load(reference: DataReference, config: RowsConfig) -> Benchmark:
 
 
 def read_rows(reference: DataReference, config: RowsConfig, skipped: list[SkippedRecord]) -> Iterator[StageRow]:
-    """Stream a stage's rows.
+    """Stream a stage's training rows.
 
     Args:
-        reference: Subset and split set (`benchmarks.registry.resolve`).
-        config: The options.
-        skipped: Receives what `skip_bad` leaves out.
+        reference: The reference, with subset and split (`benchmarks.registry.resolve`).
+        config: The dataset's options.
+        skipped: List that receives records skipped by `skip_bad`.
 
     Raises:
-        UserError: The file is not found, or is not what was asked for.
+        UserError: The file is missing, or belongs to another dataset or split.
     """
     subset = reference.subset or "pretraining"
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)

@@ -59,14 +59,14 @@ _OTHER = re.compile(r"WebQ(?:Trn|Test)-\d+")
 
 @register("cwq", card=CARD, version=VERSION, config=GraphConfig, default_split="test")
 def load(reference: DataReference, config: GraphConfig) -> Benchmark:
-    """Read a split: RoG's rows, the official JSON or NSM's JSON Lines (`graph_qa.assemble`).
+    """Load a split from RoG's rows, the official JSON or NSM's JSON Lines (see `graph_qa.assemble`).
 
     `type` is the official compositionality type where the record has it. `metadata` keeps `webqsp_id`, the question of
     WebQSP that a question was made from, which is what was sampled; of official records `sparql`, `machine_question`,
     `answer_ids` and `topic_ids`; of RoG's rows `a_entity`; of NSM's `answer_ids`.
 
     Raises:
-        UserError: The file is not found, or is not what was asked for.
+        UserError: The file is missing, or belongs to another dataset or split.
     """
     return _with_source(graph_qa.assemble(reference, VERSION, CARD, config, SOURCE))
 
@@ -89,10 +89,10 @@ TOG_CARD = CARD.model_copy(
 
 @register("cwq_tog", card=TOG_CARD, version=VERSION, config=GraphConfig, default_split="test")
 def load_tog(reference: DataReference, config: GraphConfig) -> Benchmark:
-    """Read ToG's JSON, or a copy of the official one that holds one answer as a string; otherwise as `load`.
+    """Load ToG's JSON, or a copy of the official file with a single answer string; otherwise like `load`.
 
     Raises:
-        UserError: The file is not found, or is not what was asked for.
+        UserError: The file is missing, or belongs to another dataset or split.
     """
     return _with_source(graph_qa.assemble(reference, VERSION, TOG_CARD, config, TOG))
 
@@ -107,13 +107,13 @@ def _with_source(benchmark: Benchmark) -> Benchmark:
 
 
 def official(record: Record) -> GraphRow:
-    """Read an official record: `ID, question, sparql, compositionality_type, answers[{answer, aliases}]`.
+    """Parse an official record: `ID, question, sparql, compositionality_type, answers[{answer, aliases}]`.
 
     Copies with a list `answer` in place of `answers` are read too.
 
     Raises:
         BadRecord: A field is missing or of the wrong type.
-        UserError: There is one answer alone, as in ToG's file.
+        UserError: The record has a single answer, as in ToG's file.
     """
     single = record.fields.get("answer")
     if "answers" not in record.fields and single and record.answers("answer") == (single,):
@@ -127,7 +127,7 @@ def official(record: Record) -> GraphRow:
 
 
 def tog(record: Record) -> GraphRow:
-    """Read ToG's record: as an official one, with one string `answer` in place of `answers`, and `topic_entity{id: name}`.
+    """Parse ToG's record: like an official one, with a string `answer` instead of `answers`, and `topic_entity{id: name}`.
 
     Raises:
         BadRecord: A field is missing or of the wrong type.
@@ -180,10 +180,10 @@ def _answers(record: Record) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]
 
 
 def refuse(question: Question, split: str, where: str) -> None:
-    """Stop at a record whose id is WebQSP's: the file is the wrong one.
+    """Refuse a record whose id is WebQSP's, because the file belongs to that dataset.
 
     Raises:
-        UserError: It is.
+        UserError: The id is WebQSP's.
     """
     if _OTHER.fullmatch(question.id):
         raise UserError(f"the id {question.id!r} is one of WebQSP", code="id-of-webqsp", where=where, try_this="ask for webqsp")

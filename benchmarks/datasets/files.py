@@ -1,10 +1,11 @@
-"""People's own data without code: questions from a file, a dataset on disk or the hub, documents from a folder or a file.
+"""Load users' own data without code: questions from a file, a saved dataset or the hub; documents from a folder or a file.
 
 | part | from |
 | --- | --- |
 | questions | JSON Lines, JSON, CSV, TSV, Parquet; a folder of `datasets.save_to_disk`; a repository of the hub |
-| documents | passages that the questions bring; a folder of .txt, .md, .html, .pdf, .docx; a file of documents; a built corpus |
-| gold | ids of passages, ids or names of documents, spans of a document, texts that are in one |
+| documents | passages within the question records; a folder of .txt, .md, .html, .pdf, .docx; a file of documents; a built
+corpus |
+| gold | ids of passages, ids or names of documents, spans of a document, quotations |
 
 Fields are mapped by the option `fields` or guessed from their names. The mapping is part of the benchmark's fingerprint.
 """
@@ -66,12 +67,12 @@ NOTES = {
     "questions_sharing_evidence": "{n} questions share gold evidence with the part that is left out, and are left out too",
     "questions_with_generated_ids": "{n} questions have no id: it was made from their text",
 }
-"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
+"""Note per count in `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 _EXAMPLES = 3
 
 
 class FilesConfig(DatasetConfig):
-    """Options of files of your own."""
+    """Options of the dataset `files`."""
 
     path: str | None = Field(None, description="the questions: a file, or a folder of datasets.save_to_disk")
     hub: str | None = Field(None, description="a repository of the hub instead of path: owner/name")
@@ -113,7 +114,7 @@ class FilesConfig(DatasetConfig):
 
     @property
     def cutting(self) -> Chunker:
-        """Return the chunker for documents."""
+        """Return the chunker that the options describe."""
         return Chunker(self.chunker, self.chunk_size, self.chunk_overlap, self.tokenizer)
 
 
@@ -143,10 +144,10 @@ class _Loading:
 
 @register("files", card=CARD, version=VERSION, config=FilesConfig, default_split="test")
 def load(reference: DataReference, config: FilesConfig) -> Benchmark:
-    """Read questions and documents.
+    """Load questions and documents.
 
     Raises:
-        UserError: A file cannot be read, a field cannot be guessed, or no gold evidence matches anything.
+        UserError: A file cannot be read, a field cannot be guessed, or no gold evidence matches a document.
     """
     only_asked(reference)
     if config.hub is not None and config.path is not None:
@@ -261,10 +262,10 @@ def _usable(fields: Fields, loading: _Loading, where: str) -> Fields:
 
 
 def read_documents(path: Path, config: FilesConfig) -> tuple[Library, list[str], list[SkippedRecord]]:
-    """Return the documents of a folder or file, cut into passages; what people should know of them; and what was left out.
+    """Load the documents of a folder or file, cut into passages; returns them with notes for users and the skipped records.
 
     Raises:
-        UserError: They cannot be read.
+        UserError: A document cannot be read.
     """
     loading = _Loading(DataReference("files"), config, Library(config.cutting))
     _add_documents(loading, path)

@@ -1,6 +1,6 @@
-"""The datasets of FlashRAG: 36 sets of questions in one layout, `{id, question, golden_answers, metadata}` per line.
+"""FlashRAG's datasets: 36 question sets in one layout, `{id, question, golden_answers, metadata}` per line.
 
-Multi-hop sets bring paragraphs and supporting facts in `metadata`; all others are asked over a corpus, or closed-book.
+Multi-hop sets have paragraphs and supporting facts in `metadata`; the other sets need a corpus, or run closed-book.
 
 Source: Jin et al., 2024, https://github.com/RUC-NLPIR/FlashRAG.
 """
@@ -29,7 +29,7 @@ SETS = (
     *("wikiasp", "mmlu", "truthful_qa", "hellaswag", "arc", "openbookqa", "quartz", "fever", "wow", "ay2", "wned", "trex"),
     *("zero-shot_re", "domainrag", "curatedtrec"),
 )
-"""Folders of FlashRAG's repository."""
+"""Names of the sets, the folders of FlashRAG's repository."""
 
 CARD = DatasetCard(
     title="FlashRAG datasets",
@@ -74,10 +74,10 @@ class FlashragConfig(DatasetConfig):
 
 @register("flashrag", card=CARD, version=VERSION, config=FlashragConfig, subsets=SETS, default_split="test")
 def load(reference: DataReference, config: FlashragConfig) -> Benchmark:
-    """Read a split of a set.
+    """Load a split of a question set.
 
     Raises:
-        UserError: The file is not found, or is not what was asked for.
+        UserError: The file is missing, or belongs to another dataset or split.
     """
     split = reference.split or "test"
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=FILES)

@@ -1,7 +1,7 @@
-"""Read WebQSP and CWQ: records with one graph each, converted once into memory-mapped files.
+"""Load graph QA datasets (WebQSP, CWQ): records with one graph each, converted once into memory-mapped files.
 
-A layout with graphs is read a single time: its graphs go to `graphs.GraphWriter`, its questions next to them, into a
-folder of the cache that is named by the hash of the source. From then on a load reads questions alone.
+A file with graphs is parsed once: graphs (`graphs.GraphWriter`) and questions go into a cache folder named by the source's
+hash. Later loads only read the questions.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class GraphRow:
     """Question and graph of one record.
 
     Attributes:
-        question: The question, without candidates; its metadata is made of what JSON can write.
-        graph: Its triples as the record lists them; None where the layout has no graphs.
-        counts: What was met (keys of `graph_qa.NOTES`).
+        question: The question without candidates; its metadata is JSON-serializable.
+        graph: The record's triples; None if the layout has no graphs.
+        counts: Number of peculiarities (keys of `NOTES`).
         record: The record.
     """
 
@@ -54,16 +54,16 @@ Parse = Callable[[Record], GraphRow]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A way in which a dataset's files are written.
+    """A file format of a graph QA dataset.
 
     Attributes:
-        title: As messages call it.
-        fields: What its records have and those of the dataset's other layouts do not, one of each group at least.
-        reader: From the first file to what reads its records.
-        items: The field of a single object that holds all records, "" where each record stands for itself.
-        sizes: Number of questions by split, where it differs from the card's.
-        has_graphs: Whether its records bring graphs.
-        alongside: From a file to other files that its records cannot be read without.
+        title: Name in messages.
+        fields: Fields that distinguish it from the dataset's other layouts; a record has at least one of each group.
+        reader: Function from the first file to a parser of its records.
+        items: Field with the list of records if the file is one object; "" if each record is an object of its own.
+        sizes: Number of questions by split, if different from the card.
+        has_graphs: Whether its records contain graphs.
+        alongside: Function from a file to further files that parsing needs.
     """
 
     title: str
@@ -75,12 +75,12 @@ class Layout:
     alongside: Callable[[Path], Sequence[Path]] = lambda path: ()
 
     def fits(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether a record with these fields has this layout."""
+        """Return whether a record with these fields is in this layout."""
         return all(group & fields.keys() for group in self.fields)
 
 
 def answered(record: Record, name: str) -> tuple[tuple[str, ...], Counter[str]]:
-    """Return a field of answers that may be absent or empty: as listed, nulls left out, and how many stand again or are null."""
+    """Return the answers in an optional field (nulls dropped), and counts of repeated and null answers."""
     listed = record.fields.get(name)
     if not isinstance(listed, list):
         return (record.answers(name), Counter(answers_as_text=1)) if record.has(name) else ((), Counter())
@@ -89,14 +89,14 @@ def answered(record: Record, name: str) -> tuple[tuple[str, ...], Counter[str]]:
 
 
 def topics_once(names: Collection[str], counts: Counter[str]) -> tuple[str, ...]:
-    """Return topic entities by name, each once, and counted where two have the same name."""
+    """Return distinct topic entity names, and count entities that share a name."""
     once = tuple(dict.fromkeys(names))
     counts["repeated_topics"] += len(names) - len(once)
     return once
 
 
 def rog(record: Record) -> GraphRow:
-    """Read RoG's row: `id, question, answer[], q_entity[], a_entity[], graph[[h, r, t]]`.
+    """Parse RoG's row: `id, question, answer[], q_entity[], a_entity[], graph[[h, r, t]]`.
 
     Raises:
         BadRecord: A field is missing or of the wrong type.
@@ -131,43 +131,43 @@ def _is_triple(row: Any) -> bool:
 
 
 HUB_FILES = {f":{split}": (f"data/{split}-*.parquet",) for split in ("train", "validation", "test")}
-"""Files of RoG's rows on the hub, per split."""
+"""Patterns of RoG's files on the hub, by split."""
 NSM_FILES = {
     f":{split}": (f"nsm/{stem}_simple.json", f"nsm/{stem}.json", f"{stem}_simple.json", f"{stem}.json")
     for split, stem in (("train", "train"), ("validation", "dev"), ("test", "test"))
 }
-"""Names of NSM's files."""
+"""Patterns of NSM's files, by split."""
 METRICS = ("rog_f1", "rog_hit", "rog_accuracy", "rog_precision", "rog_recall", "strict_f1", "strict_precision", "strict_recall")
 SETTINGS = ("graph(scope=question)", "graph(scope=split)", "corpus", "closed_book")
 
 
 def rog_files(name: str) -> dict[str, tuple[str, ...]]:
-    """Return the names of files of RoG's rows of a dataset."""
+    """Return the file patterns of RoG's rows for a dataset, by split."""
     short = {"train": "train", "validation": "val", "test": "test"}
     files = {split: (f"{split}-*.parquet", f"RoG-{name}_{split}.jsonl", f"rog*{name}*{part}*.jsonl") for split, part in short.items()}
     return {f":{split}": (*names, f"rog_style_{name}.jsonl") if split == "test" else names for split, names in files.items()}
 
 
 def nested_records(record: Record, name: str) -> Iterator[Record]:
-    """Yield the objects in a list of a record; none if it has no such list."""
+    """Yield the objects in a record's list field; none if the field is absent."""
     for i, item in enumerate(record.field(name, list, [])):
         yield Record(record.expect(item, f"{name}[{i}]", dict), record.path, f"{record.position}, {name}[{i}]")
 
 
 ENTITIES, RELATIONS = "entities.txt", "relations.txt"
 NAMES = ("entity_name.txt", "entities_names.json")
-"""Names of entities: a line `id TAB name` each (`None` for no name), or one JSON object from id to name."""
+"""Files of entity names: lines `id TAB name` (`None` for no name), or one JSON object from id to name."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Meaning of the numbers in NSM's files.
+    """Entities and relations to which the numbers in NSM's files refer.
 
     Attributes:
-        entities: Ids, by number.
-        relations: Names, by number.
-        names: Names of entities, by id; where there is none, the id stands for it.
-        files: Where they come from, entities' and relations' first.
+        entities: Entity ids by number.
+        relations: Relation names by number.
+        names: Entity name by id; an entity without a name is shown by its id.
+        files: Source files, first those of entities and relations.
     """
 
     entities: Sequence[str]
@@ -177,10 +177,10 @@ class Vocabulary:
 
     @classmethod
     def alongside(cls, path: Path) -> Vocabulary:
-        """Return the vocabularies that lie next to a file, or one folder up.
+        """Load the vocabularies in a file's folder or its parent folder.
 
         Raises:
-            UserError: One is missing or cannot be read.
+            UserError: A vocabulary is missing or cannot be read.
         """
         files = vocabulary_files(path)
         names: dict[str, str] = {}
@@ -198,19 +198,19 @@ class Vocabulary:
 
     @cached_property
     def names_shown(self) -> list[str]:
-        """Return the name of every entity, or its id, by number."""
+        """Return every entity's name, or its id if it has none, by number."""
         return [self.names.get(identifier, identifier) for identifier in self.entities]
 
     @cached_property
     def homonyms(self) -> int:
-        """Return the number of entities whose name an earlier entity has too."""
+        """Return the number of entities whose name an earlier entity already has."""
         return len(self.names) - len(set(self.names.values()))
 
     def entity(self, record: Record, value: Any, name: str) -> str:
         """Return the name of an entity given by number, by id, or as `{kb_id, text}`.
 
         Raises:
-            BadRecord: There is no such number, or it is none of these.
+            BadRecord: The number is unknown, or the value has another form.
         """
         if isinstance(value, dict):
             value = value.get("kb_id", value.get("text"))
@@ -222,7 +222,7 @@ class Vocabulary:
         """Return the name of a relation given by number, by name, or as `{rel_id, text}`.
 
         Raises:
-            BadRecord: There is no such number, or it is none of these.
+            BadRecord: The number is unknown, or the value has another form.
         """
         if isinstance(value, dict):
             value = value.get("rel_id", value.get("text"))
@@ -238,10 +238,10 @@ def _at(record: Record, texts: Sequence[str], number: int, name: str, file: Path
 
 
 def vocabulary_files(path: Path) -> tuple[Path, ...]:
-    """Return the files that NSM's numbers refer to, next to a file or one folder up.
+    """Find NSM's vocabulary files in a file's folder or its parent folder.
 
     Raises:
-        UserError: There is no relations.txt, or neither entities.txt nor entity_name.txt.
+        UserError: relations.txt is missing, or both entities.txt and entity_name.txt are.
     """
     archive = archive_of(path)
     folder = path.parent if archive is None else archive[0].parent
@@ -350,10 +350,10 @@ def _numbered_triples(record: Record, vocabulary: Vocabulary) -> list[Triple]:
 
 
 def topics_by_id(record: Record, name: str) -> dict[str, str]:
-    """Return topic entities as ToG's files have them: an object from id to name; absent in other files.
+    """Return ToG's topic entities, an object from id to name; empty if absent.
 
     Raises:
-        BadRecord: It is no such object.
+        BadRecord: The field has another form.
     """
     topics = record.field(name, dict, {})
     return {identifier: record.expect(text, f"{name}.{identifier}", str) for identifier, text in topics.items()}
@@ -380,17 +380,17 @@ NOTES = {
     "entities_sharing_a_name": "{n} entities of the vocabulary have the name of another one; in graphs by name, as "
     "RoG has them too, they are one",
 }
-"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
+"""Note per count in `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 WITHOUT_GRAPHS = ("closed_book",)
-"""The settings that are left where a layout has no graphs."""
+"""Settings that are possible if a layout has no graphs."""
 
 _VERSION = 4
 _QUESTIONS, _CARD = "questions.jsonl", "card.json"
 
 
 class GraphConfig(DatasetConfig):
-    """Options of the loaders of graph QA."""
+    """Options of graph QA datasets."""
 
     layout: str | None = Field(None, description="layout of the file: rog, official, nsm or tog; null: detected from its content")
     ids: str | None = Field(
@@ -408,22 +408,22 @@ class GraphConfig(DatasetConfig):
 
     @property
     def variant(self) -> str:
-        """Return which of the questions are asked; empty if all are."""
+        """Describe which subset of the questions is used; "" for all."""
         ids = None if self.ids is None else self.ids.rpartition("#")[2] if "#" in self.ids else Path(self.ids).stem
         return ",".join(f"{name}={value}" for name, value in (("ids", ids), ("hops", self.hops)) if value is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Description of a dataset's files.
+    """File formats and locations of a graph QA dataset.
 
     Attributes:
-        name: Its name in references.
-        folders: Names that its folder may have.
-        layouts: Its layouts by name, the one that papers use first.
-        files: By layout, file name patterns by `:split`.
-        hub: Names in the hub's repository by `:split`; they are in RoG's layout.
-        refuse: Raises `UserError` for a record of another dataset or split, recognized by its id.
+        name: The dataset's name in references.
+        folders: Accepted names of its folder.
+        layouts: Layouts by name, the most common one in papers first.
+        files: File name patterns by layout and `:split`.
+        hub: File patterns on the hub by `:split`, in RoG's layout.
+        refuse: Function that raises `UserError` if a record's id belongs to another dataset or split.
     """
 
     name: str
@@ -435,13 +435,13 @@ class Source:
 
 
 def assemble(reference: DataReference, version: int, card: DatasetCard, config: GraphConfig, source: Source) -> Benchmark:
-    """Find a split's files, read them in their layout, and bring questions and graphs together.
+    """Load a split of a graph QA dataset: find its files, detect their layout, and combine questions and graphs.
 
-    `Question.candidates` are the ids of the question's triples, as a view (`graphs.TripleIds`), and `Question.evidence`
-    those on shortest paths between a topic entity and an answer (`graphs.shortest_paths`); `Question.type` is the length of
-    these paths (`2hop`) unless the record names a type. The corpus holds every triple
-    of the split (`graphs.TripleCorpus`), and `extra["graphs"]` the graphs by question id (`graphs.Graphs`). Layouts
-    without graphs give questions alone. `extra["layout"]` names the layout.
+    `Question.candidates` are the ids of the question's triples, as a view (`graphs.TripleIds`), and `Question.evidence` those
+    on shortest paths between a topic entity and an answer (`graphs.shortest_paths`); `Question.type` is the length of these
+    paths (`2hop`) unless the record names a type. The corpus holds every triple of the split (`graphs.TripleCorpus`), and
+    `extra["graphs"]` the graphs by question id (`graphs.Graphs`). Layouts without graphs give only questions. `extra["layout"]`
+    names the layout.
 
     Raises:
         UserError: A file is missing, is not what was asked for, or cannot be read.
@@ -600,7 +600,7 @@ def _counted(read: Iterable[GraphRow], counts: Counter[str]) -> Iterator[GraphRo
 
 
 def cache_folder() -> Path:
-    """Return the cache folder of question graphs: `graphs` in RAGMETER_CACHE or in ~/.cache/ragmeter."""
+    """Return the cache folder of converted question graphs: `graphs` in RAGMETER_CACHE or ~/.cache/ragmeter."""
     return cache_home() / "graphs"
 
 

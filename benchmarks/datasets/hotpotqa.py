@@ -57,12 +57,12 @@ HUB = {
 
 @register("hotpotqa", card=CARD, version=VERSION, config=MultiHopConfig, subsets=("distractor", "fullwiki"))
 def load(reference: DataReference, config: MultiHopConfig) -> Benchmark:
-    """Read a split from the authors' file or the hub's rows.
+    """Load a split from the authors' file or the hub's rows.
 
-    A paragraph's text is its sentences put together as they are: all but the first bring their leading space.
+    A paragraph's text is the concatenation of its sentences, which include their leading spaces.
 
     Raises:
-        UserError: The file is not found, or is not what was asked for.
+        UserError: The file is missing, or belongs to another dataset or split.
     """
     split = reference.split or "dev"
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)

@@ -1,4 +1,5 @@
-"""∞Bench (InfiniteBench), its questions: over novels, by choice or free answer, and over film scripts with a masked name.
+"""∞Bench (InfiniteBench), question-answering tasks: multiple choice and free answers about novels, and masked names in film
+scripts.
 
 Source: Zhang et al., 2024, https://github.com/OpenBMB/InfiniteBench; file formats as released by the authors.
 """
@@ -19,13 +20,13 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task and how it is read.
+    """Task of ∞Bench and its reading instructions.
 
     Attributes:
-        size: Questions.
-        metric: The authors'.
-        prompt: Our wording of their prompt, of the same shape.
-        language: Of texts and answers.
+        size: Number of questions.
+        metric: The authors' metric.
+        prompt: Prompt with the structure of the authors' prompt, in our wording.
+        language: Language of texts and answers.
     """
 
     size: int
@@ -79,10 +80,10 @@ FILES = {f"{name}:test": (f"{name}.jsonl",) for name in TASKS}
 
 @register("infinitebench", card=CARD, version=VERSION, config=LongDocumentConfig, subsets=tuple(TASKS), default_split="test")
 def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
-    """Read a task from the authors' file.
+    """Load a task from the authors' file.
 
     Raises:
-        UserError: The file is not found, or is not what was asked for.
+        UserError: The file is missing, or belongs to another dataset or split.
     """
     name = reference.subset or "longbook_qa_eng"
     task = TASKS[name]

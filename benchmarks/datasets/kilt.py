@@ -1,4 +1,4 @@
-"""KILT: eleven tasks over one Wikipedia, whose answers state the pages that they rest on.
+"""KILT: eleven knowledge-intensive tasks over one Wikipedia, with the pages that support each answer.
 
 A record is `{id, input, output[{answer?, provenance[{wikipedia_id, title, …}]?}]}`. The pages of each output stay together in
 `metadata["pages"]`: KILT's metrics (`kilt_rprec`, `kilt_recall@k`, `kilt_em`, `kilt_f1`, `kilt_accuracy`) read them.
@@ -36,7 +36,7 @@ SIZES: dict[str, tuple[int, int, int]] = {
     "trex": (2284168, 5000, 5000),
     "structured_zeroshot": (147909, 3724, 4966),
 }
-"""Questions of each task's train, dev and test split; 0 where there is no such split."""
+"""Number of questions of each task's train, dev and test split; 0 if the split does not exist."""
 _QA = ("kilt_em", "kilt_f1", "em", "f1", "kilt_rprec", "kilt_recall@5")
 _LABELS = ("kilt_accuracy", "em", "kilt_rprec", "kilt_recall@5")
 
@@ -87,7 +87,7 @@ NOTES = {
     "questions_without_gold": "{n} questions have no gold answer in the file and cannot be scored",
     "questions_without_pages": "{n} questions state no pages: KILT's script counts their retrieval as 0, here they are left out",
 }
-"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
+"""Note per count in `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 
 class KiltConfig(DatasetConfig):
@@ -102,10 +102,10 @@ class KiltConfig(DatasetConfig):
 
 @register("kilt", card=CARD, version=VERSION, config=KiltConfig, subsets=tuple(SIZES))
 def load(reference: DataReference, config: KiltConfig) -> Benchmark:
-    """Read a split of a task.
+    """Load a split of a task.
 
     Raises:
-        UserError: The file is not found, or is not what was asked for.
+        UserError: The file is missing, or belongs to another dataset or split.
     """
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)
     split, counts, skipped = reference.split or "dev", Counter[str](), list[SkippedRecord]()

@@ -1,8 +1,7 @@
-"""Read question sets over long documents: documents cut into passages, gold answers, and the benchmark of both.
+"""Load questions about long documents: cut documents into passages and combine them with questions and gold answers.
 
-A document is known by its text, so that questions over the same text share it, whatever the file calls it. It is cut
-every so many words (Chinese, which puts no space between them: behind the last sentence within so many characters), and
-its passages in their order are the setting `document`.
+Documents are identified by their text, so questions about the same text share one document. A document is cut into windows of
+words (Chinese text: at sentence ends, by characters). Its passages in order are the candidates in the setting `document`.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from benchmarks.text import normalize
 T = TypeVar("T")
 
 CHUNK_WORDS = 512
-"""Words of a passage, as in ARK's evaluation; its windows overlap by `PAPER_OVERLAP`."""
+"""Words per passage, as in ARK's evaluation, where windows overlap by `PAPER_OVERLAP` words."""
 PAPER_OVERLAP = 12
 
 LISTED = "listed"
-"""Key of `Question.metadata`: the answers as the file lists them, kept if blank ones were left out of the gold."""
+"""Key of `Question.metadata`: the answers as listed in the file, if blank ones were removed from the gold."""
 
 NOTES = {
     "questions_without_gold": "{n} questions have no gold answer in the file and cannot be scored",
@@ -44,11 +43,11 @@ NOTES = {
     "LongBench's rules no answer can score on them",
     "documents_of_one_context_id": "{n} documents share their context_id with a different text; each text is a document of its own",
 }
-"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
+"""Note per count in `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 
 class LongDocumentConfig(DatasetConfig):
-    """Options of the loaders of long documents."""
+    """Options of long-document datasets."""
 
     chunk_words: int = Field(
         CHUNK_WORDS, ge=1, description="words per passage of the document; for Chinese, the maximum number of characters"
@@ -61,7 +60,7 @@ class LongDocumentConfig(DatasetConfig):
     )
 
     def cut(self, text: str) -> list[str]:
-        """Return a document cut by words."""
+        """Cut a document into windows of words."""
         return chunks(text, self.chunk_words, self.chunk_overlap)
 
     @field_validator("chunk_overlap")
@@ -80,7 +79,7 @@ class LongDocumentRow:
         question: The question, without its document.
         context: The text of its document.
         record: The record.
-        counts: What was met (keys of `NOTES`).
+        counts: Number of peculiarities (keys of `NOTES`).
     """
 
     question: Question
@@ -90,15 +89,15 @@ class LongDocumentRow:
 
 
 def chunks(text: str, words: int = CHUNK_WORDS, overlap: int = 0) -> list[str]:
-    """Cut a text into windows of words, white space kept as it is.
+    """Cut a text into windows of words; white space is preserved.
 
     Args:
         text: The text.
-        words: Words of a window; the last may have fewer.
-        overlap: Words that a window shares with the next, below `words`.
+        words: Words per window; the last may have fewer.
+        overlap: Words shared by neighboring windows; less than `words`.
 
     Returns:
-        The windows; none for a text without a word. Without overlap they join to the text.
+        The windows; none for a text without words. Without overlap, their concatenation is the text.
     """
     return [text[start:end] for start, end in windows(text, words, overlap)]
 
@@ -107,14 +106,14 @@ _SENTENCE_END = re.compile(r"(?:[。！？；…]+[”’」』）]*|\n)\s*")
 
 
 def character_chunks(text: str, characters: int = CHUNK_WORDS) -> list[str]:
-    """Cut a text without spaces between words into windows, each behind the last sentence that fits.
+    """Cut a text in a script without spaces (such as Chinese) into windows that end at sentence ends.
 
     Args:
         text: The text.
-        characters: Most characters of a window, white space not counted; a longer sentence is cut after this many.
+        characters: Maximum characters per window, not counting white space; a longer sentence is cut.
 
     Returns:
-        The windows, which join to the text; none for a text of white space.
+        The windows, whose concatenation is the text; none for a blank text.
     """
     window = re.compile(rf"\s*+(?:\S\s*+){{1,{characters}}}")
     windows: list[str] = []
@@ -130,11 +129,11 @@ def character_chunks(text: str, characters: int = CHUNK_WORDS) -> list[str]:
 
 
 Cut = Callable[[str], list[str]]
-"""Function that cuts the text of a document into passages."""
+"""Function that cuts a document's text into passages."""
 
 
 def document_text(passages: Iterable[Passage], overlap: int = 0) -> str:
-    """Return the text of a document from its passages in their order.
+    """Reconstruct a document's text from its passages in order.
 
     Args:
         passages: All passages of the document.
@@ -150,14 +149,14 @@ def document_text(passages: Iterable[Passage], overlap: int = 0) -> str:
 
 
 def truncate_middle(tokens: Sequence[T], limit: int) -> Sequence[T]:
-    """Return LongBench's rule for prompts that are too long: the first and the last half of the limit stay.
+    """Truncate a prompt by LongBench's rule: keep the first and last half of the token limit.
 
     Args:
-        tokens: The tokens of the whole prompt, before the model's chat format is put around it.
-        limit: Tokens that may stay; of an odd limit one is not used, as upstream (31,500 for models of 32K tokens).
+        tokens: Tokens of the prompt without the chat template.
+        limit: Maximum tokens; an odd limit is rounded down, as in LongBench's code (31,500 for models with 32K tokens).
 
     Returns:
-        The tokens as they are where they fit, else `2 * (limit // 2)` of them.
+        All tokens if they fit, else `2 * (limit // 2)` of them.
 
     Source:
         LongBench, `pred.py`.
@@ -169,10 +168,10 @@ def truncate_middle(tokens: Sequence[T], limit: int) -> Sequence[T]:
 
 
 class Shelf:
-    """Documents cut into the passages of a corpus, each text once.
+    """Collection of documents, each distinct text once, cut into the passages of a corpus.
 
     Args:
-        cut: From a document to its passages.
+        cut: Function from a document to its passages.
     """
 
     def __init__(self, cut: Cut) -> None:
@@ -181,7 +180,7 @@ class Shelf:
         self._builder = CorpusBuilder()
 
     def add(self, text: str) -> str:
-        """Put a document there, unless it is there already; returns its id."""
+        """Add a document unless its text is already present, and return its id."""
         identifier = content_id("d", text)
         if identifier not in self._known:
             self._known.add(identifier)
@@ -202,15 +201,15 @@ class Shelf:
 
 
 def gold(record: Record, name: str = "answers", *, words: bool = True) -> tuple[tuple[str, ...], Counter[str]]:
-    """Return the answers of a record as listed but without blank ones, and what was met.
+    """Return a record's non-blank answers, and counts of peculiarities.
 
     Args:
         record: The record.
         name: The field.
-        words: Whether they are scored by their words, so that those which normalize to nothing count.
+        words: Whether answers are scored by words; answers that are empty after normalization are then counted.
 
     Raises:
-        BadRecord: The field is missing or is not an answer.
+        BadRecord: The field is missing or has another form.
     """
     options = record.answers(name)
     answers = tuple(answer for answer in options if answer.strip())
@@ -244,18 +243,18 @@ def assemble(
     extra: Mapping[str, Any] | None = None,
     cut: Cut | None = None,
 ) -> Benchmark:
-    """Read files and bring their questions and documents together.
+    """Read files and build the benchmark from their questions and documents.
 
     Args:
-        reference: What is loaded, subset and split set.
+        reference: The reference, with subset and split.
         version: The loader's code version.
         card: The dataset's card.
-        config: Its options.
+        config: The dataset's options.
         paths: The files, in order.
-        parse: From a record to what it yields.
-        first: Read no more than so many good records; None reads all.
-        extra: Put into the benchmark's `extra`, next to counts and notes.
-        cut: How documents are cut; None: by words, as the options say.
+        parse: Function from a record to its question and document.
+        first: Maximum number of valid records to read; None for all.
+        extra: Further entries of the benchmark's `extra`.
+        cut: Function that cuts documents; None cuts by words according to the options.
 
     Raises:
         UserError: A file cannot be read, or two records have the same question id.

@@ -1,8 +1,8 @@
-"""LongBench v1: all 21 sets, and the `_e` variants of even lengths of thirteen of them.
+"""LongBench v1: all 21 sets, and the `_e` variants (evenly distributed lengths) of thirteen of them.
 
-Nine sets ask about a document, which is cut into passages: single documents, several joined ones, a meeting (qmsum).
-The other twelve are read as a whole: summaries, examples followed by a new case, counting and finding paragraphs, code.
-Their context is one passage, too long ones lose their middle as upstream's do, and nothing is retrieved.
+Nine sets ask about documents, which are cut into passages: single documents, several joined ones, a meeting (qmsum). The other
+twelve (summarization, few-shot learning, counting and finding paragraphs, code) have their context as one passage without
+retrieval. A prompt that is too long loses its middle, as in LongBench's code.
 
 Source: Bai et al., 2024, https://github.com/THUDM/LongBench; file formats as released by the authors.
 """
@@ -40,19 +40,19 @@ CLASS, NUMBER, CODE = "longbench_class", "longbench_number", "longbench_code"
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """One of the sets, and how its authors have it read.
+    """Set of LongBench and its authors' reading instructions.
 
     Attributes:
-        prompt: Our wording of their prompt, of the same shape; a template as readers take them ($passages, $question).
-        max_new_tokens: Longest answer.
-        metric: Their metric.
-        words: Mean length of a context by their count: words, in Chinese characters.
-        size: Questions of its only split.
-        even: Questions of its `_e` variant, 0 where there is none.
-        language: Of texts and answers.
-        whole: Whether a context is read as a whole; else it is cut into passages.
-        task: What is asked where records bring no question.
-        chat: Whether chat models are asked in their chat format.
+        prompt: Reader template ($passages, $question) with the structure of the authors' prompt, in our wording.
+        max_new_tokens: Maximum answer length in tokens.
+        metric: The authors' metric.
+        words: Mean context length by the authors' count: words, or characters in Chinese.
+        size: Number of questions of its only split.
+        even: Number of questions of its `_e` variant, 0 if there is none.
+        language: Language of texts and answers.
+        whole: Whether the context is one passage; otherwise it is cut into passages.
+        task: Question for records that have none.
+        chat: Whether chat models receive the prompt in their chat format.
     """
 
     prompt: str
@@ -177,32 +177,32 @@ SETS: Mapping[str, Set] = {
     "lcc": Set(_COMPLETE, 64, CODE, 1_235, 500, 300, "code", whole=True, task="Complete the code below.", chat=False),
     "repobench-p": Set(_COMPLETE_FILE, 64, CODE, 4_206, 500, 300, "code", whole=True, chat=False),
 }
-"""Sets by name; an `_e` variant is read like its set. Sizes and lengths are from the authors' `task.md`."""
+"""Sets by name; `_e` variants share the entry of their set. Sizes and lengths are from the authors' `task.md`."""
 
 _EVEN = "_e"
 SIZES: Mapping[str, int] = {name: a_set.size for name, a_set in SETS.items()} | {
     f"{name}{_EVEN}": a_set.even for name, a_set in SETS.items() if a_set.even
 }
-"""Questions of each subset's only split."""
+"""Number of questions per subset."""
 
 
 LENGTHS = ("0-4k", "4-8k", "8k+")
-"""Ranges of lengths, by the authors' count, over each of which LongBench-E reports a mean."""
+"""Length ranges, by the authors' count, for each of which LongBench-E reports a mean."""
 
 
 def bucket_of(metadata: Mapping[str, Any]) -> str:
-    """Return the range of lengths that a question of an `_e` set belongs to."""
+    """Return the length range of an `_e` question, from its metadata."""
     length = int(metadata["length"])
     return LENGTHS[0] if length < 4000 else LENGTHS[1] if length < 8000 else LENGTHS[2]
 
 
 def set_of(subset: str) -> Set:
-    """Return the set that a subset is, or is a variant of."""
+    """Return the entry of a subset or of the set that it is a variant of."""
     return SETS[subset.removesuffix(_EVEN)]
 
 
 WHOLE = ("document",)
-"""The one setting of sets that are read as a whole."""
+"""Settings of sets whose context is one passage."""
 
 CARD = DatasetCard(
     title="LongBench",
@@ -257,14 +257,13 @@ HUB = {f"{name}:test": (f"data.zip!data/{name}.jsonl", f"data/{name}.jsonl") for
 
 @register("longbench", card=CARD, version=VERSION, config=LongBenchConfig, subsets=tuple(SIZES), default_split="test")
 def load(reference: DataReference, config: LongBenchConfig) -> Benchmark:
-    """Read a set from the authors' file.
+    """Load a set from the authors' file.
 
-    `type` is `yes_no` or `unanswerable` if every gold answer of question answering has that form; of an `_e` set it is the range of
-    lengths, over which the authors report a mean. `metadata` keeps `length`
-    (by the authors' count) and `all_classes`. `extra["reading"]` is how the set is read, as a mapping.
+    `type` is `yes_no` or `unanswerable` if every gold answer has that form; in `_e` sets it is the length range. `metadata`
+    keeps `length` (by the authors' count) and `all_classes`. `extra["reading"]` has the reading instructions.
 
     Raises:
-        UserError: The file is not found, or is not what was asked for, or options do not fit the set.
+        UserError: The file is missing, or belongs to another dataset or split, or an option is not possible for the set.
     """
     subset = reference.subset or "narrativeqa"
     a_set, cut = set_of(subset), _cut(subset, config)
@@ -342,14 +341,14 @@ def _cut(subset: str, config: LongDocumentConfig) -> Cut | None:
 
 
 def reading(subset: str, prompt: Literal["published", "ours"] | None = "ours") -> dict[str, Any]:
-    """Return a subset's prompt and longest answer, how a long prompt is shortened, and whether a chat format is used.
+    """Return a subset's reading instructions: prompt, maximum answer length, truncation, and whether the chat format is used.
 
     Args:
         subset: The set or its `_e` variant.
-        prompt: The authors' prompt or ours; None: the authors' if it is on this machine.
+        prompt: The authors' prompt or ours; None uses the authors' if it is available locally.
 
     Raises:
-        UserError: The authors' prompt is asked for and cannot be had, or is not the one that was published.
+        UserError: The authors' prompt is requested but cannot be downloaded, or has a wrong hash.
     """
     result = set_of(subset)
     text = result.prompt

@@ -17,7 +17,7 @@ VERSION = 1
 
 LETTERS = "ABCD"
 CHOICES = "choices"
-"""Key of `Question.metadata`: the texts of the choices in the order of their letters."""
+"""Key of `Question.metadata`: the texts of the choices A, B, C, D in order."""
 _FORM = 'Reply in the form "The correct answer is (A)", with the letter of the right choice.'
 PROMPT = "Read the text, then answer the question about it.\n\n<text>\n$passages\n</text>\n\n$question\n\n" + _FORM
 _LENGTHS = ("short", "medium", "long")
@@ -53,12 +53,12 @@ HUB = {":test": ("data.json",)}
 
 @register("longbench_v2", card=CARD, version=VERSION, config=LongDocumentConfig, default_split="test")
 def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
-    """Read the authors' file.
+    """Load the authors' file.
 
     `type` is the domain. `metadata` keeps `choices`, `difficulty`, `length` (short, medium, long) and `sub_domain`.
 
     Raises:
-        UserError: The file is not found, or is not what was asked for.
+        UserError: The file is missing, or belongs to another dataset or split.
     """
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)
     extra = {"reading": {"prompt": PROMPT, "max_new_tokens": 128, "truncation": "middle", "chat": True}}
@@ -90,5 +90,5 @@ def _parse(record: Record) -> LongDocumentRow:
 
 
 def with_choices(question: str, choices: Sequence[str]) -> str:
-    """Return a question's text, followed by its choices."""
+    """Return the question's text followed by its lettered choices."""
     return "\n".join((question.strip(), *(f"({letter}) {choice.strip()}" for letter, choice in zip(LETTERS, choices, strict=True))))

@@ -1,4 +1,4 @@
-"""Read the three multi-hop datasets: records with their own paragraphs, merged into a benchmark."""
+"""Load the three multi-hop datasets (HotpotQA, 2WikiMultihopQA, MuSiQue): records with their own paragraphs."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from benchmarks.sources import Record, read_records
 
 
 MADE_ID = "made_id"
-"""Field of a restored record whose id was not in the row."""
+"""Field that marks a restored record whose id was generated, because the row has none."""
 
 PAIRS = {"context": ("title", "sentences"), "supporting_facts": ("title", "sent_id")}
-"""Nested fields of HotpotQA's rows, and of 2WikiMultihopQA's, with the columns that make a pair."""
+"""Nested fields in hub rows of HotpotQA and 2WikiMultihopQA, with the two columns that form each pair."""
 TRIPLES = {"evidences": ("fact", "relation", "entity"), "evidences_id": ("fact", "relation", "entity")}
 OBJECTS = ("paragraphs", "question_decomposition")
-"""Nested fields of MuSiQue's rows."""
+"""Nested list-of-object fields in hub rows of MuSiQue."""
 CONTENT = "content"
-"""Field that some copies use for the sentences of a context."""
+"""Alternative name, in some copies, of the field with a context's sentences."""
 
 
 def restorer() -> Callable[[Record], Record]:
-    """Return a function from the records of one file to the authors' records, whichever layout the file has.
+    """Return a function that converts the records of one file to the authors' layout; the file's layout is detected.
 
     Raises (the function):
-        UserError: A record is in another layout than the file's first: two files were joined.
-        BadRecord: Nested columns do not fit together.
+        UserError: A record has another layout than the file's first record.
+        BadRecord: Nested columns have different lengths.
     """
     first: list[bool] = []
 
@@ -63,13 +63,13 @@ def restorer() -> Callable[[Record], Record]:
 
 
 def is_hub_row(fields: Mapping[str, Any]) -> bool:
-    """Return whether a record is a row of the hub's copies, judged by the form of its paragraphs."""
+    """Return whether a record has the layout of the hub's copies, judged by the form of its paragraphs."""
     nested = fields.get("context"), fields.get("paragraphs")
     return any(isinstance(value, dict) or _is_json(value) for value in nested)
 
 
 def restored(record: Record) -> Record:
-    """Return the authors' record that a row of the hub was made of."""
+    """Convert a row of the hub's copy to the authors' record."""
     fields = dict(record.fields)
     for name in (*PAIRS, *TRIPLES, *OBJECTS):
         if _is_json(fields.get(name)):
@@ -142,11 +142,11 @@ NOTES = {
     "positives_absent": "{n} positives are not in the corpus; they stay in every denominator and cannot be found",
     "questions_with_absent_positives": "{n} questions have a positive that is not in the corpus",
 }
-"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
+"""Note per count in `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 
 class MultiHopConfig(DatasetConfig):
-    """Options of the multi-hop loaders."""
+    """Options of the multi-hop datasets."""
 
     corpus: str | None = Field(
         None,
@@ -175,11 +175,11 @@ class Parsed:
 
 
 TITLES = "titles"
-"""Key of `Question.metadata`: titles of the positives by id, kept if the corpus is not the records' own paragraphs."""
+"""Key of `Question.metadata`: title by id of each positive, if the corpus does not consist of the records' own paragraphs."""
 
 
 def absent_passage(title: str) -> str:
-    """Return the id of a positive of which only the title is known; no passage can have it."""
+    """Return a placeholder id for a positive of which only the title is known; no passage has this id."""
     return content_id("p", "absent", title)
 
 
@@ -193,21 +193,20 @@ def assemble(
     *,
     joiner: str = "",
 ) -> Benchmark:
-    """Read a file and bring its questions and paragraphs together.
+    """Read a file and build the benchmark from its questions and paragraphs.
 
-    The corpus is the union of the records' paragraphs, or `config.corpus`. A positive that is not in it under its
-    own id is looked for by title, where the dataset's titles identify passages (its supporting sentences follow by
-    number); if none, or several, have that title, the id stays in the gold: denominators hold, and no method can
-    find it.
+    The corpus is the union of the records' paragraphs, or `config.corpus`. A positive whose id is not in the corpus is looked
+    up by title, if titles are unique in the dataset; its supporting sentences keep their numbers. If no passage or several have
+    that title, the id stays in the gold and counts as not retrieved.
 
     Args:
-        reference: What is loaded, split set.
+        reference: The reference, with split.
         version: The loader's code version.
         card: The dataset's card.
-        config: Its options.
+        config: The dataset's options.
         paths: The authors' file, or the shards of the hub's copy, in order.
-        parse: From an authors' record (`hub_rows.restorer`) to what it yields.
-        joiner: What stands between two sentences of a paragraph's text.
+        parse: Function from a record in the authors' layout (`restorer`) to its question and paragraphs.
+        joiner: Text between the sentences of a paragraph.
 
     Raises:
         UserError: The file cannot be read, or two records have the same question id.
@@ -313,7 +312,7 @@ def _by_title(record: Record, joiner: str) -> list[Passage]:
 
 
 def paragraph(record: Record, title: str, sentences: list[Any], name: str, joiner: str) -> Passage:
-    """Return a passage of a title and sentences; `name` is the field as messages write it."""
+    """Build a passage from a title and sentences; `name` is the field in error messages."""
     for i, sentence in enumerate(sentences):
         if type(sentence) is not str:
             record.expect(sentence, f"{name}[{i}]", str)
@@ -322,17 +321,17 @@ def paragraph(record: Record, title: str, sentences: list[Any], name: str, joine
 
 
 def sentence_record(record: Record, *, split: str, joiner: str) -> Parsed:
-    """Read the fields that HotpotQA and 2WikiMultihopQA share.
+    """Parse the fields that HotpotQA and 2WikiMultihopQA share.
 
-    A supporting fact becomes the id of a sentence of the paragraph with its title. One that points past the last
-    sentence keeps the id that this sentence would have, one whose title the record lacks the id of a sentence of
-    `absent_passage`; the official scripts keep both in the gold set too.
+    A supporting fact becomes the id of a sentence of the paragraph with its title. A supporting fact beyond the last sentence
+    gets the id that this sentence would have. One with an unknown title gets the id of a sentence of `absent_passage`. Both
+    stay in the gold set, as in the official scripts.
 
     Args:
         record: `_id, question, answer, type, supporting_facts [[title, index]], context [[title, [sentences]]]`;
             in the test split answer and supporting facts may be missing.
-        split: The split asked for.
-        joiner: What stands between two sentences of a paragraph's text.
+        split: The requested split.
+        joiner: Text between the sentences of a paragraph.
 
     Raises:
         BadRecord: A field is missing or of the wrong type.
@@ -370,10 +369,10 @@ def sentence_record(record: Record, *, split: str, joiner: str) -> Parsed:
 
 
 def gold_answers(record: Record, split: str) -> tuple[str, ...]:
-    """Return the answers of a record; test files may come without, and such questions are unscorable.
+    """Return the answer of a record as a tuple; () in test files without answers, whose questions are then unscorable.
 
     Raises:
-        BadRecord: A record of a training or development split has none.
+        BadRecord: A training or development record has no answer.
     """
     if record.has("answer"):
         return record.answers("answer")
@@ -405,7 +404,9 @@ def _facts(record: Record, *, gold: bool) -> list[tuple[str, int]]:
 
 
 def holder(paragraphs: Sequence[Passage], index: int) -> tuple[Passage | None, str]:
-    """Return the paragraph of these, all of one title, that a supporting fact means, and what is odd about it (a key of `NOTES`, or "")."""
+    """Among paragraphs with the same title, return the one that a supporting fact refers to, and the peculiarity found (a key
+    of `NOTES`, or "").
+    """
     if not paragraphs:
         return None, "facts_without_paragraph"
     holding = [p for p in paragraphs if 0 <= index < len(p.sentences)]

@@ -66,21 +66,21 @@ HUB = {
     for split, stem in (("train", "train"), ("dev", "validation"), ("test", "test"))
 }
 PARAGRAPHS = "paragraphs"
-"""Key of `Question.metadata`, see `numbered_paragraphs`."""
+"""Key of `Question.metadata`; read it with `numbered_paragraphs`."""
 _FIELDS = itemgetter("title", "paragraph_text", "is_supporting")
 _HOPS = re.compile(r"(\d+)hop\d*__")
 
 
 @register("musique", card=CARD, version=VERSION, config=MultiHopConfig, subsets=("ans", "full"))
 def load(reference: DataReference, config: MultiHopConfig) -> Benchmark:
-    """Read a split from the authors' file or the hub's copy of it.
+    """Load a split from the authors' file or the hub's copy.
 
     `type` is the number of hops (`2hop`), from the id's prefix or else from the decomposition. `metadata` keeps
     `native_id` if the id was changed, `shape` (the id's prefix, `3hop1`), `decomposition` (gold), and `paragraphs` (see
     `numbered_paragraphs`) unless the candidates in their order are the paragraphs 0, 1, 2 ….
 
     Raises:
-        UserError: The file is not found, or is not what was asked for.
+        UserError: The file is missing, or belongs to another dataset or split.
     """
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)
     return assemble(reference, VERSION, CARD, config, paths, _parser(reference, pooled=config.corpus is not None))
@@ -203,9 +203,9 @@ def _named(ids: Sequence[str], numbers: Sequence[int], supporting: Sequence[int]
 
 
 def numbered_paragraphs(question: Question) -> Mapping[int, tuple[str, bool]] | None:
-    """Return the paragraphs of a question by `idx`: the id under which each is claimed, and whether it supports the answer.
+    """Return a question's paragraphs by `idx`: the paragraph's id, and whether it supports the answer.
 
-    None if the question has no paragraphs of its own.
+    Returns None if the question has no paragraphs of its own.
     """
     held: Mapping[int, tuple[str, bool]] | None = question.metadata.get(PARAGRAPHS)
     if held is not None or question.candidates is None:

@@ -1,4 +1,4 @@
-"""Natural Questions, open-domain: real questions to a search engine with short answers, over all of Wikipedia.
+"""Natural Questions, open domain: real search-engine questions with short answers, over all of Wikipedia.
 
 Source: Kwiatkowski et al., 2019; Lee et al., 2019 (NQ-open); Karpukhin et al., 2020 (DPR,
 https://github.com/facebookresearch/DPR); Petroni et al., 2021 (KILT, https://github.com/facebookresearch/KILT).
@@ -48,12 +48,12 @@ class Parsed:
     """Question and passages of one record.
 
     Attributes:
-        question: The question; where the record has no id, it is a hash of the text.
-        passages: The contexts that the record brings.
-        native_ids: Of positives: the dump's id and title by passage id.
+        question: The question; if the record has no id, the question's id is a hash of its text.
+        passages: The record's contexts.
+        native_ids: The positives' id and title in the dump, by passage id.
         record: The record.
-        has_id: Whether the id is the record's own.
-        repeated: Contexts that stand twice in the record.
+        has_id: Whether the id comes from the record.
+        repeated: Number of duplicate contexts in the record.
     """
 
     question: Question
@@ -69,7 +69,7 @@ Parse = Callable[[Record, str], Parsed]
 
 
 def layout_of(path: Path) -> str:
-    """Return the layout of a file, by its first record.
+    """Detect a file's layout from its first record.
 
     Raises:
         UserError: The file cannot be read, or is of another dataset.
@@ -97,15 +97,14 @@ def layout_of(path: Path) -> str:
 
 
 def read(layout: str) -> Callable[[Path], Iterator[Record | BadRecord]]:
-    """Return the function that yields the records of a file in a layout."""
+    """Return the function that yields a file's records in a layout."""
     return _csv_records if layout == "csv" else records
 
 
 def parser(layout: str, split: str) -> Callable[[Record], Parsed]:
-    """Return the parser of records in a layout. It raises `BadRecord` for an unusable record and UserError for one of another
-    dataset.
+    """Return the parser of records in a layout.
 
-    The function raises `BadRecord` for a record that cannot be used, UserError for one of another dataset.
+    The parser raises `BadRecord` for an invalid record, and UserError for a record of another dataset.
     """
     mark, known, parse = LAYOUTS[layout]
 
@@ -389,7 +388,7 @@ NOTES = {
     "positives_absent": "{n} positives are not in the corpus; they stay in every denominator and cannot be found",
     "questions_with_absent_positives": "{n} questions have a positive that is not in the corpus",
 }
-"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
+"""Note per count in `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 
 class NQConfig(DatasetConfig):
@@ -407,13 +406,13 @@ class NQConfig(DatasetConfig):
 
 @register("nq", card=CARD, version=VERSION, config=NQConfig, subsets=("dpr", "open", "kilt"))
 def load(reference: DataReference, config: NQConfig) -> Benchmark:
-    """Read a split in whichever layout its file has.
+    """Load a split; the file's layout is detected.
 
-    Evidence are the contexts annotated as positive (`isgold`, `positive_ctxs`). `metadata` keeps `has_answer` (ids of
-    contexts that hold an answer string), `nq_annotated_gold` and KILT's `provenance`.
+    The evidence consists of the contexts annotated as positive (`isgold`, `positive_ctxs`). `metadata` keeps `has_answer` (ids
+    of contexts that contain an answer string), `nq_annotated_gold` and KILT's `provenance`.
 
     Raises:
-        UserError: The file is not found, or is not what was asked for.
+        UserError: The file is missing, or belongs to another dataset or split.
     """
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)
     layout = config.layout or layout_of(paths[0])

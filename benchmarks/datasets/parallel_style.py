@@ -1,8 +1,9 @@
-"""Parallel texts as a benchmark: a text in one version is asked for in another, among its neighbors.
+"""Probe for style bias from parallel texts: the query is a text in one style, and the target is its counterpart in another
+style among neighboring texts.
 
-Whoever ranks by content finds it whatever the style; what is lost from one version to the next is lost to style. So
-this is a probe that needs no training data, and people wrote its texts. `bible` reads verse-aligned chapters, `own` any
-records of parallel texts (`styles.parallel`).
+A ranker that judges content finds the target in every style, so a drop from one style to another measures style bias. The texts
+are human-written, and no training data is needed. `bible` reads verse-aligned chapters, `own` any records of parallel texts
+(`styles.parallel`).
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class ParallelConfig(DatasetConfig):
 
 @register("parallel_style", card=CARD, version=VERSION, config=ParallelConfig, subsets=("bible", "own"), default_split="test")
 def load(reference: DataReference, config: ParallelConfig) -> Benchmark:
-    """Read records of parallel texts; `extra["pairs"]` holds a `Rewriting` for every text that is not formal.
+    """Load records of parallel texts; `extra["pairs"]` has a `Rewriting` for every text that is not formal.
 
     Raises:
         UserError: The file is not found, lacks a style, or its styles are not parallel.

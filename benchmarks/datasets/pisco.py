@@ -1,7 +1,7 @@
 """PISCO's tuning data: questions with five retrieved documents and a teacher's answer.
 
 Source: Louis et al., 2025, https://huggingface.co/datasets/maxoul/pisco_finetuning_data; the set that the authors'
-configuration names. `rows` streams what training reads, `load` brings the same rows together as a benchmark.
+configuration names. `read_rows` streams the rows for training; `load` builds a benchmark from the same rows.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ HUB = {":train": ("data/train-*.parquet", "*train*.parquet", "*.parquet", "*trai
 
 @register("pisco", card=CARD, version=VERSION, config=RowsConfig, default_split="train")
 def load(reference: DataReference, config: RowsConfig) -> Benchmark:
-    """Read the rows as questions over their documents (`training_rows.gather`).
+    """Load the rows as questions over their documents (see `clara.gather`).
 
     Raises:
-        UserError: The file is not found, or is not what was asked for.
+        UserError: The file is missing, or belongs to another dataset or split.
     """
     skipped: list[SkippedRecord] = []
     return gather(reference, VERSION, CARD, read_rows(reference, config, skipped), skipped, shuffle=False)
 
 
 def read_rows(reference: DataReference, config: RowsConfig, skipped: list[SkippedRecord]) -> Iterator[StageRow]:
-    """Stream the rows.
+    """Stream the training rows.
 
     Args:
-        reference: The split set (`benchmarks.registry.resolve`).
-        config: The options.
-        skipped: Receives what `skip_bad` leaves out.
+        reference: The reference, with split (`benchmarks.registry.resolve`).
+        config: The dataset's options.
+        skipped: List that receives records skipped by `skip_bad`.
 
     Raises:
-        UserError: The file is not found, or cannot be read.
+        UserError: The file is missing or cannot be read.
     """
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)
     return stream_rows(reference, paths, config, _row, skipped)

@@ -1,6 +1,7 @@
-"""Documents to be paraphrased: `rephrased:test` over `base`. What is lost on the way is what its metrics measure.
+"""Paraphrasing task over the documents of another dataset: `rephrased:test` over `base`.
 
-CLaRa's fidelity (table 17): a document is compressed, paraphrased from its memory, and compared with itself.
+It measures how much information a compressor loses (CLaRa's fidelity, table 17): a document is compressed, paraphrased from its
+memory tokens, and compared with the original.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ class RephrasedConfig(DatasetConfig):
 
 @register("rephrased", card=CARD, version=VERSION, config=RephrasedConfig, default_split="test")
 def load(reference: DataReference, config: RephrasedConfig) -> Benchmark:
-    """Load the base and make a question of each document.
+    """Load the base dataset and create one question per document.
 
     Raises:
-        UserError: The base is not right, or has no such document.
+        UserError: The base is invalid, or lacks a requested document.
     """
     base = DataReference.parse(config.base)
     if base.name == reference.name or base.split not in (None, reference.split):

@@ -27,7 +27,7 @@ from benchmarks.text import tokens
 
 VERSION = 1
 STYLE, BY = "informal", "llm-recorded"
-"""The style of the rewrites, and the name of their writer in style pairs."""
+"""Style of the rewrites, and name of their writer in style pairs."""
 STATED = "rewrites written by a large language model (recorded)"
 
 SPLITS = {"musique": "train", "hotpotqa": "train", "2wikimultihopqa": "dev"}
@@ -92,10 +92,10 @@ class _Source:
 
 @register("rewritten", card=CARD, version=VERSION, config=RewrittenConfig, subsets=tuple(SPLITS))
 def load(reference: DataReference, config: RewrittenConfig) -> Benchmark:
-    """Read rewrites and the questions that they belong to.
+    """Load recorded rewrites and the questions that they belong to.
 
     Raises:
-        UserError: A file is not found, or a line names no passage of the source, has another title, or has no text.
+        UserError: A file is missing, or a line names an unknown passage, has another title, or has no text.
     """
     path = find_file(reference, config, folders=FOLDERS, patterns=FILES)
     source = _hipporag(config) if reference.subset == "musique" else _contexts(reference, config)

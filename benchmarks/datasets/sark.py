@@ -1,6 +1,6 @@
 """SARK's own data: questions with passages that were labeled, ordered or retrieved for a reranker.
 
-Source: the paper's repository, https://github.com/lambdarw/SARK. The layouts are in `styles.sark_layouts`.
+Source: the paper's repository, https://github.com/lambdarw/SARK. The layouts are described in `styles/sark_files.py`.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class SARKConfig(DatasetConfig):
 
 @register("sark", card=CARD, version=VERSION, config=SARKConfig, default_split="train")
 def load(reference: DataReference, config: SARKConfig) -> Benchmark:
-    """Read a file in either layout.
+    """Load a file in either layout (labels or ranked lists).
 
-    `metadata` holds, of rows with labels, `labels` (1 or 0 by passage id) and `order` (passage ids, best first).
+    For rows with labels, `metadata` has `labels` (1 or 0 by passage id) and `order` (passage ids, best first).
 
     Raises:
-        UserError: The file is not found, or is not what was asked for.
+        UserError: The file is missing, or belongs to another dataset or split.
     """
     path = find_file(reference, config, folders=FOLDERS, patterns=FILES)
     layout = config.layout or layout_of(path)

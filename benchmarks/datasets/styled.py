@@ -1,6 +1,7 @@
-"""Any dataset with candidates, partly rewritten in another style: `styled:test` over `base`.
+"""Style-shifted version of any dataset with candidates: `styled:test` over `base`, with some candidates rewritten in another
+style.
 
-The benchmark is made by `styles.mix.styled`; this gives it a name in experiment files and on the command line.
+It makes `styles.mix.styled` available in experiment files and on the command line.
 """
 
 from __future__ import annotations
@@ -62,10 +63,10 @@ class StyledConfig(DatasetConfig):
 
 @register("styled", card=CARD, version=mix.VERSION, config=StyledConfig, default_split="test")
 def load(reference: DataReference, config: StyledConfig) -> Benchmark:
-    """Load the base and mix its candidates.
+    """Load the base dataset and rewrite a share of its candidates.
 
     Raises:
-        UserError: The base, the pairs or the mix are not right.
+        UserError: The base, the pairs or the mix are invalid.
     """
     if config.path is not None or config.revision is not None:
         raise UserError(

@@ -50,7 +50,7 @@ NOTES = {
     "judgments_left_out": "{n} judgments are left out, because no corpus is named: config corpus",
     **{name: JUDGED[name] for name in ("questions_without_positives", "positives_absent")},
 }
-"""Note for each count of `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
+"""Note per count in `Benchmark.extra["counts"]`, shown in `Benchmark.extra["notes"]`."""
 
 
 class TrecRagConfig(DatasetConfig):
@@ -63,10 +63,10 @@ class TrecRagConfig(DatasetConfig):
 
 @register("trec_rag", card=CARD, version=VERSION, config=TrecRagConfig, default_split="test")
 def load(reference: DataReference, config: TrecRagConfig) -> Benchmark:
-    """Read topics, and their judgments if a corpus is named.
+    """Load topics, and their judgments if a corpus is given.
 
     Raises:
-        UserError: A file is not there or cannot be read, or topics and qrels share no id.
+        UserError: A file is missing or cannot be read, or topics and qrels have no id in common.
     """
     only_asked(reference)
     path = own_path(reference, config)

@@ -49,14 +49,14 @@ ALIASES = "id_aliases.json"
 
 @register("2wikimultihopqa", card=CARD, version=VERSION, config=MultiHopConfig)
 def load(reference: DataReference, config: MultiHopConfig) -> Benchmark:
-    """Read a split from the authors' file, with the aliases next to it, or from the hub's rows.
+    """Load a split from the authors' file (with the aliases file next to it) or from the hub's rows.
 
-    Sentences carry no space of their own, so a paragraph's text joins them by one. `Question.triples` are the
-    `evidences`; `metadata` keeps `entity_ids`, `answer_id`, `evidences_id` and, where aliases are there,
-    `triple_aliases`: per triple the other names of its head and of its tail, which the official script accepts.
+    Sentences have no leading space, so a paragraph's text joins them with one. `Question.triples` are the `evidences`;
+    `metadata` keeps `entity_ids`, `answer_id`, `evidences_id` and, if aliases are available, `triple_aliases`: per triple the
+    other names of its head and tail, which the official script accepts.
 
     Raises:
-        UserError: The file is not found, or is not what was asked for.
+        UserError: The file is missing, or belongs to another dataset or split.
     """
     split = reference.split or "dev"
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)

@@ -1,7 +1,7 @@
 """UltraDomain: questions over textbooks and papers of twenty domains, many of them about one long document.
 
-Source: Qian et al., 2024 (MemoRAG), https://huggingface.co/datasets/TommyChien/UltraDomain; LightRAG's layout of the
-same data, queries next to unique contexts, is read too.
+Source: Qian et al., 2024 (MemoRAG), https://huggingface.co/datasets/TommyChien/UltraDomain; LightRAG's layout of the same data
+(queries and unique contexts) is also supported.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ SIZES = {
     "psychology": 200,
     "technology": 240,
 }
-"""The domains with their records at the pinned revision, as others have counted them."""
+"""Number of records per domain, as published by others; the pinned revision has as many."""
 TRAINING = ("fin", "legal")
-"""The domains that ARK trains on, the first `TRAINED` records of each; all others are for testing."""
+"""Domains whose first `TRAINED` records ARK trains on; all other domains are for testing."""
 TRAINED = 200
 SPLITS: Mapping[str, Mapping[str, int | None]] = {
     name: {"all": size} | ({"train": TRAINED} if name in TRAINING else {"test": size}) for name, size in SIZES.items()
 }
 LONGEST_ANSWER = 512
-"""Tokens, as ARK's code has it: the authors give neither a length nor a prompt, and ARK reads with that of qasper."""
+"""Maximum answer length in tokens. The authors give neither length nor prompt; ARK's code uses qasper's prompt and this length."""
 _QUERIES = "-queries"
 QUERIES = tuple(f"{domain}{_QUERIES}" for domain in ("mix", "agriculture", "cs", "legal"))
-"""The domains of LightRAG's comparison in its layout: queries without gold over all contexts of the domain."""
+"""Subsets in LightRAG's layout: queries without gold answers over all contexts of the domain."""
 
 CARD = DatasetCard(
     title="UltraDomain",
@@ -96,13 +96,13 @@ FILES = HUB | {f"{subset}:all": (f"{subset.removesuffix(_QUERIES)}_query.jsonl",
 
 @register("ultradomain", card=CARD, version=VERSION, config=LongDocumentConfig, subsets=(*SIZES, *QUERIES), default_split="all")
 def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
-    """Read a domain from the authors' file, or LightRAG's queries over its contexts.
+    """Load a domain from the authors' file, or LightRAG's queries over its contexts.
 
-    String fields that are JSON-encoded once more are decoded once. `metadata` keeps `context_id`, `length`, `dataset`,
-    `label`, `title` and `authors`, where the record has them; records without `_id` get one from question and context.
+    Doubly JSON-encoded string fields are decoded. `metadata` keeps `context_id`, `length`, `dataset`, `label`, `title` and
+    `authors`, where the record has them; records without `_id` get one from question and context.
 
     Raises:
-        UserError: The file is not found, or is not what was asked for.
+        UserError: The file is missing, or belongs to another dataset or split.
     """
     subset = reference.subset or "mix"
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)

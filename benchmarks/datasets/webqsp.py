@@ -57,20 +57,20 @@ _OWN = re.compile(r"WebQ(Trn|Test)-\d+")
 
 @register("webqsp", card=CARD, version=VERSION, config=GraphConfig, default_split="test")
 def load(reference: DataReference, config: GraphConfig) -> Benchmark:
-    """Read a split: RoG's rows, the official JSON, NSM's JSON Lines or ToG's JSON (`graph_qa.assemble`).
+    """Load a split from RoG's rows, the official JSON, NSM's JSON Lines or ToG's JSON (see `graph_qa.assemble`).
 
-    `type` is the number of hops (`2hop`) where the record says it. `metadata` keeps, of official records, `parses`
-    (per parse `answers`, `answer_ids`, `chain`, `sparql`, `good`), `good_parse` and `topic_ids`; of RoG's rows
-    `a_entity`; of NSM's `answer_ids`.
+    `type` is the number of hops (`2hop`) if the record states it. `metadata` keeps, of official records, `parses` (per parse
+    `answers`, `answer_ids`, `chain`, `sparql`, `good`), `good_parse` and `topic_ids`; of RoG's rows `a_entity`; of NSM's
+    `answer_ids`.
 
     Raises:
-        UserError: The file is not found, or is not what was asked for.
+        UserError: The file is missing, or belongs to another dataset or split.
     """
     return graph_qa.assemble(reference, VERSION, CARD, config, SOURCE)
 
 
 def official(record: Record) -> GraphRow:
-    """Read an official record: `QuestionId, RawQuestion, Parses[{TopicEntity…, InferentialChain, Answers, …}]`.
+    """Parse an official record: `QuestionId, RawQuestion, Parses[{TopicEntity…, InferentialChain, Answers, …}]`.
 
     Raises:
         BadRecord: A field is missing or of the wrong type.
@@ -123,7 +123,7 @@ def _parse(part: Record, counts: Counter[str]) -> dict[str, Any]:
 
 
 def tog(record: Record) -> GraphRow:
-    """Read ToG's record: `QuestionId, RawQuestion, topic_entity{id: name}`, and `answer[]` or official `Parses`.
+    """Parse ToG's record: `QuestionId, RawQuestion, topic_entity{id: name}`, and `answer[]` or official `Parses`.
 
     Raises:
         BadRecord: A field is missing or of the wrong type.
@@ -144,10 +144,10 @@ def tog(record: Record) -> GraphRow:
 
 
 def refuse(question: Question, split: str, where: str) -> None:
-    """Stop at a record whose id is CWQ's, or of WebQSP's other half: the file is the wrong one.
+    """Refuse a record whose id belongs to CWQ or to WebQSP's other split, because the file is the wrong one.
 
     Raises:
-        UserError: It is.
+        UserError: The id belongs elsewhere.
     """
     if _OTHER.fullmatch(question.id):
         raise UserError(f"the id {question.id!r} is one of CWQ", code="id-of-cwq", where=where, try_this="ask for cwq")

@@ -1,4 +1,4 @@
-"""The encoding of a text file: by its byte order mark, else UTF-8, else cp1252 (Windows), which is reported."""
+"""Detect the encoding of a text file: byte order mark, else UTF-8, else cp1252 (Windows), which is reported."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Encoding:
     """Encoding of a file.
 
     Attributes:
-        name: As Python calls it.
-        mixed: Lines that are not UTF-8 although others, beyond ASCII, are.
+        name: Python's name of the encoding.
+        mixed: Numbers of lines that are not UTF-8, although other non-ASCII lines are.
     """
 
     name: str
@@ -38,14 +38,14 @@ class Encoding:
 
 
 def encoding_of(path: Path, *, page: bool = False) -> Encoding:
-    """Return a file's encoding, gzip or not.
+    """Detect the encoding of a file, plain or gzip.
 
     Args:
-        path: A file, or a member of an archive.
+        path: The file, or a member of an archive.
         page: Whether it may be a web page.
 
     Raises:
-        UserError: It cannot be read, is not text, or has a byte that neither UTF-8 nor cp1252 has.
+        UserError: The file cannot be read, is not text, or has a byte that is valid in neither UTF-8 nor cp1252.
     """
     with open_bytes(path) as source:
         head = source.read(1024)
@@ -86,7 +86,7 @@ def _undefined(line: bytes, number: int) -> tuple[int, int] | None:
 
 
 def read_text(path: Path, *, page: bool = False) -> tuple[str, Encoding]:
-    """Return a file's text and its encoding; line ends are as in the file.
+    """Return a file's text and its encoding; line endings are preserved.
 
     Raises:
         UserError: As in `encoding_of`, or its lines are encoded in different ways.

@@ -1,7 +1,6 @@
-"""Data files as bytes: plain, gzip, or a member of a zip archive; found by patterns, held against recorded hashes.
+"""Open data files (plain, gzip, or members of zip archives), find them by pattern, and verify recorded hashes.
 
-A member of an archive is written as a path with `!` in it: `data.zip!data/qasper.jsonl`. It is read where it lies;
-nothing is unpacked to disk.
+A member of an archive is written as a path with `!`: `data.zip!data/qasper.jsonl`. It is read without extracting it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import file_sha256
 
 MEMBER_MARK = "!"
-"""Between an archive and its member in a path."""
+"""Separator between an archive and its member in a path."""
 
 _GZIP = b"\x1f\x8b"
 _POINTER = b"version https://git-lfs"
@@ -47,10 +46,10 @@ _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r"))
 
 
 def refuse_foreign(head: bytes, path: Path) -> None:
-    """Stop at a file of another kind, by its first bytes.
+    """Refuse a file that is not text, judged by its first bytes.
 
     Raises:
-        UserError: It is compressed in a way that is not read here, or holds no text.
+        UserError: The file uses an unsupported compression, or is not text.
     """
     start = head[:64].lstrip()
     for mark, (what, remedy) in _FOREIGN.items():
@@ -67,7 +66,7 @@ def refuse_foreign(head: bytes, path: Path) -> None:
 
 
 def archive_of(path: Path) -> tuple[Path, str] | None:
-    """Return the archive and the member that a path names; None for the path of an ordinary file."""
+    """Split a path into archive and member; None for an ordinary file."""
     if path.exists():
         return None
     archive, mark, member = str(path).partition(MEMBER_MARK)
@@ -83,10 +82,10 @@ def is_zip(path: Path) -> bool:
 
 
 def members(archive: Path) -> list[str]:
-    """Return the names of an archive's files, sorted.
+    """List the files in a zip archive, sorted.
 
     Raises:
-        UserError: It is not a zip archive, a pointer of Git LFS, or damaged.
+        UserError: The file is not a zip archive, is a Git LFS pointer, or is damaged.
     """
     with _reading(archive), open(archive, "rb") as raw:
         _refuse_pointer(raw, archive)
@@ -95,7 +94,7 @@ def members(archive: Path) -> list[str]:
 
 
 def beside(path: Path, name: str) -> Path:
-    """Return the path of another file in the folder of a file or of a member of an archive."""
+    """Return the path of another file in the same folder, also inside an archive."""
     position = archive_of(path)
     if position is None:
         return path.with_name(name)
@@ -105,7 +104,7 @@ def beside(path: Path, name: str) -> Path:
 
 
 def size_of(path: Path) -> int:
-    """Return the size of a file or of a member of an archive, in bytes as stored unpacked; 0 where there is none."""
+    """Return the uncompressed size in bytes of a file or archive member; 0 if it does not exist."""
     position = archive_of(path)
     if position is None:
         return path.stat().st_size if path.is_file() else 0
@@ -116,7 +115,7 @@ def size_of(path: Path) -> int:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """Open a file or a member of an archive; gzip is undone, by content and not by name.
+    """Open a file or archive member for reading bytes; gzip is detected by content and decompressed.
 
     Args:
         path: A file, or `archive.zip!member`.
@@ -201,10 +200,10 @@ _LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
 
 def recorded(folder: Path) -> dict[str, str]:
-    """Return the hashes that a folder's SHA256SUMS records, by file name; empty without one.
+    """Parse a folder's SHA256SUMS into hash by file name; empty if there is no such file.
 
     Raises:
-        UserError: A line of it is not `HASH  NAME`.
+        UserError: A line does not have the form `HASH  NAME`.
     """
     sums = folder / SUMS
     if not sums.is_file():
@@ -224,13 +223,13 @@ def recorded(folder: Path) -> dict[str, str]:
 
 
 def check_recorded(paths: Iterable[Path]) -> None:
-    """Hold files against the SHA256SUMS next to each, where there is one that names it.
+    """Verify files against the SHA256SUMS in their folders; files that are not listed are not checked.
 
     Args:
-        paths: Files, or members of archives, which stand for their archive.
+        paths: Files; for members of archives, the archive is verified.
 
     Raises:
-        UserError: A file is not the one that was recorded; names both hashes.
+        UserError: A hash differs; the message has both hashes.
     """
     for path in paths:
         position = archive_of(path)
@@ -250,10 +249,8 @@ _SHARD = re.compile(r"(.*-)(\d{3,})-of-(\d{3,})(?:-[0-9a-f]{16})?(.*)")
 
 
 def fits(name: str, pattern: str) -> bool:
-    """Return whether a name (`folder/file.json.gz`) matches a pattern (`folder/*.json`). `*` stays within a folder, case is
+    """Return whether a name (`folder/file.json.gz`) matches a pattern (`folder/*.json`). `*` does not cross folders, case is
     ignored, and `.gz` may follow.
-
-    `*` stays within a folder, letter case does not matter, and `.gz` may follow.
     """
     name, pattern = name.lower(), pattern.lower()
     if name.count("/") != pattern.count("/"):
@@ -262,7 +259,7 @@ def fits(name: str, pattern: str) -> bool:
 
 
 def best(names: Iterable[str], patterns: Sequence[str]) -> tuple[str, ...]:
-    """Return all names that the first pattern with any fits, sorted; of `archive.zip!member` the archive."""
+    """Return the names that match the first pattern with any match, sorted; archive patterns return the archive."""
     known = sorted(names)
     for pattern in patterns:
         results = tuple(name for name in known if fits(name, pattern.partition(MEMBER_MARK)[0]))
@@ -272,7 +269,7 @@ def best(names: Iterable[str], patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def archived(path: Path, patterns: Sequence[str], name: str) -> tuple[Path, ...]:
-    """Return a file itself, or the members of an archive that the pattern which chose it means."""
+    """Return a file itself, or the members of an archive that match the pattern by which the archive was found."""
     for pattern in patterns:
         outer, mark, inner = pattern.partition(MEMBER_MARK)
         if fits(name, outer):
@@ -281,9 +278,9 @@ def archived(path: Path, patterns: Sequence[str], name: str) -> tuple[Path, ...]
 
 
 def matching(position: Path, pattern: str) -> tuple[Path, ...]:
-    """Return the files that a pattern means in a folder or a zip archive, sorted.
+    """Return the files in a folder or zip archive that match a pattern, sorted.
 
-    In an archive, a pattern without a folder fits a member in any folder.
+    In an archive, a pattern without a folder matches members in any folder.
     """
     if position.is_file():
         results = [m for m in members(position) if fits(m, pattern) or ("/" not in pattern and fits(_last(m), pattern))]
@@ -297,7 +294,7 @@ def matching(position: Path, pattern: str) -> tuple[Path, ...]:
 
 
 def missing_shards(names: Sequence[str]) -> str:
-    """Return the missing shards of `…-00000-of-00003…` among names that should be complete; "" if none is missing."""
+    """Describe which shards of `…-00000-of-00003…` are missing among the names; "" if none are."""
     parts = [match for match in map(_SHARD.fullmatch, names) if match]
     if not parts or len(parts) < len(names):
         return ""

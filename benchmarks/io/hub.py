@@ -1,9 +1,8 @@
-"""Files of data repositories on the hub: pinned, verified, and read from the cache if there is no network.
+"""Download files of dataset repositories from the Hugging Face Hub: pinned, verified, and from the cache when offline.
 
-`huggingface_hub` carries the bytes (it is what `datasets` itself fetches with, and shares its cache, token and
-endpoint: HF_HOME, HF_TOKEN, HF_ENDPOINT). The loaders read the files as they are instead of calling `load_dataset`,
-which would convert them once more (twice the disk), give each column one type (real files mix them), fill missing
-fields with nulls, and forget the lines that errors must name.
+`huggingface_hub` downloads the files (as in `datasets`, with the same cache, token and endpoint: HF_HOME, HF_TOKEN,
+HF_ENDPOINT). The loaders parse the original files instead of calling `load_dataset`, which would store a converted copy, force
+one type per column, fill missing fields with nulls, and lose the line numbers for error messages.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from benchmarks.io.files import archive_of, archived, best, is_sharded, missing_
 from benchmarks.io.hub_faults import Wanted, ask, behind_proxy
 
 OFFLINE_VARIABLES = ("RAGMETER_OFFLINE", "HF_HUB_OFFLINE")
-"""Environment variables that forbid the network; the second is huggingface_hub's own."""
+"""Environment variables that disable network access; the second is huggingface_hub's own."""
 
 MAIN = "main"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -44,9 +43,9 @@ class Stated:
     """Size and hashes that the hub reports for a file.
 
     Attributes:
-        size: Bytes.
-        sha256: Of its content, for files in large-file storage; None for those in git.
-        git: Its git object id: of the content where `sha256` is None.
+        size: Size in bytes.
+        sha256: SHA-256 of the content for files in large-file storage; None for files in git.
+        git: Git object id; if `sha256` is None, it hashes the content.
     """
 
     size: int
@@ -56,12 +55,12 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Files of a repository, in the cache.
+    """Downloaded files of one repository.
 
     Attributes:
-        repository: Its id.
-        revision: The commit that they are of.
-        pinned: The revision that was asked for; None where none was, and the commit is what `main` was.
+        repository: Repository id.
+        revision: Commit of the files.
+        pinned: Requested revision; None if none was requested, so that the commit is `main` at the time of the download.
         paths: The files, in order; members of an archive as `archive.zip!member`.
         files: SHA-256 of each file by its name in the repository.
     """
@@ -73,7 +72,7 @@ class Fetched:
     files: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """Return repository, commit, whether that was asked for (and so is the same for ever), and each file with size and hash."""
+        """Return repository, commit, whether a fixed revision was requested, and each file with size and hash."""
         positions: dict[str, Path] = {}
         for path in self.paths:
             archive = archive_of(path)
@@ -100,7 +99,7 @@ _recorded: ContextVar[list[Fetched] | None] = ContextVar("fetched", default=None
 
 @contextmanager
 def recording() -> Iterator[list[Fetched]]:
-    """Collect everything that is fetched inside, so that no loader has to hand on where its files came from."""
+    """Context manager that collects everything fetched inside, to record the origin of loaded data."""
     fetched: list[Fetched] = []
     token = _recorded.set(fetched)
     try:
@@ -110,20 +109,20 @@ def recording() -> Iterator[list[Fetched]]:
 
 
 def offline() -> bool:
-    """Return whether the network is forbidden, so that only cached files may be used."""
+    """Return whether network access is disabled, so that only cached files may be used."""
     return any(os.environ.get(name, "").lower() in _TRUE for name in OFFLINE_VARIABLES)
 
 
 def go_offline() -> None:
-    """Forbid the network to this process and those that it starts, models' libraries included."""
+    """Disable network access for this process and its children, including model libraries."""
     for name in OFFLINE_VARIABLES:
         os.environ[name] = "1"
 
 
 def use_cache_if_unreachable() -> None:
-    """Keep the hub's library to its cache if the hub's name has no address; it would retry for a minute otherwise.
+    """Set the hub's library to offline mode if the hub's name cannot be resolved; otherwise it would retry for a minute.
 
-    The library reads the variable when it is imported. Later calls therefore change nothing.
+    Call this before huggingface_hub is imported, because it reads the variable on import.
     """
     if "huggingface_hub" not in sys.modules and not _has_address():
         os.environ[OFFLINE_VARIABLES[1]] = "1"
@@ -141,7 +140,7 @@ def _has_address() -> bool:
 
 
 def be_quiet() -> None:
-    """Fetch without a progress display."""
+    """Disable the progress bars of downloads."""
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
     utils = sys.modules.get("huggingface_hub.utils")
     if utils is not None:
@@ -149,12 +148,12 @@ def be_quiet() -> None:
 
 
 def endpoint() -> str:
-    """Return the address of the hub."""
+    """Return the base URL of the hub."""
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
 def cache_folder() -> Path:
-    """Return the folder of huggingface_hub's cache."""
+    """Return huggingface_hub's cache folder."""
     named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     if named:
         return Path(os.path.expandvars(named)).expanduser()
@@ -164,17 +163,16 @@ def cache_folder() -> Path:
 
 
 def fetch(repository: str, patterns: Sequence[str], revision: str | None = None) -> Fetched:
-    """Return files of a data repository, from the cache or the hub, verified against what the hub states of them.
+    """Download files of a dataset repository, or use cached copies, and verify them against the hub's hashes.
 
     Args:
-        repository: Its id, `owner/name`.
-        patterns: Names in the repository, with `*`; the first pattern that fits anything decides, and all that it
-            fits are taken, in order. `data.zip!data/*.jsonl` means members of an archive.
-        revision: A commit, tag or branch; None reads the current commit of `main`, and notes it.
+        repository: Repository id `owner/name`.
+        patterns: File name patterns with `*`. All files that match the first pattern with any match are fetched, in order.
+            `data.zip!data/*.jsonl` selects members of an archive.
+        revision: Commit, tag or branch; None uses and records the current commit of `main`.
 
     Raises:
-        UserError: The repository, the revision or the file does not exist, access to it must be asked for, it is
-            not in the cache and the network is forbidden, or its content is not what the hub states.
+        UserError: The repository, revision or file does not exist, is gated, is not cached while offline, or has a wrong hash.
         Broke: The hub cannot be reached or fails, or the disk is full.
         MissingPackage: huggingface_hub is not installed.
     """
@@ -196,9 +194,7 @@ def fetch(repository: str, patterns: Sequence[str], revision: str | None = None)
 
 
 def cached(repository: str, patterns: Sequence[str], revision: str | None = None) -> tuple[Path, ...] | None:
-    """Return the cached paths of the files that `fetch` would return, or None if one is missing. Contacts no server and
-    verifies nothing.
-    """
+    """Return the cached files that `fetch` would return, or None if one is missing; contacts no server and verifies nothing."""
     try:
         commit = _remembered_commit(repository, revision or MAIN)
         files = _cached_files(repository, commit, commit)
@@ -211,10 +207,10 @@ def cached(repository: str, patterns: Sequence[str], revision: str | None = None
 
 
 def source(fetched: Sequence[Fetched]) -> dict[str, Any]:
-    """Return the origin of data as runs store it: `hub`, `revision`, `pinned`, and `files` with their SHA-256.
+    """Return the origin of loaded data for storage with a run: `hub`, `revision`, `pinned`, and `files` with SHA-256.
 
     Args:
-        fetched: Of one load, not empty; further repositories are under `others`.
+        fetched: Downloads of one load, at least one; repositories after the first are under `others`.
     """
     united: dict[tuple[str, str], dict[str, Any]] = {}
     for item in fetched:
@@ -225,7 +221,7 @@ def source(fetched: Sequence[Fetched]) -> dict[str, Any]:
 
 
 def notes(fetched: Sequence[Fetched]) -> tuple[str, ...]:
-    """Return notes on the origin of the data for readers of scores."""
+    """Return notes for users on the origin of the data, for example an unpinned revision."""
     loose = dict.fromkeys((item.repository, item.revision) for item in fetched if item.pinned is None)
     return tuple(
         f"{repository} is not pinned: its main branch was read at commit {commit}; set revision to that commit to reproduce this"
@@ -441,17 +437,17 @@ README = "README.md"
 
 
 def stated_sizes(repository: str, revision: str | None = None) -> dict[str, dict[str, int]]:
-    """Return the numbers of rows that a repository states for its splits.
+    """Return the numbers of rows per split that a repository's README states.
 
     Args:
-        repository: Its id.
+        repository: Repository id.
         revision: As in `hub.fetch`.
 
     Returns:
-        Rows by the hub's names of configuration and split (`distractor`, `validation`); empty where it states none.
+        Number of rows by configuration and split in the hub's terms (`distractor`, `validation`); empty if none are stated.
 
     Raises:
-        UserError: It has no README, or this is not one that `datasets` can read (also: what `fetch` raises).
+        UserError: The README is missing or cannot be parsed by `datasets`; also as in `fetch`.
         MissingPackage: `datasets` is not installed.
     """
     try:

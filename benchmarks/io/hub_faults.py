@@ -1,4 +1,4 @@
-"""Calls to the hub: tried again if that may help, and one clear error if it does not."""
+"""Call the hub with retries for transient failures and clear errors for permanent ones."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 TRIES = 5
 WAIT_S = 1.0
-"""Wait before the second try; doubled before each further one, unless the hub says how long (Retry-After)."""
+"""Seconds before the first retry; doubled for each further one, unless the hub sends Retry-After."""
 MOST_WAIT_S = 60.0
 PATIENCE_S = 20.0
-"""After so long no further try of what takes a moment where it works; transfers of files are taken up all the same."""
+"""Seconds after which a metadata request is no longer retried; file transfers still resume."""
 CONNECT_S = 5.0
-"""Seconds that a connection may take before the hub counts as unreachable."""
+"""Connection timeout in seconds, after which the hub counts as unreachable."""
 KNOWN_S = 30.0
-"""Seconds for which the reachability of a hub is cached."""
+"""Seconds for which the result of a reachability check is cached."""
 
 _PASSING = {408, 429, 500, 502, 503, 504}
 _TRANSPORTS = {"httpx", "httpx2", "requests", "urllib3", "httpcore", "httpcore2"}
@@ -41,10 +41,10 @@ class Wanted:
 
 
 def ask(call: Callable[[], T], wanted: Wanted) -> T:
-    """Return the result of a call to the hub, retrying transient failures.
+    """Call the hub, retrying transient failures, and return the result.
 
     Raises:
-        UserError: There is no such thing, or access to it must be asked for.
+        UserError: The resource does not exist or is gated.
         Broke: The hub cannot be reached or fails, or the disk is full.
     """
     _require_connection(wanted)

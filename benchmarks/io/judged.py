@@ -1,4 +1,4 @@
-"""Judgments (qrels) and rankings (runs) in every layout that people have, read by one tolerant reader.
+"""Read relevance judgments (qrels) and rankings (runs) in all common layouts.
 
 | layout | a line or record |
 | --- | --- |
@@ -35,7 +35,7 @@ FORMS: Mapping[str, str] = {
     "qrels": "qid 0 docid grade (TREC); or a header with query-id, corpus-id and score (BEIR)",
     "run": "qid Q0 docid rank score tag (TREC); or qid, docid and rank (MS MARCO)",
 }
-"""Forms that a file may have, for remedies in errors."""
+"""Descriptions of the accepted file formats, for hints in errors."""
 
 _QUESTION, _DOCUMENT, _VALUE, _RANK = "question", "document", "value", "rank"
 NAMES: Mapping[str, str] = {
@@ -44,7 +44,7 @@ NAMES: Mapping[str, str] = {
     **dict.fromkeys(("score", "relevance", "rel", "grade", "label", "judgment", "sim"), _VALUE),
     "rank": _RANK,
 }
-"""Names of columns, in lower case, and what they hold; other columns are ignored."""
+"""Accepted column names, in lower case, by what the column contains; other columns are ignored."""
 
 _WORDS = re.compile(r"[^ \t\n\r\f\v]+")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
@@ -60,9 +60,9 @@ class Entry:
 
     Attributes:
         line: 1-based line, or row of a Parquet file.
-        question, document: Their ids.
-        value: The grade, or the score; of a run that has only ranks, minus the rank.
-        rank: The rank column; None if the layout has none, or it holds no whole number. TREC tools do not read it.
+        question, document: Ids of question and document.
+        value: The grade or score; the negative rank for runs that only have ranks.
+        rank: The rank column, which TREC tools ignore; None if it is absent or not an integer.
     """
 
     line: int
@@ -74,7 +74,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A line that cannot be read.
+    """A line that could not be parsed.
 
     Attributes:
         line: 1-based line.
@@ -90,11 +90,11 @@ class Fault:
 
 @dataclass
 class Reading:
-    """Notes on a file that was read; complete after its last entry.
+    """Information about a file that is being read; complete after its last entry.
 
     Attributes:
-        layout: The layout that was recognized, in words; "" before the first line.
-        comments: Lines that begin with `#`.
+        layout: Description of the detected layout; "" before the first line.
+        comments: Number of comment lines (starting with `#`).
     """
 
     layout: str = ""
@@ -112,12 +112,12 @@ Parse = Callable[[str], tuple[str, str, str, str | None]]
 
 
 def entries(lines: Iterable[tuple[int, str]], kind: Kind, reading: Reading) -> Iterator[Entry | Fault]:
-    """Yield the entries of a text, and a fault in the place of each line that holds none.
+    """Yield the entries of a text; a line that cannot be parsed is yielded as a `Fault`.
 
     Args:
-        lines: Lines with their numbers, without a byte order mark.
-        kind: What the file is read as.
-        reading: Receives the layout and what was skipped.
+        lines: Numbered lines, without a byte order mark.
+        kind: Whether to parse qrels or a run.
+        reading: Object that receives the layout and the number of comments.
     """
     parse: Parse | None = None
     numbered = iter(lines)
@@ -354,12 +354,12 @@ def _checked(line: int, question: Any, document: Any, value: Any, rank: Any, kin
 
 @dataclass(frozen=True)
 class Table:
-    """The entries of a file by question.
+    """All entries of a qrels or run file, by question.
 
     Attributes:
         path: The file.
-        values: By question, the grade or score of each document, in the file's order.
-        reading: The layout that was recognized, and what was skipped.
+        values: Grade or score by question and document, in the file's order.
+        reading: Detected layout and skipped lines.
     """
 
     path: Path
@@ -374,10 +374,10 @@ class Table:
 
 
 def read_table(path: Path, kind: Kind) -> Table:
-    """Read qrels or a run.
+    """Read a qrels or run file completely.
 
     Raises:
-        UserError: The file cannot be read, or a line of it; names the line and the layout that was recognized.
+        UserError: The file or a line cannot be parsed; the message has the line and the detected layout.
     """
     reading = Reading()
     values: dict[str, dict[str, float]] = {}
@@ -418,10 +418,10 @@ def _of_parquet(path: Path, kind: Kind, reading: Reading) -> Iterator[Entry | Fa
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text file, gzip or not, with their numbers, without a byte order mark.
+    """Yield the numbered lines of a text file, plain or gzip, without a byte order mark.
 
     Raises:
-        UserError: The file cannot be read, is of another encoding, or a line contains a NUL byte.
+        UserError: The file cannot be read or is not UTF-8, or a line contains a NUL byte.
     """
     with open_bytes(path) as source:
         skip = encoding_mark(source.read(4), path)

@@ -1,7 +1,6 @@
-"""Lists that a cell of a table or a field holds as text: in JSON, or as Python prints them.
+"""Parse lists that are stored as text in a cell or field, as JSON or in Python's notation.
 
-NumPy prints an array without commas (`['a' 'b']`), and Python reads two quoted texts that follow each other as one. Such a text is
-refused, because the answers in it would silently become a single one.
+Arrays printed by NumPy (`['a' 'b']`) are refused: without commas, Python would join adjacent strings into one answer.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _MINUS = re.compile(r"(?<=[\[\s])-(?=[\d.])")
 
 
 def listed(text: str) -> list[Any] | None:
-    """Return the list that a text writes, or None if it writes something else.
+    """Parse a text as a list; None if it is not one.
 
     Raises:
         ValueError: NumPy printed the list.
@@ -43,7 +42,7 @@ def listed(text: str) -> list[Any] | None:
 
 
 def printed_by_numpy(text: str) -> bool:
-    """Return whether a text is an array as NumPy prints it, a list of NumPy's scalars, or a list that lacks a comma."""
+    """Return whether a text is an array printed by NumPy, a list of NumPy scalars, or a list without commas."""
     text = text.strip()
     if _ARRAY.match(text):
         return True

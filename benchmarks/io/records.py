@@ -1,8 +1,7 @@
-"""Records one after another from a file of any size, each with its place: JSON, rows of Parquet, tab-separated lines.
+"""Stream records with their positions from files of any size: JSON Lines, JSON arrays, Parquet rows, tab-separated lines.
 
-Reads JSON Lines and JSON arrays, plain, gzip-compressed or in a zip archive, without holding the file: a line at a
-time, or an array in pieces. A record that cannot be read is reported in its turn wherever the reading can continue behind
-it.
+Files may be plain, gzip-compressed or in a zip archive, and are never held in memory as a whole. A record that cannot be parsed
+is yielded as an error in its position if reading can continue after it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.io.files import open_bytes, refuse_foreign
 
 PIECE = 1 << 20
-"""Bytes of an array read at a time; a record that is longer makes the piece grow."""
+"""Bytes of a JSON array read at a time; more for a longer record."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -85,14 +84,14 @@ class _Decoder(json.JSONDecoder):
 
 @dataclass(slots=True)  # not frozen: that would take three times as long to make
 class Item:
-    """A record of a file, or what is wrong with it.
+    """A record of a file, or the error found in its place.
 
     Attributes:
-        value: The parsed value; None where there is a problem.
-        line: 1-based line on which it begins, or on which its fault lies.
-        number: 1-based number of the record in an array; None in JSON Lines.
-        problem: Why it cannot be read, None where it can.
-        column: 1-based column of the fault, None where there is none.
+        value: Parsed value; None on an error.
+        line: 1-based line of its start, or of the error.
+        number: 1-based position in the array; None in JSON Lines.
+        problem: Description of the error, None without one.
+        column: 1-based column of the error, None if unknown.
     """
 
     value: Any
@@ -103,24 +102,24 @@ class Item:
 
     @property
     def position(self) -> str:
-        """Return `line 3`, `line 1, column 812, record 7` …"""
+        """Return the position for messages, such as `line 3` or `line 1, column 812, record 7`."""
         column = f", column {self.column}" if self.column is not None else ""
         return f"line {self.line}{column}" + (f", record {self.number}" if self.number is not None else "")
 
 
 def stream_json(path: Path, *, whole: bool = False, recoded: bytes | None = None) -> Iterator[Item]:
-    """Yield the records of a file in order; memory does not grow with the file.
+    """Yield the records of a JSON Lines file or JSON array in order, in constant memory.
 
-    Whether the file is an array or JSON Lines, and whether it is compressed, is read off its content: names lie.
+    Format and compression are detected from the content, not from the file's name.
 
     Args:
-        path: The file, or a member of an archive (`open_file.open_bytes`).
-        whole: Whether one value that spreads over several lines may be the whole file; it is then held as one.
-        recoded: The file's text in UTF-8, if it has another encoding.
+        path: The file, or a member of an archive (`files.open_bytes`).
+        whole: Whether the file may be a single value over several lines, which is then held in memory.
+        recoded: The file's content converted to UTF-8, if it has another encoding.
 
     Raises:
-        UserError: The file cannot be opened, is empty, is not UTF-8 text, its compression is damaged, or an array
-            is broken in such a way that nothing behind the fault can be trusted.
+        UserError: The file cannot be opened, is empty, is not UTF-8 text, its compression is damaged, or an array is malformed
+            in a way that prevents parsing the rest.
     """
     with open_bytes(path) if recoded is None else io.BytesIO(recoded) as source:
         head = source.read(PIECE)
@@ -137,10 +136,10 @@ def stream_json(path: Path, *, whole: bool = False, recoded: bytes | None = None
 
 
 def encoding_mark(head: bytes, path: Path) -> int:
-    """Return the length of a byte order mark to skip.
+    """Return the number of bytes of a UTF-8 byte order mark to skip.
 
     Raises:
-        UserError: It is that of another encoding than UTF-8.
+        UserError: The mark belongs to another encoding.
     """
     for mark, name in _MARKS.items():
         if head.startswith(mark):
@@ -355,9 +354,9 @@ def _fault(window: _Window, error: json.JSONDecodeError, number: int, path: Path
 
 MAGIC = b"PAR1"
 BATCH_ROWS = 256
-"""Rows made into Python objects at a time, at most."""
+"""Maximum number of Parquet rows converted to Python objects at a time."""
 BATCH_BYTES = 1 << 20
-"""Bytes made into Python objects at a time, as encoded in the file: a graph's triples grow tenfold and more."""
+"""Encoded bytes converted to Python objects at a time; graph triples grow more than tenfold."""
 
 _PLAIN = {"Value", "List", "LargeList", "Sequence", "ClassLabel"}
 """Feature types of `datasets` whose stored values are the values themselves."""
@@ -367,7 +366,7 @@ def is_parquet(path: Path) -> bool:
     """Return whether a file is Parquet, judged by its first bytes.
 
     Raises:
-        UserError: It cannot be read.
+        UserError: The file cannot be read.
     """
     with open_bytes(path) as source:
         return source.read(len(MAGIC)) == MAGIC
@@ -376,15 +375,14 @@ def is_parquet(path: Path) -> bool:
 def rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Parquet file as dicts, in order.
 
-    The hub's files say in their schema which `datasets` features their columns are. Where one of them stores
-    something other than its value (`Json` stores text), `datasets` itself decodes the rows.
+    If the schema names a `datasets` feature that stores an encoded value (`Json` stores text), `datasets` decodes the rows.
 
     Args:
-        path: The file, or a member of an archive (`open_file.open_bytes`).
+        path: The file, or a member of an archive (`files.open_bytes`).
 
     Raises:
         UserError: The file is cut off or damaged.
-        MissingPackage: Its columns must be decoded by `datasets`, which is not installed.
+        MissingPackage: Decoding requires `datasets`, which is not installed.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -412,7 +410,7 @@ def _batch_rows(metadata: Any) -> int:
 
 
 def decoder_of(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
-    """Return the function with which `datasets` decodes a stored row; None if stored rows need no decoding."""
+    """Return the function with which `datasets` decodes a stored row; None if no decoding is needed."""
     stated = (schema.metadata or {}).get(b"huggingface")
     if stated is None or _types(json.loads(stated)) <= _PLAIN:
         return None
@@ -439,11 +437,11 @@ _FIELD = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|([^\t"][^\t]*|))(?=\t|\Z)')
 
 
 def numbered_lines(path: Path, skip: int = 0) -> Iterator[tuple[int, bytes]]:
-    r"""Yield the lines of a file with their 1-based numbers; they end at \n alone, which stays on them.
+    r"""Yield the lines of a file with their 1-based numbers. Lines end only at \\n, which is included.
 
     Args:
         path: A file, gzip or not, or a member of an archive.
-        skip: Lines to leave out at the beginning.
+        skip: Number of lines to skip at the beginning.
 
     Raises:
         UserError: The file cannot be read or is empty.
@@ -460,14 +458,14 @@ def numbered_lines(path: Path, skip: int = 0) -> Iterator[tuple[int, bytes]]:
 
 
 def stream_tabs(path: Path, names: Sequence[str]) -> Iterator[Item]:
-    """Yield the fields of each line (`Item.value`, a list of strings) as DPR writes them, or what is wrong with it.
+    """Yield the tab-separated fields of each line in DPR's format (`Item.value`, a list of strings), or the line's error.
 
-    A field that holds a double quote is in doubled quotes. Lines are independent: a quote that is not closed spoils its
-    own line and never swallows those that follow.
+    A field that contains a double quote is quoted, with the quote doubled. Lines are parsed independently, so an unclosed quote
+    only affects its own line.
 
     Args:
         path: A file, gzip or not, or a member of an archive.
-        names: What the fields are.
+        names: Names of the fields.
 
     Raises:
         UserError: The file cannot be read or is empty.
@@ -480,15 +478,15 @@ def stream_tabs(path: Path, names: Sequence[str]) -> Iterator[Item]:
 
 
 def cut_off(raw: bytes) -> str:
-    """Return the addition to the error of a line that is cut off."""
+    """Return a hint to append to a line's error if the line is truncated, else ""."""
     return "" if raw.endswith(b"\n") else " (it is the last line and ends without a line break: cut off?)"
 
 
 def fields(raw: bytes, names: Sequence[str]) -> list[str]:
-    """Return the fields of one line.
+    """Parse the tab-separated fields of one line.
 
     Raises:
-        ValueError: It is empty, not UTF-8, its quotes are not closed, or it has more or fewer fields than names.
+        ValueError: The line is empty, not UTF-8, has an unclosed quote, or has a wrong number of fields.
     """
     results = _fields(raw)
     if len(results) != len(names):

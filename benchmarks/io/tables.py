@@ -1,8 +1,8 @@
-"""Tables as text: CSV and TSV as spreadsheets and programs write them, with the line on which each record begins.
+"""Read CSV and TSV tables with the line on which each record begins.
 
-The delimiter (comma, semicolon, tab or bar) is the one that cuts the first lines into the same number of fields; Excel's first line
-`sep=;` names it. Fields may be quoted and hold line breaks. A line that cannot be read is reported in its turn, and reading continues
-behind it.
+The delimiter (comma, semicolon, tab or bar) is detected: it splits the first lines into equal numbers of fields. Excel's first
+line `sep=;` overrides this. Fields may be quoted and contain line breaks. A bad line is yielded as an error, and reading
+continues.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _LARGEST = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table whose header has been read.
+    """A CSV or TSV table whose header has been read.
 
     Attributes:
         path: The file.
-        encoding: How it is encoded.
-        delimiter: What stands between fields.
-        names: The columns.
-        first: Lines before the header.
+        encoding: Its encoding.
+        delimiter: Field separator.
+        names: Column names.
+        first: Number of lines before the header.
     """
 
     path: Path
@@ -47,14 +47,14 @@ class Table:
 
     @property
     def layout(self) -> str:
-        """Describe how the table was read."""
+        """Describe delimiter and encoding, for messages."""
         if self.delimiter == _NONE:
             return "a table with one column" + (f", encoded as {self.encoding.name}" if self.encoding.notice else "")
         between = DELIMITERS.get(self.delimiter, repr(self.delimiter))
         return f"a table with {between} between columns" + (f", encoded as {self.encoding.name}" if self.encoding.notice else "")
 
     def items(self) -> Iterator[Item]:
-        """Yield each row as a mapping from column to text (`Item.value`), or what is wrong with it."""
+        """Yield each row as a mapping from column to text (`Item.value`), or the row's error."""
         mixed = frozenset(self.encoding.mixed)
         with _open_text(self.path, self.encoding) as text:
             lines = islice(text, self.first, None)
@@ -94,14 +94,14 @@ def _open_text(path: Path, encoding: Encoding) -> Iterator[io.TextIOWrapper]:
 
 
 def open_table(path: Path, delimiter: str | None = None) -> Table:
-    """Read the header of a table.
+    """Open a table and read its header.
 
     Args:
         path: A file, gzip or not, or a member of an archive.
-        delimiter: What stands between fields; None: by content.
+        delimiter: Field separator; None detects it.
 
     Raises:
-        UserError: The file cannot be read, is empty or no text, or a column has no name or another's.
+        UserError: The file cannot be read, is empty or is not text, or a column name is missing or repeated.
     """
     encoding = encoding_of(path)
     csv.field_size_limit(_LARGEST)  # Python's default refuses fields of 128 KiB

@@ -1,6 +1,6 @@
-"""Cut a document into passages: every so many words or tokens, at its headings, or not at all.
+"""Cut a document into passages by words, tokens or headings, or keep it whole.
 
-Passages keep their place in the document, so that gold evidence given as a span of it holds for every size of passages.
+Passages keep their position in the document, so that gold spans work with any passage size.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Chunk:
     """A piece of a document.
 
     Attributes:
-        start, end: Its place: characters `start` up to and without `end`.
-        headings: The headings that it stands below, outermost first.
+        start, end: Character positions; `end` is exclusive.
+        headings: The headings above it, outermost first.
     """
 
     start: int
@@ -36,12 +36,12 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Chunker:
-    """Rule by which documents are cut into passages.
+    """Rule for cutting documents into passages.
 
     Attributes:
-        kind: By words, by tokens of a tokenizer, at headings (and by words where a section is longer), or whole.
-        size: Words or tokens of a passage, at most.
-        overlap: How many of them a passage repeats of the one before it.
+        kind: Cut by words, by tokens, at headings (long sections also by words), or not at all.
+        size: Maximum words or tokens per passage.
+        overlap: Words or tokens shared with the previous passage.
         tokenizer: A `tokenizer.json`, or the folder that holds it.
     """
 
@@ -52,14 +52,14 @@ class Chunker:
 
     @property
     def identity(self) -> str:
-        """Return the identity for fingerprints; equal rules give equal passages."""
+        """Return a text for fingerprints; chunkers with the same identity produce the same passages."""
         if self.kind == "whole":
             return self.kind
         name = f"{self.kind}({self.size}" + (f", overlap {self.overlap}" if self.overlap else "")
         return name + (f", tokenizer {file_sha256(self._file)[:12]})" if self.kind == "tokens" else ")")
 
     def cut(self, text: str) -> list[Chunk]:
-        """Cut a text; pieces without a word are left out, and without overlap the pieces put together are the text."""
+        """Cut a text into chunks. Chunks without words are dropped; without overlap, the chunks together are the text."""
         if self.kind == "headings":
             pieces = [piece for section in _sections(text) for piece in self._parts(text, section)]
         elif self.kind == "tokens":
@@ -100,20 +100,20 @@ class Chunker:
 
 
 def words_pattern(number: int) -> re.Pattern[str]:
-    """Return the pattern of up to so many words with the white space behind them; possessive, so that no word is divided."""
+    """Compile a pattern that matches up to `number` words with trailing white space; it never splits a word."""
     return re.compile(rf"\s*+(?:\S++\s*+){{1,{number}}}")
 
 
 def windows(text: str, words: int, overlap: int = 0) -> list[tuple[int, int]]:
-    """Cut a text into windows of words, white space kept as it is.
+    """Cut a text into windows of words and return their character spans; white space is preserved.
 
     Args:
         text: The text.
-        words: Words of a window; the last may have fewer.
-        overlap: Words that a window shares with the next, below `words`.
+        words: Words per window; the last may have fewer.
+        overlap: Words shared by neighboring windows; less than `words`.
 
     Returns:
-        Beginning and end of each window; none for a text without a word. Without overlap they join to the text.
+        Start and end of each window; none for a text without words. Without overlap, the windows together are the text.
     """
     shared = words_pattern(overlap) if overlap else None
     results = []

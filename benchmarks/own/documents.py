@@ -1,6 +1,6 @@
-"""Read a folder of documents as texts: .txt and .md unchanged; .html, .pdf and .docx converted to Markdown by MarkItDown.
+"""Read a folder of documents as text: .txt and .md unchanged; .html, .pdf and .docx converted to Markdown by MarkItDown.
 
-Converted texts are kept in the cache by the content of the file and the version of the converter.
+Converted texts are cached by file content and converter version.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Document:
     Attributes:
         name: Its path in the folder, with slashes.
         title: Its first heading, else the name of the file.
-        text: What it says, in Markdown if it was converted.
-        converted: Whether the converter read it.
-        notice: What people should know of how it was read; "" if nothing.
+        text: The text, in Markdown if it was converted.
+        converted: Whether it was converted.
+        notice: Note for users on how it was read; "" if there is none.
     """
 
     name: str
@@ -51,14 +51,14 @@ class Document:
 
 
 def read_folder(folder: Path, ignored: Counter[str]) -> Iterator[Document | BadRecord]:
-    """Yield the documents of a folder and the folders in it, by name, and an error in the place of each that cannot be read.
+    """Yield the documents of a folder and its subfolders by name; a document that cannot be read is yielded as an error.
 
     Args:
-        folder: The folder, whose hidden files are passed over; or a single document.
-        ignored: Receives the endings of files that are not documents.
+        folder: The folder, whose hidden files are skipped; or a single document.
+        ignored: Counter of the suffixes of ignored files.
 
     Raises:
-        UserError: It holds no document.
+        UserError: The folder contains no documents.
         MissingPackage: A document must be converted, and the converter is not installed.
     """
     root = folder if folder.is_dir() else folder.parent
@@ -103,7 +103,7 @@ def _read(path: Path, name: str) -> Document:
 
 
 def bad(what: str, path: Path, remedy: str = _REMEDY) -> BadRecord:
-    """Return the error for a document that cannot be read."""
+    """Build the error for a document that cannot be read."""
     return BadRecord(f"the document cannot be used: {what}", code="bad-document", where=str(path), try_this=remedy)
 
 
@@ -182,6 +182,6 @@ def converter_version() -> str:
     """Return the name and version of the converter.
 
     Raises:
-        MissingPackage: It is not installed.
+        MissingPackage: The converter is not installed.
     """
     return _converter()[1]

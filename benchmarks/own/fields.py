@@ -1,4 +1,4 @@
-"""Map fields of a record to roles: paths as people write them, and guesses from common names.
+"""Map fields of users' records to roles (question, answers, evidence …), by explicit paths or by guessing from common names.
 
 A path is `question`, `meta.topic`, `contexts[].text` (each item of a list), `spans[0].start` or, with `?` at its end, a field that
 records may lack. A role without a path is guessed from the fields of the first records; `null` turns a guess off.
@@ -32,10 +32,10 @@ ROLES: Mapping[str, str] = {
     "synthetic": "who or what wrote the question, if nobody asked it",
     "metadata": "fields to keep for analyses",
 }
-"""Roles that a question's fields can have, as `fields` of the dataset `files` names them."""
+"""Roles of a question's fields, the keys of the option `fields` of the dataset `files`."""
 
 ROW = "#"
-"""Pseudo-field for a document's row number in its file, from 0."""
+"""Pseudo-field with a document's 0-based row number in its file."""
 DOCUMENT_ROLES: Mapping[str, str] = {"text": "the text", "id": 'the document\'s id; "#": its row in the file, from 0', "title": "its title"}
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
@@ -75,7 +75,7 @@ _STEP = re.compile(r"([^\[\]]*)((?:\[\d*\])*)")
 
 
 class Missing(Exception):
-    """A field that a record lacks."""
+    """Raised if a record lacks a required field."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -83,7 +83,7 @@ class Missing(Exception):
 
 
 def values(fields: Mapping[str, Any], path: str) -> list[Any]:
-    """Return what is at a path: one value, or those of all items of its lists; nulls are left out.
+    """Return all non-null values at a path: a single value, or one per item of the lists on the path.
 
     Raises:
         Missing: The record lacks the field, and the path does not end in `?`.
@@ -118,18 +118,18 @@ def _walk(current: list[Any], path: str) -> list[Any]:
 
 
 def top(path: str) -> str:
-    """Return the field of a record that a path begins at."""
+    """Return the first component of a path: the record's top-level field."""
     return re.split(r"[.\[?]", path, maxsplit=1)[0]
 
 
 @dataclass(frozen=True)
 class Fields:
-    """Paths of the fields per role.
+    """Mapping from roles to field paths.
 
     Attributes:
-        paths: By role.
-        guessed: Roles that nobody named.
-        ignored: Fields of the records that no path uses.
+        paths: Paths by role.
+        guessed: Roles whose path was guessed.
+        ignored: Fields of the records that no role uses.
     """
 
     paths: Mapping[str, tuple[str, ...]]
@@ -140,11 +140,11 @@ class Fields:
         return role in self.paths
 
     def of(self, record: Mapping[str, Any], role: str) -> list[Any]:
-        """Return a record's values for a role; none if the role has no path."""
+        """Return a record's values for a role; empty if the role has no path."""
         return [value for path in self.paths.get(role, ()) for value in values(record, path)]
 
     def in_words(self) -> str:
-        """Return the mapping as people read it."""
+        """Describe the mapping for users."""
 
         def shown(roles: Iterable[str]) -> str:
             return ", ".join(f"{role}: {' + '.join(self.paths[role])}" for role in roles)
@@ -160,15 +160,15 @@ Given = Mapping[str, str | Sequence[str] | None]
 
 
 def question_fields(records: Sequence[Mapping[str, Any]], stated: Given, where: str) -> Fields:
-    """Return the mapping for questions: what is stated, and guesses for the rest.
+    """Determine the field mapping for questions: the user's paths, and guesses for the remaining roles.
 
     Args:
         records: The first records of the file.
-        stated: Paths by role; None turns the guess for a role off.
-        where: The file.
+        stated: The user's paths by role; None disables guessing for a role.
+        where: Name of the file, for messages.
 
     Raises:
-        UserError: A role does not exist, no record has a path, or the question cannot be guessed.
+        UserError: A role is unknown, a path occurs in no record, or the question field cannot be guessed.
     """
     fields = _mapping(records, stated, ROLES, _guessed(records, stated), where)
     if "question" not in fields:
@@ -177,7 +177,7 @@ def question_fields(records: Sequence[Mapping[str, Any]], stated: Given, where: 
 
 
 def document_fields(records: Sequence[Mapping[str, Any]], stated: Given, where: str) -> Fields:
-    """Return the mapping for documents, as `question_fields` does for questions."""
+    """Determine the field mapping for documents, as `question_fields` does for questions."""
     keys = _keys(records)
     used = {path for paths in stated.values() if paths is not None for path in ((paths,) if isinstance(paths, str) else paths)}
     guesses: dict[str, tuple[str, ...]] = {}
@@ -192,7 +192,7 @@ def document_fields(records: Sequence[Mapping[str, Any]], stated: Given, where: 
 
 
 def known_questions(keys: Iterable[str]) -> list[str]:
-    """Return the fields that could be the question by their names."""
+    """Return the field names that commonly contain a question."""
     return [key for key in keys if _plain(key) in _NAMES["question"]]
 
 

@@ -1,4 +1,4 @@
-"""Documents and passages under the names that people give them, and what gold evidence that names one means."""
+"""Resolve users' names of documents and passages, and gold evidence that refers to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REMEDY = "give each a name of its own, or set skip_bad to leave the second out"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A passage's place in its document."""
+    """Position of a passage in its document."""
 
     passage: str
     start: int
@@ -29,12 +29,12 @@ class Piece:
 
 @dataclass(frozen=True)
 class Held:
-    """A document that was cut into passages.
+    """A document that has been cut into passages.
 
     Attributes:
-        name: Its id.
-        text: All of it.
-        where: Where it was read.
+        name: Id of the document.
+        text: Full text.
+        where: Location of the source, for messages.
         pieces: Its passages, in order.
     """
 
@@ -45,17 +45,17 @@ class Held:
 
     @property
     def passages(self) -> tuple[str, ...]:
-        """Return the ids of its passages."""
+        """Return the ids of the document's passages, in order."""
         return tuple(piece.passage for piece in self.pieces)
 
 
 @dataclass(frozen=True)
 class Span:
-    """Gold evidence as a part of a document.
+    """Gold evidence given as a span of a document.
 
     Attributes:
-        length: Its characters.
-        parts: By passage, the part of the span that the passage holds: from character to character of the span.
+        length: Number of characters.
+        parts: By passage id, the part of the span that the passage contains, as (start, end) within the span.
     """
 
     length: int
@@ -63,18 +63,18 @@ class Span:
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """Return the passages that hold all of it; if none does, those that hold a part."""
+        """Return the passages that contain the whole span; if none does, those that contain a part of it."""
         whole = tuple(name for name, (start, end) in self.parts.items() if end - start == self.length)
         return whole or tuple(self.parts)
 
 
 @dataclass
 class Library:
-    """Corpus of one's own documents.
+    """Collection of the user's documents and passages.
 
     Attributes:
-        chunker: How documents are cut.
-        repeated: Documents that were there already, with the same name and text.
+        chunker: The rule for cutting documents.
+        repeated: Number of exact duplicates (same name and text).
     """
 
     chunker: Chunker
@@ -87,10 +87,10 @@ class Library:
         return len(self._documents)
 
     def add(self, name: str, title: str, text: str, where: str) -> None:
-        """Cut a document into passages.
+        """Add a document and cut it into passages.
 
         Raises:
-            BadRecord: Another document has its name.
+            BadRecord: Another document has the same name.
         """
         if (held := self._documents.get(name)) is not None:
             if held.text == text:
@@ -111,10 +111,10 @@ class Library:
         self._documents[name] = Held(name, text, where, tuple(pieces))
 
     def add_passage(self, title: str, text: str, native: str | None, where: str) -> str:
-        """Put a passage there that a question brings; returns its id.
+        """Add a passage that is part of a question record, and return its passage id.
 
         Raises:
-            BadRecord: Another passage has its id.
+            BadRecord: Another passage has the same native id.
         """
         identifier = passage_id(title, text)
         if native is not None:
@@ -127,14 +127,14 @@ class Library:
         return identifier
 
     def corpus(self) -> Corpus:
-        """Return all passages."""
+        """Return the corpus of all passages."""
         return self._builder.build()
 
     def named(self, name: str) -> tuple[str, ...]:
-        """Return the passages that a name means: a passage's id, or that of a document, whose passages are all meant.
+        """Resolve a name to passage ids: a passage's own id, or a document's name, which stands for all of its passages.
 
         Raises:
-            UserError: Several documents could be meant.
+            UserError: The name is ambiguous.
         """
         if name in self._natives:
             return (self._natives[name][0],)
@@ -142,10 +142,10 @@ class Library:
         return () if document is None else document.passages
 
     def document(self, name: str) -> Held | None:
-        """Return the document of a name: its id, its path with more or fewer folders, without its ending, in any letter case.
+        """Find a document by name; leading folders, the file suffix and letter case may differ. None if there is none.
 
         Raises:
-            UserError: Several documents could be meant.
+            UserError: The name is ambiguous.
         """
         tails = (name.replace("\\", "/").split("/", cut)[cut] for cut in range(1, name.count("/") + name.count("\\") + 1))
         for wanted in dict.fromkeys((name, re.sub(r"^(-?\d+)\.0$", r"\1", name), *tails)):
@@ -163,7 +163,7 @@ class Library:
         return None
 
     def ids(self) -> list[str]:
-        """Return all ids that gold may name: ids of documents, then ids of passages that questions provide."""
+        """Return all names that gold evidence may use: ids of documents, then native ids of passages."""
         return [*self._documents, *self._natives]
 
     @cached_property
@@ -186,7 +186,7 @@ class Library:
         return holding
 
     def span(self, document: Held, start: int, end: int) -> Span:
-        """Return the passages that hold a part of a document, with what each holds of it."""
+        """Map a character range of a document to the passages that contain parts of it."""
         parts: dict[str, tuple[int, int]] = {}
         for piece in document.pieces:
             first, last = max(piece.start, start), min(piece.end, end)
@@ -195,11 +195,12 @@ class Library:
         return Span(end - start, parts)
 
     def quoted(self, quote: str, among: Iterable[Held] | None = None) -> Span | None:
-        """Return the first place of a text, whose white space, quotation marks, emphasis and letter case may differ.
+        """Find the first occurrence of a quotation; white space, quotation marks, emphasis and letter case may differ. None if
+        not found.
 
         Args:
-            quote: The text.
-            among: The documents to look in, first these; None: all.
+            quote: The quoted text.
+            among: Documents to search, in order; None for all.
         """
         documents = list(self._documents.values() if among is None else among)
         # A pattern is slow to search, and nearly all documents lack one of the words; the first and the last may be parts of words.
@@ -219,7 +220,7 @@ def _words(text: str) -> list[str]:
 
 
 def places_of(quote: str, texts: Sequence[str]) -> set[int]:
-    """Return the numbers of the texts in which a quote stands; its form may differ as in `Library.quoted`."""
+    """Return the positions of the texts that contain a quotation; its form may differ as in `Library.quoted`."""
     return {number for find in _finders(quote) for number, text in enumerate(texts) if find(text) is not None}
 
 

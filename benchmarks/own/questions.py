@@ -1,4 +1,4 @@
-"""Read questions from records through a mapping of fields; every error names file, line and field."""
+"""Parse questions from users' records through a field mapping; every error names file, line and field."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPAN = {
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """A span of a document as a record states it; `end` or `text` may be missing."""
+    """Gold span of a document as given in a record; `end` or `text` may be missing."""
 
     document: str | None
     start: int | None = None
@@ -35,17 +35,17 @@ class Stated:
 
 @dataclass(frozen=True)
 class Asked:
-    """Question, answers and passages of one record.
+    """Parsed content of one question record, before gold evidence is resolved.
 
     Attributes:
         identifier: The question's id, None if the record has none.
-        answers: Accepted answers, blank ones left out, with the other forms of numbers in `aliases`.
-        passages: Title, text and id of each passage that it brings.
-        supporting: Which of them are gold, by their places.
-        evidence: Names of gold passages or documents, or places of passages that it brings.
-        spans: Gold as parts of documents.
+        answers: Accepted non-blank answers; `aliases` has alternative forms of numbers.
+        passages: Title, text and id of each passage in the record.
+        supporting: Positions of the gold passages among them.
+        evidence: Names of gold passages or documents, or positions of the record's passages.
+        spans: Gold spans of documents.
         turns: Earlier turns, without the question itself.
-        counts: What was met (keys of the dataset's notes).
+        counts: Number of peculiarities (keys of the dataset's notes).
     """
 
     identifier: str | None
@@ -66,11 +66,11 @@ class Asked:
 
 
 class Reader:
-    """Reads records by a mapping.
+    """Parser of question records.
 
     Args:
-        fields: The mapping.
-        separator: What stands between several answers, or several pieces of evidence, in one text; None: nothing.
+        fields: The field mapping.
+        separator: Separator of several answers (or pieces of evidence) in one string; None if there is a single one.
     """
 
     def __init__(self, fields: Fields, separator: str | None = None) -> None:
@@ -78,10 +78,10 @@ class Reader:
         self._separator = separator
 
     def read(self, record: Record) -> Asked:
-        """Return what a record says.
+        """Parse a record.
 
         Raises:
-            BadRecord: A field is missing or holds what it cannot hold.
+            BadRecord: A field is missing or has an invalid value.
         """
         counts: Counter[str] = Counter()
         answers, aliases = self._answers(record, counts)

@@ -1,4 +1,4 @@
-"""Yield records, each with its place, from a file, a folder of `datasets.save_to_disk` or a repository of the hub."""
+"""Stream records with positions from a file, a folder of `datasets.save_to_disk` or a hub repository."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from benchmarks.own.fields import known_questions
 from benchmarks.sources import BadRecord, Record, bad_record, records
 
 SPLITS: Mapping[str, tuple[str, ...]] = {"train": ("train",), "dev": ("validation", "dev", "val", "valid"), "test": ("test",)}
-"""Names that a split has in other people's data."""
+"""Common names of each split in users' data."""
 LOOKED = 100
-"""Records from which fields are guessed."""
+"""Number of records used for guessing fields."""
 TABLES = (".csv", ".tsv", ".tab")
 SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 _ENDINGS = ("jsonl", "json", "parquet", "csv", "tsv", "ndjson")
@@ -30,12 +30,12 @@ _COLUMNS = 'a row per record: frame.to_json(FILE, orient="records", lines=True)'
 
 @dataclass(frozen=True)
 class Source:
-    """Files of one kind.
+    """Data files with the options for parsing them.
 
     Attributes:
         paths: The files, in order.
-        delimiter: Of tables; None: by content.
-        key: The field of a JSON file's only object that holds the records; None: the records are the file's own.
+        delimiter: Field separator of tables; None detects it.
+        key: Field with the list of records if a JSON file is one object; None if its records are at the top level.
     """
 
     paths: tuple[Path, ...]
@@ -43,7 +43,7 @@ class Source:
     key: str | None = None
 
     def read(self, path: Path) -> Iterator[Record | BadRecord]:
-        """Yield the records of one of the files, and an error in the place of each that cannot be read."""
+        """Yield the records of one file; a record that cannot be parsed is yielded as an error."""
         if _is_table(path):
             for item in open_table(path, self.delimiter).items():
                 yield Record(item.value, path, item.position) if item.problem is None else bad_record(item.problem, path, item.position)
@@ -57,25 +57,25 @@ class Source:
                 yield from [outer] if isinstance(outer, BadRecord) else _inner(outer, self.key)
 
     def first(self) -> list[Mapping[str, Any]]:
-        """Return the first records that can be read."""
+        """Return the first valid records (up to `LOOKED`)."""
         every = (record for path in self.paths for record in self.read(path))
         return [record.fields for record in islice(every, LOOKED) if isinstance(record, Record)]
 
     @property
     def layout(self) -> tuple[str, ...]:
-        """Describe how tables were read and which field holds the records; empty for other files."""
+        """Describe how tables were parsed and which field contains the records; empty for other files."""
         tables = dict.fromkeys(open_table(path, self.delimiter).layout for path in self.paths if _is_table(path))
         encoded = dict.fromkeys(f"JSON encoded as {name}" for path in self.paths if (name := _encoding(path)))
         return (*tables, *encoded, *([f"its records are in the field {self.key}"] if self.key else []))
 
 
 def open_source(path: Path, split: str, *, delimiter: str | None = None) -> Source:
-    """Find the files at a path, and how they are read.
+    """Locate the data files at a path and determine how to parse them.
 
     Args:
         path: A file, or a folder that `datasets.save_to_disk` wrote.
-        split: The split to take of a folder with several.
-        delimiter: Of tables.
+        split: The split to use if the folder has several.
+        delimiter: Field separator of tables; None detects it.
 
     Raises:
         UserError: The folder holds something else, or lacks the split; or a JSON file holds columns.
@@ -94,7 +94,7 @@ def open_source(path: Path, split: str, *, delimiter: str | None = None) -> Sour
 
 
 def hub_patterns(config: str | None, split: str) -> list[str]:
-    """Return names that a split's files may have in a repository, the most specific first."""
+    """Return file name patterns for a split in a hub repository, the most specific first."""
     names = SPLITS.get(split, (split,))
     folders = (f"{config}/", f"data/{config}/", f"{config}-") if config else ("data/", "", "default/", "plain_text/", "main/")
     stems = [f"{folder}{name}" for name in names for folder in folders]
@@ -218,5 +218,5 @@ def _arrow_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def file_names(paths: Sequence[Path]) -> str:
-    """Name files in few words."""
+    """Describe a list of files briefly, for messages."""
     return paths[0].name if len(paths) == 1 else f"{paths[0].name} and {len(paths) - 1} more"

@@ -1,12 +1,14 @@
-"""The same passage rewritten in another style.
+"""Style shift: rewrite passages in another style without changing their content, to measure style bias.
 
-`rules.py` declares what a `Rewriter` is and holds the rule-based one: two sets of rules, one for training and one for
-testing, which share nothing. `rewrite.py` rewrites passages and resumes if it was killed; `pairs.py` keeps them,
-by question, passage and style, and reads texts that others paired, `sark_files.py` SARK's layouts. `mix.py` makes of a
-benchmark the same benchmark over mixed styles, and reads off what that left of the answers.
+`rules.py` defines `Rewriter` and the rule-based rewriter, which has separate rules for training and testing. `rewrite.py`
+rewrites all candidates and resumes after interruptions. `pairs.py` stores the rewrites by question, passage and style, and
+imports parallel texts; `sark_files.py` reads SARK's layouts. `mix.py` builds a benchmark with mixed styles, and measures how
+many answers survive rewriting.
 """
 
 STYLED = "styled"
-"""Name of these benchmarks; key of `Benchmark.extra` that says how, of `Question.metadata` what a question met."""
+"""Name of style-shifted benchmarks. It is also the key in `Benchmark.extra` (how the benchmark was mixed) and in
+`Question.metadata` (which styles a question got).
+"""
 FORMAL = "formal"
-"""The style that passages are written in if nobody restyled them."""
+"""Name of the passages' original style."""

@@ -1,7 +1,7 @@
-"""A benchmark over candidates that are partly rewritten in another style.
+"""Build a style-shifted benchmark by replacing a share of each question's candidates with rewritten versions.
 
-`styled(nq, informal=0.5, seed=3)` replaces candidates by the same passages in other styles: none is added, none is
-moved, so a question has as many candidates as before, in the same order, and no content twice.
+`styled(nq, informal=0.5, seed=3)` replaces half of the candidates. Number and order of the candidates stay the same, and no
+content occurs twice.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Has = Callable[[int, str], bool]
 
 
 def shares_of(mix: Mapping[str, float]) -> dict[str, float]:
-    """Return the shares of the styles next to the formal one.
+    """Validate style shares and fill in the formal style's share.
 
     Raises:
-        UserError: A share lies outside [0, 1], or they do not sum to 1 (to at most 1, where formal is not named).
+        UserError: A share is outside [0, 1], or they do not sum to 1 (at most 1 if formal is not listed).
     """
     where = f"mix: {dict(mix)}"
     for style, share in mix.items():
@@ -58,20 +58,20 @@ def shares_of(mix: Mapping[str, float]) -> dict[str, float]:
 
 
 def assigned(size: int, shares: Mapping[str, float], seed: int, question_id: str, has: Has, draw: Draw = "exact") -> tuple[list[str], int]:
-    """Draw the styles of a question's candidates.
+    """Randomly assign a style to each candidate of a question.
 
-    Where a candidate has no text in the style drawn, another one that can changes places with it; only where no
-    such change helps it stays formal.
+    A candidate without a text in its drawn style swaps its style with another candidate that has one. If no swap is possible,
+    it stays formal.
 
     Args:
         size: Number of candidates.
-        shares: As `shares_of` gives them.
-        seed, question_id: What the draw depends on.
-        has: Which candidates have a text in which style.
-        draw: How.
+        shares: Result of `shares_of`.
+        seed, question_id: Seeds of the random assignment.
+        has: Function that tells whether a candidate has a text in a style.
+        draw: `exact` numbers per question, or an independent `coin` flip per candidate.
 
     Returns:
-        A style for each position, and how many stay formal that were drawn for another style.
+        The style of each position, and the number of candidates that stayed formal against their draw.
     """
     draws = Draws("style mix", draw, seed, question_id)
     if draw == "coin":
@@ -87,7 +87,7 @@ def assigned(size: int, shares: Mapping[str, float], seed: int, question_id: str
 
 
 def formal_count(size: int, shares: Mapping[str, float]) -> int:
-    """Return how many of this many candidates stay formal: round(r × N), of the share that the styles leave."""
+    """Return how many of `size` candidates stay formal: the formal share times `size`, rounded."""
     # 1 - 0.9 is a little less than 0.1: without the inner rounding, halves would round the wrong way.
     return round(round(1 - math.fsum(shares.values()), 12) * size)
 
@@ -133,18 +133,18 @@ def _repaired(styles: list[str], order: Sequence[int], has: Has) -> tuple[list[s
 
 
 EVIDENCE, CANDIDATES = "evidence", "candidates"
-"""Passages in which gold answer strings are searched."""
+"""Values of `among`: whether answer strings are searched in the evidence or in all candidates."""
 Restyled = Literal["all", "evidence", "distractors"]
-"""Candidates to which the shares apply; the others stay formal."""
+"""Which candidates are rewritten; the others stay formal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """Survival of a question's answer in its rewritten passages.
+    """How much of a question's answer survived rewriting.
 
     Attributes:
-        kept: Share of the sources with a gold answer string that still have one; NaN where none had.
-        lost: Whether a drop may come from lost content.
+        kept: Fraction of passages with a gold answer string that still contain one; NaN if none had.
+        lost: Whether a drop in scores may be due to lost content instead of style.
     """
 
     kept: float
@@ -152,11 +152,10 @@ class Survival:
 
 
 def survival(met: Mapping[str, Any]) -> Survival | None:
-    """Read what is recorded of a question; None if nothing of survival is.
+    """Compute answer survival from a question's metadata; None if it was not recorded.
 
-    Content is lost where evidence is known and no gold string is left in it. Among fifty candidates one with the string
-    is nearly always left, although it need not be one that is read; so where no evidence is known, content is lost as
-    soon as one candidate lost the string.
+    With known evidence, content is lost if no evidence passage has a gold string left. Without known evidence, content is lost
+    as soon as one candidate lost the string, because among many candidates some other one nearly always contains it.
 
     Args:
         met: `Question.metadata["styled"]`.
@@ -177,7 +176,7 @@ NOTES = {
     "styled_content_thinned": "{n} questions without known evidence have a gold answer string that a candidate lost",
     "styled_without_answer_string": "{n} questions have no gold answer string in their formal evidence to lose",
 }
-"""Note for each count of `Benchmark.extra["counts"]`."""
+"""Note per count in `Benchmark.extra["counts"]`."""
 
 Source = StylePairs | Rewriter
 
@@ -192,32 +191,32 @@ def styled(
     restyled: Restyled = "all",
     **shares: float,
 ) -> Benchmark:
-    """Return a benchmark's questions over candidates of mixed style.
+    """Return a benchmark whose candidates are partly rewritten in other styles.
 
-    What names a passage follows it to its new text: candidates, evidence, supporting sentences (where sentences were
-    kept apart) and metadata. `Question.metadata["styled"]` says per question how many candidates have which style, and
-    in how many of its sources (`among`: the evidence, or all candidates where no evidence is known) a gold answer
-    string stood (`with_answer_before`), stands now (`with_answer`) and did and does (`answers_kept`), and whether any
-    is left: `survived`, None where there was none to lose. `survival` says what that makes of a question. The
-    corpus is what the questions name, since a passage may have other styles for other questions.
+    All references to a replaced passage are updated: candidates, evidence, supporting sentences (if sentences are stored
+    separately) and metadata. `Question.metadata["styled"]` has the number of candidates per style. It also counts passages with
+    a gold answer string, among the evidence or, if unknown, all candidates (`among`): before rewriting (`with_answer_before`),
+    after it (`with_answer`), and both (`answers_kept`). `survived` tells whether any is left (None if there was none); see
+    `survival`. The corpus has only passages that the questions refer to, because the same passage may have different styles for
+    different questions.
 
     Args:
         benchmark: Questions with candidates.
-        source: Pairs, or what rewrites; None: the rule-based rewriter of the benchmark's split.
-        mix: Shares by style, as `draw.shares_of` takes them.
-        seed: Of the draw.
-        draw: `exact` counts per question, or a `coin` per candidate.
-        restyled: Which candidates the shares are of. `evidence` and `distractors` are mirrors: a reranker that goes by style
-            gains on one what it loses on the other, so neither says anything without the other.
+        source: Style pairs or a rewriter; None uses the rule-based rewriter of the benchmark's split.
+        mix: Share by style (see `shares_of`).
+        seed: Random seed.
+        draw: `exact` numbers per question, or an independent `coin` flip per candidate.
+        restyled: Which candidates are rewritten. Report `evidence` and `distractors` together: a style-biased reranker gains on
+            one what it loses on the other.
         shares: The mix by keyword, `styled(nq, informal=0.5)`.
 
     Returns:
-        A benchmark named `styled:SPLIT(base,shares,by,seed)`. `extra["styled"]` holds base, mix, seed, draw, what
-        rewrote, and the pairs' hash; `extra["styles"]` each question's `StylePair`s.
+        A benchmark named `styled:SPLIT(base,shares,by,seed)`. `extra["styled"]` has base, mix, seed, draw, rewriter and the
+        pairs' hash; `extra["styles"]` has each question's `StylePair`s.
 
     Raises:
-        UserError: The mix is none, a style is unknown, questions have no candidates of text, or `restyled` tells evidence
-            from distractors and no question has evidence among its candidates.
+        UserError: The mix is invalid, a style is unknown, questions have no text candidates, or `restyled` requires evidence
+            and no question has any among its candidates.
     """
     wanted = shares_of({**(mix or {}), **shares})
     if not wanted and not (mix or shares):
@@ -268,13 +267,13 @@ def styled(
 
 
 def rewritten(benchmark: Benchmark, rewriter: Rewriter, styles: Iterable[str], *, by_question: bool = False) -> StylePairs:
-    """Return every candidate in every style, in memory; `rewriting.rewrite_candidates` keeps them in a file instead.
+    """Rewrite every candidate in every style, in memory; `rewrite.rewrite_candidates` does the same into a file.
 
     Args:
         benchmark: Questions with candidates.
-        rewriter: What rewrites.
+        rewriter: The rewriter.
         styles: The styles.
-        by_question: Whether each question gets pairs of its own, rather than all sharing those of a passage.
+        by_question: Whether each question gets its own pairs; otherwise questions share a passage's pairs.
     """
     asking: dict[str, list[str]] = {}
     for question in benchmark.questions:

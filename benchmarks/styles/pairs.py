@@ -1,10 +1,10 @@
-"""Passages rewritten in another style, by question, passage and style: in memory, and as a file.
+"""Store passages rewritten in another style, by question, passage and style, in memory and in JSON Lines files.
 
-A file is JSON Lines. Its first line says what it holds: `{"ragmeter": "style pairs", "format": 2, "rewriter", "made
-from"}`. Every other line is one passage of one question in one style, with both texts, so that the file is of use
-without the corpus: `{"question", "passage", "style", "title", "formal", "styled", "by", "tries"}`, or `failed` (a list of
-reasons) in the place of `styled`. `sentences` and `document` follow where a passage has them. Pairs are found by these
-ids, never by their place. A pair whose question is "" belongs to no question and serves any.
+The first line of a file is a header, `{"ragmeter": "style pairs", "format": 2, "rewriter", "made from"}`. Every other line is
+one passage of one question in one style, with both texts, so that the file can be used without the corpus: `{"question",
+"passage", "style", "title", "formal", "styled", "by", "tries"}`, or `failed` (a list of reasons) instead of `styled`.
+`sentences` and `document` follow if the passage has them. Pairs are found by these ids, not by position. A pair whose question
+is "" can be used for any question.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.sources import BadRecord, Record, read_records, records
 from benchmarks.styles import FORMAL
 
 ANY = ""
-"""The question of pairs that belong to no question."""
+"""Question id of pairs that can be used for any question."""
 FORMAT = 2
 HEADER = "style pairs"
 
@@ -35,13 +35,13 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class StylePair:
-    """One candidate of one question in two styles.
+    """A candidate of one question in its original and another style.
 
     Attributes:
         formal: The passage in its original style.
         style: The other style.
-        styled: The same passage in it.
-        used: Whether the question's candidates hold `styled`; else they hold another style of the same passage.
+        styled: The passage in the other style.
+        used: Whether the question's candidates contain `styled`; otherwise they contain the passage in another style.
     """
 
     formal: Passage
@@ -52,15 +52,15 @@ class StylePair:
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """One passage of one question rewritten in a style, or why it could not be.
+    """Result of rewriting one passage of one question in a style, or the reasons of failure.
 
     Attributes:
         question: Id of the question, or `ANY`.
         formal: The passage in its original style.
         style: The other style.
-        styled: The same passage in it, None where nothing usable came back.
-        by: What wrote it.
-        failed: Why each try that failed did.
+        styled: The rewritten passage, None on failure.
+        by: Name of the writer (a rule set or model).
+        failed: Reason of each failed attempt.
     """
 
     question: str
@@ -72,11 +72,11 @@ class Rewriting:
 
     @property
     def key(self) -> Key:
-        """Return what the pair is found by."""
+        """Return (question id, passage id, style), by which the pair is found."""
         return self.question, self.formal.id, self.style
 
     def to_json(self) -> dict[str, Any]:
-        """Return the line of a file."""
+        """Return the line of a pairs file as a JSON object."""
         formal, styled = self.formal, self.styled
         row: dict[str, Any] = {
             "question": self.question,
@@ -99,14 +99,14 @@ class Rewriting:
 
 
 class StylePairs:
-    """Passages in other styles, found by question, passage and style.
+    """Collection of rewritten passages, found by question, passage and style.
 
     Args:
-        rewritings: Any number; those that failed are counted and cannot be found.
+        rewritings: The rewritings; failed ones are only counted.
 
     Attributes:
-        failed: How many rewritings failed for good, by style.
-        by: How many pairs were written by what.
+        failed: Number of permanently failed rewritings by style.
+        by: Number of pairs by writer.
 
     Raises:
         UserError: Two different texts have the same question, passage and style.
@@ -143,17 +143,17 @@ class StylePairs:
 
     @property
     def fingerprint(self) -> str:
-        """Return a hash of keys and texts, whatever their order."""
+        """Return an order-independent hash of keys and texts."""
         rows = sorted((*key, item.styled.id, item.styled.text) for key, item in self._rewritten.items() if item.styled is not None)
         return content_hash(part for row in rows for part in row)
 
     def get(self, question: str, passage: str, style: str) -> Passage | None:
-        """Return a passage of a question in a style; None where there is no such pair."""
+        """Return a passage of a question in a style; None if there is no such pair."""
         item = self._find(question, passage, style)
         return None if item is None else item.styled
 
     def written_by(self, question: str, passage: str, style: str) -> str:
-        """Return what wrote a pair; "" where there is none."""
+        """Return the writer of a pair; "" if there is no such pair."""
         item = self._find(question, passage, style)
         return "" if item is None else item.by
 
@@ -162,20 +162,20 @@ class StylePairs:
 
 
 def restyled(formal: Passage, text: str, sentences: tuple[str, ...] = ()) -> Passage:
-    """Return a passage with another text, and an id of its own."""
+    """Return a passage with another text and the content id of that text."""
     return Passage(passage_id(formal.title, text, formal.document_id), formal.title, text, sentences, formal.document_id)
 
 
 def header(rewriter: str, made_from: str) -> dict[str, Any]:
-    """Return the first line of a file."""
+    """Return the header object of a pairs file."""
     return {"ragmeter": HEADER, "format": FORMAT, "rewriter": rewriter, "made from": made_from}
 
 
 def write_pairs(path: Path, rewritings: Iterable[Rewriting], *, rewriter: str, made_from: str, overwrite: bool = False) -> int:
-    """Write a file of pairs; it appears whole or not at all. Returns how many were written.
+    """Write a pairs file atomically, and return the number of rewritings written.
 
     Raises:
-        UserError: A file is in the way.
+        UserError: The output file already exists.
     """
     if path.exists() and not overwrite:
         raise UserError("output file already exists", code="output-exists", where=str(path), try_this="another name, or overwrite")
@@ -193,25 +193,25 @@ def write_pairs(path: Path, rewritings: Iterable[Rewriting], *, rewriter: str, m
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """Return a row as a line of JSON."""
+    """Format a row as a line of JSON."""
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def read_header(path: Path) -> Mapping[str, Any]:
-    """Return what a file of pairs says of itself.
+    """Read the header of a pairs file.
 
     Raises:
-        UserError: It cannot be read, or holds no pairs.
+        UserError: The file cannot be read, or is not a pairs file.
     """
     first = next(records(path), None)
     return _checked_header(path, first)
 
 
 def read_pairs(path: Path) -> Iterator[Rewriting]:
-    """Yield the rewritings of a file, one at a time, those that failed among them.
+    """Yield the rewritings of a pairs file one at a time, including failed ones.
 
     Raises:
-        UserError: The file holds no pairs, a line cannot be read, or a text is not that of the passage it names.
+        UserError: The file is not a pairs file, a line cannot be parsed, or a text does not match the passage's id.
     """
     rows = records(path)
     _checked_header(path, next(rows, None))
@@ -223,7 +223,7 @@ def read_pairs(path: Path) -> Iterator[Rewriting]:
 
 
 def load_pairs(path: Path | str) -> StylePairs:
-    """Return the pairs of a file.
+    """Load all pairs of a file.
 
     Raises:
         UserError: As in `read_pairs` and `StylePairs`.
@@ -273,13 +273,13 @@ def _sentences(row: Record, sides: Mapping[str, Any], side: str) -> tuple[str, .
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Fields of a record that hold the parallel texts.
+    """Names of the fields that contain parallel texts.
 
     Attributes:
-        styles: Path of fields by style; one of them is `formal`.
-        id: Field of the record's id; None: its number.
-        title: Field of the title, None where texts have none.
-        question: Field of the id of the question that a text belongs to, None where it belongs to none.
+        styles: Field path by style; one style must be `formal`.
+        id: Field of the record's id; None uses its number.
+        title: Field of the title, None without titles.
+        question: Field of the id of the question to which a text belongs, None without questions.
     """
 
     styles: Mapping[str, str]
@@ -299,13 +299,13 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """A record of parallel texts.
+    """A record with the same texts in several styles.
 
     Attributes:
-        id: Of the record.
-        question: What its texts belong to, or `ANY`.
-        title: Of its texts.
-        texts: By style, as many as of every other style.
+        id: Id of the record.
+        question: Question id, or `ANY`.
+        title: Title of the texts.
+        texts: Texts by style; the same number in each style.
     """
 
     id: str
@@ -319,7 +319,7 @@ class Parallel:
         return [Passage(passage_id(self.title, text), self.title, text) for text in self.texts[FORMAL]]
 
     def rewritings(self, by: str) -> Iterator[Rewriting]:
-        """Yield the other texts as rewritings of the formal ones; where one is blank, there is no pair."""
+        """Yield the texts in other styles as rewritings of the formal ones; blank texts are skipped."""
         formal = self.formal
         for style, texts in self.texts.items():
             for source, text in zip(formal, texts, strict=True):
@@ -330,13 +330,13 @@ class Parallel:
 def read_parallel(
     paths: Path | Sequence[Path], fields: Fields, *, skip_bad: bool = False, skipped: list[SkippedRecord] | None = None
 ) -> Iterator[Parallel]:
-    """Return the records of files of parallel texts.
+    """Yield the records of files with parallel texts.
 
     Args:
         paths: JSON Lines, a JSON array or Parquet.
-        fields: Where the texts stand.
+        fields: Names of the fields.
         skip_bad: Leave out records that cannot be read.
-        skipped: Receives what was left out.
+        skipped: List that receives skipped records.
 
     Raises:
         UserError: A record lacks a style, or its styles differ in the number of texts.
@@ -348,11 +348,11 @@ def read_parallel(
 
 
 def import_parallel(paths: Path | Sequence[Path], fields: Fields, *, by: str = "people") -> Iterator[Rewriting]:
-    """Yield the pairs of files of parallel texts, each once.
+    """Yield the distinct rewritings in files of parallel texts.
 
     Args:
         paths, fields: As in `read_parallel`.
-        by: What wrote the texts.
+        by: Name of the writer.
     """
     seen = set()
     for record in read_parallel(paths, fields):

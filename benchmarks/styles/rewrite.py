@@ -1,4 +1,4 @@
-"""Rewriting all candidates of a benchmark into a file of pairs; what was killed resumes where it was."""
+"""Rewrite all candidates of a benchmark into a pairs file; an interrupted rewriting resumes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from benchmarks.styles.rules import Outcome, Rewriter
 
 @dataclass
 class Summary:
-    """Outcome of a rewriting.
+    """Counts of a rewriting.
 
     Attributes:
-        pairs: Pairs in the file that can be used.
-        given_up: Pairs in the file whose rewriting failed for good.
-        requested: Passages that this call had rewritten.
-        tries: Failed tries, also of passages that came out well in the end, by what failed.
+        pairs: Number of usable pairs in the file.
+        given_up: Number of permanently failed pairs in the file.
+        requested: Number of passages rewritten by this call.
+        tries: Failed attempts by reason, including those of passages that succeeded later.
     """
 
     pairs: int = 0
@@ -33,18 +33,18 @@ class Summary:
     tries: Counter[str] = field(default_factory=Counter)
 
     def add(self, item: Rewriting) -> None:
-        """Count a line of the file."""
+        """Count a line of the pairs file."""
         self.pairs += item.styled is not None
         self.given_up += item.styled is None
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Work that a rewriting has left.
+    """Passages that still have to be rewritten.
 
     Attributes:
-        passages: By style.
-        total: Passages in all, once for each style; those that are done among them.
+        passages: Passages by style.
+        total: Number of (passage, style) combinations, including finished ones.
     """
 
     passages: Mapping[str, Sequence[Passage]]
@@ -52,7 +52,7 @@ class Pending:
 
     @property
     def count(self) -> int:
-        """Return how many passages."""
+        """Return the number of pending (passage, style) combinations."""
         return sum(map(len, self.passages.values()))
 
 
@@ -64,10 +64,10 @@ class _RewritingJob:
 
 
 def pending(benchmark: Benchmark, rewriter: Rewriter, styles: Sequence[str], path: Path, *, retry_failed: bool = False) -> Pending:
-    """Return what `rewrite_candidates` would ask for, without asking; a file that is not there is not created.
+    """Return the passages that `rewrite_candidates` would rewrite, without rewriting or creating a file.
 
     Raises:
-        UserError: As there.
+        UserError: As in `rewrite_candidates`.
     """
     there = path.exists()
     done = _done(path, _header(benchmark, rewriter), Summary(), retry_failed) if there else set()
@@ -86,20 +86,19 @@ def rewrite_candidates(
     retry_failed: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Summary:
-    """Tell every candidate of every question in every style, and keep the pairs in a file.
+    """Rewrite every candidate of every question in every style, and append the pairs to a file.
 
-    A passage that is a candidate of several questions is rewritten once; each question gets its own line. The file
-    grows in the order of the questions, a passage as soon as it and those before it are rewritten; a line that was cut off
-    is dropped when the rewriting continues. A killed rewriting ends with the same file as one that was not, where equal requests get equal
-    replies.
+    A passage that is a candidate of several questions is rewritten once; each question gets its own line. Lines are written in
+    the order of the questions, as soon as all earlier passages are rewritten. On resuming, an incomplete last line is dropped.
+    If equal requests get equal replies, an interrupted and resumed rewriting produces the same file.
 
     Args:
         benchmark: Questions with candidates, as a setting or the dataset gives them.
-        rewriter: What rewrites.
+        rewriter: The rewriter.
         styles: The styles.
-        path: The file; when it is there, the rewriting continues.
-        retry_failed: Whether passages are asked for again whose rewriting failed for good.
-        progress: Called after each passage how many passages are done, and of how many.
+        path: The pairs file; if it exists, the rewriting resumes.
+        retry_failed: Whether to retry permanently failed passages.
+        progress: Called after each passage with the number of finished passages and the total.
 
     Raises:
         UserError: No question has candidates, or the file was made by another rewriter or from another benchmark.
@@ -132,11 +131,11 @@ def rewrite_candidates(
 
 
 def tally(path: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """Return what became of the texts of a file of pairs; a passage that several questions share counts once.
+    """Summarize a pairs file by passage; a passage that several questions share counts once.
 
     Returns:
-        For each style, how many came at the first try, after more tries, or were given up; and failed tries by what failed,
-        the most frequent first.
+        A row per style with the numbers of passages that succeeded at once, succeeded after retries, or failed; and the number
+        of failed attempts by reason, most frequent first.
     """
     latest = {pair.key[1:]: pair for pair in read_pairs(path)}
     styles: dict[str, Counter[str]] = {}

@@ -1,7 +1,7 @@
-"""Rules that turn plain statements into another style: one set for training, one for testing.
+"""Rule-based style rewriting, with separate rule sets for training and testing.
 
-The two sets of a style have no phrase in common, neither among what they replace nor among what they put in, so
-that recognising one set's phrases is of no help with the other's.
+The two sets of a style share no phrase, neither searched nor inserted, so a model that memorizes the training phrases gains
+nothing on the test set.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from benchmarks.schema import Passage, passage_id
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """One style by one hand.
+    """Rewriting rules of one style in one rule set.
 
     Attributes:
-        openers: What may come before a sentence; each ends so that a capital can follow.
-        closers: What may take the place of a sentence's full stop.
-        swaps: Plain phrases and what they become; all lower-case, so that names stay as they are.
-        vague: Sentences that stand for one whose content is lost.
+        openers: Phrases to put before a sentence, which keeps its capital letter.
+        closers: Phrases that may replace a sentence's full stop.
+        swaps: Replacement by plain phrase, all lower-case, so that names are not affected.
+        vague: Vague sentences that replace a sentence whose content is dropped.
     """
 
     openers: tuple[str, ...]
@@ -41,7 +41,7 @@ class Rules:
 
 
 STYLES = ("informal", "humor", "romance")
-"""The styles next to `formal`, in which passages are written."""
+"""Styles other than `formal`."""
 
 
 def _read_rules(style: str, rule_set: str) -> Rules:
@@ -59,7 +59,7 @@ def _read_rules(style: str, rule_set: str) -> Rules:
 RULES: Mapping[str, Mapping[str, Rules]] = {
     rule_set: {style: _read_rules(style, rule_set) for style in STYLES} for rule_set in ("train", "test")
 }
-"""Rules per rule set and style."""
+"""Rules by rule set and style."""
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
@@ -69,9 +69,9 @@ class Outcome:
     """Outcome of rewriting one passage.
 
     Attributes:
-        passage: The passage in the other style, with its own content id; None where nothing usable came back.
-        by: What wrote it: `rule`, or the model as its endpoint names it; "" where nothing did.
-        failed: Why each try that failed did, in order: `what: detail`.
+        passage: The rewritten passage with its own content id; None on failure.
+        by: Writer: `rule`, or the model's name at its endpoint; "" on failure.
+        failed: Reason of each failed attempt, as `what: detail`.
     """
 
     passage: Passage | None
@@ -80,15 +80,14 @@ class Outcome:
 
 
 class Rewriter(Protocol):
-    """Tells passages in another style.
+    """Protocol of rewriters, which convert passages to another style.
 
-    A rewriter keeps the number and order of a passage's sentences where it has any, so that supporting sentences
-    can still be pointed at.
+    If a passage has separate sentences, their number and order must stay the same, so that supporting facts remain valid.
     """
 
     @property
     def id(self) -> str:
-        """Return name and version: equal ids give equal texts."""
+        """Return name and version; rewriters with equal ids produce equal texts."""
         ...
 
     def rewrite(self, passages: Sequence[Passage], style: str) -> list[Passage | None]:
@@ -99,32 +98,30 @@ class Rewriter(Protocol):
             style: One of `rules.STYLES`.
 
         Returns:
-            One per passage, in order, with its own content id; None where nothing usable came back.
+            One per passage, in order, with its own content id; None on failure.
         """
         ...
 
     def outcomes(self, passages: Sequence[Passage], style: str) -> Iterable[Outcome]:
-        """Yield the outcome of each passage, with the writer of the text and the reasons of failed attempts, as soon as it is
-        known.
-        """
+        """Yield the outcome of each passage (text, writer, failed attempts) as soon as it is available."""
         ...
 
 
 RULE = "rule"
-"""Name of the writer of rule-based texts."""
+"""Writer's name of rule-based rewrites."""
 
 
 class RuleRewriter:
-    """Rewrites by fixed rules; names, numbers and years survive.
+    """Rewriter with fixed rules; names, numbers and years stay unchanged.
 
     Args:
-        split: `train` and `validation` use the training rules, `test` those that share nothing with them.
-        content_loss: Share of sentences whose content is dropped, to tell a loss of content from one of style.
-        opener: Share of sentences that get an opener.
-        closer: Share of sentences that get a closer.
+        split: `train` and `validation` use the training rules, `test` the test rules.
+        content_loss: Fraction of sentences whose content is dropped, to compare content loss with style shift.
+        opener: Fraction of sentences that get an opener.
+        closer: Fraction of sentences that get a closer.
 
     Raises:
-        UserError: The split is none of the three, or a share lies outside [0, 1].
+        UserError: The split is unknown, or a fraction is outside [0, 1].
     """
 
     def __init__(self, split: str, *, content_loss: float = 0.0, opener: float = 0.6, closer: float = 0.5) -> None:
@@ -140,7 +137,7 @@ class RuleRewriter:
 
     @property
     def id(self) -> str:
-        """Return name, rule set, version and shares."""
+        """Return name, rule set, version and fractions."""
         return f"rules-{self.rules_of}#v2(loss={self.content_loss},opener={self.opener},closer={self.closer})"
 
     def rewrite(self, passages: Sequence[Passage], style: str) -> list[Passage | None]:
@@ -151,7 +148,7 @@ class RuleRewriter:
         return [Outcome(passage, RULE) for passage in self.rewrite(passages, style)]
 
     def sentence(self, text: str, style: str, draws: Draws) -> str:
-        """Return one sentence in another style."""
+        """Rewrite one sentence."""
         rules, pattern = self._compiled(style)
         return self._sentence(text, rules, pattern, draws)
 

@@ -1,12 +1,12 @@
-"""The two layouts in which SARK's code keeps data: labeled rows for training, ranked lists for testing.
+"""Read and write the two file layouts of SARK's code: labeled rows for training, ranked lists for testing.
 
 | layout | a record |
 | --- | --- |
 | `labels` | `{query, passage, label, candidate_passages}`: a label 0 or 1, and the query's passages, best first |
 | `ranked` | `{question, answers, rank_list}`: passages in the order of retrieval |
 
-A passage is one string there, `"title" text` as Pyserini's Wikipedia index has it, and nothing has an id: questions
-get a hash of their text. The same data in another style is a second file with the same rows in the same order.
+A passage is one string, `"title" text`, as in Pyserini's Wikipedia index. There are no ids, so a question's id is a hash of its
+text. Another style of the same data is a second file with the same rows in the same order.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _TITLED = re.compile(r'"([^\n]+?)" (.*)', re.DOTALL)
 
 @dataclass(slots=True)
 class StyleRow:
-    """A question of SARK's files.
+    """A question in SARK's layout.
 
     Attributes:
-        id: A hash of its text.
+        id: Hash of the question's text.
         text: The question.
         answers: Gold answers; none in `labels`.
-        passages: The list, in the file's order: best first in `labels`, as retrieved in `ranked`.
-        labels: Of `labels`: 1 or 0 by labeled passage.
-        position: Where it stands first.
+        passages: Passages in the file's order: best first in `labels`, as retrieved in `ranked`.
+        labels: 1 or 0 by labeled passage; only in `labels`.
+        position: Position of its first row.
     """
 
     id: str
@@ -55,22 +55,22 @@ class StyleRow:
 
 
 def contents(passage: Passage) -> str:
-    """Return a passage as one string: `"title" text`, or the text where there is no title."""
+    """Format a passage as one string: `"title" text`, or only the text without a title."""
     return f'"{passage.title}" {passage.text}' if passage.title else passage.text
 
 
 def passage_of(text: str, *, titled: bool = True) -> Passage:
-    """Return the passage that a string is; `titled`: what is in quotes at its beginning is the title."""
+    """Parse a string as a passage; with `titled`, a quoted prefix is the title."""
     match = _TITLED.fullmatch(text) if titled else None
     title, body = (match[1], match[2]) if match else ("", text)
     return Passage(passage_id(title, body), title, body)
 
 
 def layout_of(path: Path) -> Layout:
-    """Return the layout of a file, by its first record.
+    """Detect a file's layout from its first record.
 
     Raises:
-        UserError: It is neither.
+        UserError: The file has neither layout.
     """
     for record in records(path):
         if isinstance(record, BadRecord):
@@ -91,7 +91,7 @@ def layout_of(path: Path) -> Layout:
 def read_sark(
     path: Path, layout: Layout | None = None, *, titled: bool = True, skip_bad: bool = False, skipped: list[SkippedRecord] | None = None
 ) -> list[StyleRow]:
-    """Return the questions of a file in either layout; the rows of one query are one question.
+    """Read the questions of a file in either layout; rows with the same query are merged.
 
     Raises:
         UserError: A record cannot be read, rows of one query differ in their lists or in a passage's label, or a ranked
@@ -121,13 +121,13 @@ def read_sark(
 
 
 def import_sark(formal: Path, styled: Path, style: str, *, titled: bool = True, by: str = "") -> Iterator[Rewriting]:
-    """Yield the pairs of two files of SARK's with the same rows, one formal, one in another style.
+    """Yield style pairs from two SARK files with the same rows, one formal and one in another style.
 
-    The files have no ids, so this is the one place where rows are matched by their order; every row must be of the
-    same question, with as many passages. A blank text is not a pair.
+    The files have no ids, so rows are matched by position; corresponding rows must have the same question and number of
+    passages. Blank texts are skipped.
 
     Raises:
-        UserError: The files are not of one layout, or their rows do not match.
+        UserError: The files have different layouts, or their rows do not match.
     """
     layout = layout_of(formal)
     if layout_of(styled) != layout:
@@ -166,7 +166,7 @@ _SAME_ROWS = "two files with the same rows in the same order"
 
 
 def question_id(text: str) -> str:
-    """Return the id of a question that has none."""
+    """Return a question id derived from the text's hash."""
     return content_id("n", text)
 
 
@@ -179,21 +179,21 @@ def write_sark(
     orders: Mapping[str, Sequence[str]] | None = None,
     overwrite: bool = False,
 ) -> int:
-    """Write a benchmark's questions with their candidates in a layout of SARK's.
+    """Write a benchmark's questions and candidates in a SARK layout; returns the number of records.
 
     Args:
         benchmark: Questions with candidates.
-        path: The file; an array in `labels`, JSON Lines in `ranked`.
-        layout: Which.
-        labels: For `labels`: by question id, 1 or 0 by passage id; None: `Question.metadata["labels"]`.
-        orders: For `labels`: by question id, the passages best first; None: `Question.metadata["order"]`.
-        overwrite: Whether a file that is there may be replaced.
+        path: Output file: a JSON array in `labels`, JSON Lines in `ranked`.
+        layout: `labels` or `ranked`.
+        labels: For `labels`: 1 or 0 by question id and passage id; None uses `Question.metadata["labels"]`.
+        orders: For `labels`: passages best first, by question id; None uses `Question.metadata["order"]`.
+        overwrite: Whether to replace an existing file.
 
     Returns:
-        How many records were written.
+        Number of records.
 
     Raises:
-        UserError: A question has no candidates, labels or order, or a file is in the way.
+        UserError: A question has no candidates, labels or order, or the output file already exists.
     """
     if path.exists() and not overwrite:
         raise UserError("output file already exists", code="output-exists", where=str(path), try_this="another name, or overwrite")
@@ -218,13 +218,13 @@ def write_sark(
 
 
 def writable(benchmark: Benchmark, passages: int | None = None) -> tuple[Benchmark, list[str]]:
-    """Return the questions that a file of ranked lists can hold, and what is to be said of the others.
+    """Return the questions that can be written as ranked lists, and notes on the others.
 
-    In the layout a question's text is its id, and a list must not be empty.
+    The layout identifies questions by text, so repeated texts are dropped, as are questions without candidates.
 
     Args:
-        benchmark: Any.
-        passages: Only the first candidates of each question; None: all.
+        benchmark: The benchmark.
+        passages: Maximum candidates per question; None for all.
     """
     kept: dict[str, Question] = {}
     repeated = empty = 0

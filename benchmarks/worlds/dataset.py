@@ -1,4 +1,4 @@
-"""Worlds as a benchmark: `worlds/multihop`, `worlds/long`, `worlds/graph`, `worlds/style`."""
+"""Load generated worlds as benchmarks: `worlds/multihop`, `worlds/long`, `worlds/graph`, `worlds/style`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _MOST_ENTITIES = 200_000
 
 
 class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
-    """Options of worlds: how many, how large, how hard, and what is asked."""
+    """Options of generated worlds: number, size, difficulty and question types."""
 
     seed: int | None = Field(default=None, description="seed of the first world; null: the split's first seed")
     worlds: int | None = Field(
@@ -106,7 +106,7 @@ class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
     content_loss: float = Field(default=0.0, ge=0, le=1, description="share of restyled sentences that lose their content (style)")
 
     def sized(self, subset: str, split: str) -> WorldsConfig:
-        """Return the options with the number of worlds, and their size if none is given."""
+        """Return a copy with the default number and size of worlds for a subset and split filled in."""
         if self.worlds is not None:
             return self
         if split != "test" or self.model_fields_set & {"entities", "community", "triples"}:
@@ -116,7 +116,7 @@ class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
         return self.model_copy(update={"worlds": worlds, "entities": size, "community": size, "triples": _SMALL_GRAPH})
 
     def excess(self) -> tuple[str, str] | None:
-        """See `DatasetConfig`."""
+        """Return an option that exceeds the limit for untrusted cards, and the limit; see `DatasetConfig.excess`."""
         for name, most in _MOST.items():
             if (getattr(self, name) or 0) > most:
                 return name, f"at most {most:,}"
@@ -132,12 +132,12 @@ class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
 
     @property
     def question_mix(self) -> dict[str, float]:
-        """Return shares of the types that can be asked about the relations wanted."""
+        """Return the share of each question type, restricted to types that the wanted relations support."""
         return {kind: share for kind, share in self.mix.items() if self.relations != "unseen" or kind in HELD_OUT_TYPES}
 
     @property
     def rendering(self) -> Rendering:
-        """Return the options of its texts."""
+        """Return the options of the text style."""
         return Rendering(**{name: getattr(self, name) for name in Rendering.model_fields})
 
 
@@ -145,11 +145,11 @@ class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
 def load(reference: DataReference, config: WorldsConfig) -> Benchmark:
     """Generate a split.
 
-    Further gold is in `extra`: for `graph`, `seeds` of the worlds, and `graphs`: question id to its triples (whose ids, as
-    passages of the corpus, are also the question's candidates); for `style`, `styles`: question id to its `StylePair`s.
+    Further gold data is in `extra`. `graph`: `seeds` of the worlds, and `graphs`, the triples by question id; their ids are the
+    question's candidates. `style`: `styles`, the `StylePair`s by question id.
 
     Raises:
-        UserError: A seed lies outside the split, or the worlds are too small for what is asked.
+        UserError: A seed is outside the split, or the worlds are too small for the requested questions.
     """
     subset, split = reference.subset or SUBSETS[0], reference.split or "test"
     _check(config, split)

@@ -1,7 +1,7 @@
-"""Generated splits are kept in the cache folder, so that a run with nothing to do does not generate its worlds again.
+"""Cache of generated splits, so that a run with nothing to do does not generate its worlds again.
 
-A file is named by everything that its content depends on, the code of this package among it, and read with `pickle`: it is as
-trusted as the code.
+A file's name is a hash of everything that its content depends on, including this package's code. Files are pickles, so the
+cache folder must be trusted like code.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from benchmarks.core.fingerprint import fingerprint
 
 T = TypeVar("T")
 LEAST_S = 0.2
-"""Seconds of processor time from which generating is worth a file."""
+"""Minimum processor seconds of generation for which the result is cached."""
 MOST = 32
-"""Files kept; the oldest go first."""
+"""Maximum number of cached files; the oldest are deleted first."""
 
 
 def kept(make: Callable[[], T], *parts: Any) -> T:
-    """Return what `make` gives, from the cache folder if these parts were made there before.
+    """Return the cached result of `make` for these parts, or call `make` and cache its result.
 
     Args:
-        make: Generates; its result can be pickled.
-        parts: Everything but the code that the result depends on, as JSON has it.
+        make: Function that generates a picklable result.
+        parts: JSON-serializable values on which the result depends, besides the code.
     """
     folder = cache_home() / "worlds"
     path = folder / f"{fingerprint(_code(), *parts)}.pickle"

@@ -1,7 +1,7 @@
-"""Names of two to four words for every kind of entity, and the other names they go by.
+"""Generate names of two to four words, with aliases, for every kind of entity.
 
-Which combinations of words a world may use depends on its split, so that no name of a held-out world was ever
-seen in training: a name's *class* (a number below 10 computed from its pattern and words) belongs to one split.
+Each split has its own word combinations, so that names of test worlds never occur in training: a name's *class* (0 to 9,
+computed from its pattern and words) belongs to one split.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from benchmarks.core.random import Draws
 
 
 SIZES = {"train": 1500, "validation": 300, "test": 600}
-"""Words by the split that introduces them; every split also uses the training words."""
+"""Number of words that each split introduces; every split also uses the training words."""
 
 
 def read_lists(name: str) -> dict[str, tuple[str, ...]]:
-    """Read the file `NAME.txt` next to this one: `kind: value, value`, one kind per line."""
+    """Parse `NAME.txt` next to this file: lines of `kind: value, value`."""
     lines = (Path(__file__).parent / f"{name}.txt").read_text(encoding="utf-8").splitlines()
     kinds = (line.partition(": ") for line in lines if not line.startswith("#"))
     return {kind: tuple(values.split(", ")) for kind, _, values in kinds}
@@ -53,7 +53,7 @@ _REAL = frozenset(
 
 @cache
 def all_words() -> tuple[str, ...]:
-    """Return all words: the training words first, then those of validation, then those of test worlds."""
+    """Return all invented words: those of training, then validation, then test worlds."""
     draws = Draws("lexicon", 1)
     wanted = sum(SIZES.values())
     chosen: list[str] = []
@@ -71,7 +71,7 @@ def all_words() -> tuple[str, ...]:
 
 
 def introduced_by(split: str) -> range:
-    """Return positions in `all_words()` of the words that a split introduces."""
+    """Return the positions in `all_words()` of the words that a split introduces."""
     start = 0
     for name, size in SIZES.items():
         if name == split:
@@ -81,7 +81,7 @@ def introduced_by(split: str) -> range:
 
 
 def training_words() -> tuple[str, ...]:
-    """Return the words that occur in training worlds, and in part in all others."""
+    """Return the words of training worlds; the other splits use them, too."""
     return all_words()[: SIZES["train"]]
 
 
@@ -98,7 +98,7 @@ def _word(draws: Draws) -> str:
 
 
 CLASSES = {"train": frozenset(range(7)), "validation": frozenset({7}), "test": frozenset({8, 9})}
-"""The name classes of each split."""
+"""Name classes of each split."""
 
 _WEIGHTS = (1, 3, 7)  # coprime to 10, so that every word changes the class
 
@@ -124,7 +124,7 @@ _PATTERNS = read_lists("patterns")
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name as generated.
+    """A generated name and its aliases.
 
     Attributes:
         text: The full name, without article.
@@ -132,7 +132,7 @@ class Name:
         short: A shorter form ("Velmar" for "Port Velmar", the surname of a person), or "".
         initials: "V. Dosk", or "".
         epithet: "the Silent Heron", or "".
-        invented: The invented words in it.
+        invented: Its invented words.
     """
 
     text: str
@@ -144,13 +144,13 @@ class Name:
 
 
 class Namer:
-    """Draws names that are unambiguous within one world.
+    """Generator of names that are unambiguous within one world.
 
     Args:
-        split: Whose name classes and unseen words to use.
-        unseen_share: Share of invented words taken from those that the split introduces (no effect in training).
-        namesake_share: Share of names that share a word with an earlier entity's.
-        draws: The source of chance.
+        split: Split that determines the name classes and new words.
+        unseen_share: Fraction of invented words that the split introduces (no effect in training).
+        namesake_share: Fraction of names that share a word with an earlier name.
+        draws: Random numbers.
     """
 
     def __init__(self, split: str, unseen_share: float, namesake_share: float, draws: Draws) -> None:
@@ -167,11 +167,11 @@ class Namer:
         self._epithets: set[str] = set()
 
     def name(self, kind: str, relatives: Sequence[tuple[str, ...]]) -> Name:
-        """Draw a new name.
+        """Generate a new name.
 
         Args:
             kind: Kind of the entity.
-            relatives: Invented words of earlier entities, of which some are taken up again.
+            relatives: Invented words of earlier entities, some of which are reused.
 
         Raises:
             RuntimeError: The words are exhausted; worlds are limited in size so that this does not happen.
@@ -229,11 +229,11 @@ class Namer:
 
 
 def name_class(pattern: int, positions: Sequence[int]) -> int:
-    """Return the class of a combination of words: a number below 10, each of which belongs to one split.
+    """Return the class (0 to 9) of a combination of words; each class belongs to one split.
 
     Args:
-        pattern: Number of the name's pattern, the same for all kinds that have it.
-        positions: Places of the invented words in the lexicon.
+        pattern: Number of the name's pattern, equal for all kinds that use it.
+        positions: Positions of the invented words in `all_words()`.
     """
     return (pattern + sum(w * p for w, p in zip(_WEIGHTS, positions, strict=False))) % 10
 
@@ -264,16 +264,16 @@ def _phrases(parts: Sequence[str]) -> list[str]:
 
 
 NAME = re.compile(r"[A-Z][a-z]{3,}")
-"""Pattern of a word of a name in a text."""
+"""Pattern of a capitalized word in a name."""
 
 
 def out_of_vocabulary_words(known: Iterable[str], share: float, draws: Draws) -> dict[str, str]:
-    """Return unheard words in the place of a share of known ones.
+    """Map a random share of known words to new invented words, to test generalization to unseen names.
 
     Args:
-        known: Words, in an order of their own.
-        share: Of them that is replaced.
-        draws: The source of chance.
+        known: Words in a fixed order.
+        share: Fraction to replace.
+        draws: Random numbers.
     """
     every = set(all_words())
     results: dict[str, str] = {}
@@ -287,7 +287,7 @@ def out_of_vocabulary_words(known: Iterable[str], share: float, draws: Draws) ->
 
 
 def out_of_vocabulary_in(texts: Iterable[str], share: float, draws: Draws) -> dict[str, str]:
-    """Return out-of-vocabulary words for a share of the words of train worlds that are in some texts."""
+    """Map a share of the training words that occur in some texts to new invented words."""
     return out_of_vocabulary_words(sorted({word for text in texts for word in NAME.findall(text)} & _training()), share, draws)
 
 
@@ -297,5 +297,5 @@ def _training() -> frozenset[str]:
 
 
 def replaced(text: str, swaps: Mapping[str, str]) -> str:
-    """Return a text with words of names replaced."""
+    """Replace name words in a text according to a mapping."""
     return NAME.sub(lambda match: swaps.get(match[0], match[0]), text)

@@ -1,4 +1,4 @@
-"""Questions about a world, each with its answers and the facts that prove them."""
+"""Generate questions about a world, with answers and the facts that prove them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from benchmarks.worlds.text import NO_FACT, Library
 from benchmarks.worlds.world import Entity, Fact, World, relation, relations_of
 
 MIX: Mapping[str, float] = {"single": 0.25, "bridge": 0.40, "comparison": 0.20, "multi": 0.15}
-"""Shares of the question types."""
+"""Default share of each question type."""
 
 HELD_OUT_TYPES = ("single", "bridge")
-"""Types of the questions about relations held out from training: those relations compare nothing and list nothing."""
+"""Question types for held-out relations, which have no comparisons or lists."""
 
 MAX_ANSWERS = 4
 _TRIES = 400
@@ -24,7 +24,7 @@ _TRIES = 400
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One hop of a question: a question that one fact answers (`#1` stands for the previous step's answer)."""
+    """One hop of a question: a sub-question that one fact answers; `#1` stands for the first step's answer."""
 
     question: str
     answer: str
@@ -33,18 +33,18 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class WorldQuestion:
-    """A question before its passages are chosen.
+    """A generated question, before its candidate passages are chosen.
 
     Attributes:
         text: The question.
         type: `single`, `bridge`, `comparison` or `multi`.
-        answers: Gold answers; none if the question cannot be answered.
+        answers: Gold answers; empty if the question is unanswerable.
         aliases: Unambiguous shorter forms, by answer.
         facts: The facts that prove the answer, first hop first.
         topics: The entities that the question names.
         relations: Relations that the question is about, first hop first.
-        steps: The hops, where the question is a chain.
-        answerable: Whether the world answers it.
+        steps: The hops, if the question is a chain.
+        answerable: Whether the world's facts answer it.
     """
 
     text: str
@@ -59,20 +59,19 @@ class WorldQuestion:
 
     @property
     def held_out(self) -> bool:
-        """Return whether a relation that it is about is held out from training."""
+        """Return whether the question involves a relation that is held out from training."""
         return any(relation(name).held_out for name in self.relations)
 
 
 class Asker:
-    """Draws questions that a set of facts answers.
+    """Random generator of questions about a set of facts.
 
     Args:
-        world: The world; answers must be right in all of it, not only in `facts`.
-        facts: The facts that the texts at hand state.
-        draws: The source of chance.
-        alias: Share of questions that call an entity by a shorter name.
-        held_out: True: only questions about a relation that is held out from training (of two hops, one at least);
-            False: none of them; None: both, as the facts have it.
+        world: The world; answers must be correct for all of its facts, not only `facts`.
+        facts: Facts that the texts state.
+        draws: Random numbers.
+        alias: Fraction of questions that use an entity's alias.
+        held_out: True: only questions that involve a held-out relation; False: only questions that do not; None: both.
     """
 
     def __init__(self, world: World, facts: Iterable[Fact], draws: Draws, alias: float = 0.3, held_out: bool | None = None) -> None:
@@ -93,20 +92,20 @@ class Asker:
         self._sized = _by_relation(fact for fact in self._plain if fact.relation.compare)
 
     def ask(self, count: int, unanswerable: float = 0.0, mix: Mapping[str, float] = MIX) -> list[WorldQuestion]:
-        """Draw questions, all different, in random order of types.
+        """Generate distinct questions in random order of types.
 
         Args:
-            count: How many.
-            unanswerable: Share of questions that the world does not answer (single and bridge ones).
-            mix: Shares of the types among the others.
+            count: Number of questions.
+            unanswerable: Fraction of unanswerable questions (of types single and bridge).
+            mix: Share of each type among the answerable questions.
 
         Raises:
-            UserError: The facts do not give so many different questions.
+            UserError: The facts do not allow that many distinct questions.
         """
         return self.of(kinds_of(count, unanswerable, mix))
 
     def of(self, kinds: Iterable[str]) -> list[WorldQuestion]:
-        """Draw a question of each type, all different, in random order; raises as `ask`."""
+        """Generate one question per given type, all distinct, in random order; raises the errors of `ask`."""
         order = list(kinds)
         self._draws.shuffle(order)
         return [self._new(kind) for kind in order]
@@ -136,7 +135,7 @@ class Asker:
         )
 
     def single(self) -> WorldQuestion | None:
-        """Return one fact: ask for its tail, or for its head where only one head leads to that tail."""
+        """Generate a one-hop question: for a fact's tail, or for its head if that is unique. None if no attempt succeeds."""
         if self._inverse and self._draws.chance(0.15):
             fact = self._draws.pick(self._inverse)
             if fact.tail is not None and len(self._world.leading_to(fact.tail, fact.relation)) == 1:
@@ -150,7 +149,9 @@ class Asker:
         return self._question(text, "single", [fact], (fact,), (fact.head,), (Step(text, fact.text, fact.row),))
 
     def bridge(self) -> WorldQuestion | None:
-        """Return two facts: the second is about the tail of the first, which the question only describes."""
+        """Generate a two-hop question: the second fact is about the first fact's tail, which the question only describes. None
+        if no attempt succeeds.
+        """
         first = self._pick(self._bridges)
         if first is None or first.tail is None:
             return None
@@ -166,7 +167,7 @@ class Asker:
         return self._question(ask.format(h=phrase), "bridge", [second], (first, second), (first.head,), steps)
 
     def comparison(self) -> WorldQuestion | None:
-        """Return two facts of one relation: which of two, or yes and no."""
+        """Generate a question that compares two facts of one relation: which of two, or yes/no. None if no attempt succeeds."""
         if self._same and (not self._sized or self._draws.chance(0.4)):
             return self._same_or_not()
         if not self._sized:
@@ -184,7 +185,7 @@ class Asker:
         return self._question(text, "comparison", ["yes" if winner is item else "no"], (item, two), heads, ())
 
     def multi(self) -> WorldQuestion | None:
-        """Return all tails of one head, or all heads of one tail; the answer is the whole set."""
+        """Generate a question whose answer is a set: all tails of a head, or all heads of a tail. None if no attempt succeeds."""
         if self._lists and (not self._inverse or self._draws.chance(0.5)):
             fact = self._draws.pick(self._lists)
             facts = self._world.about(fact.head, fact.relation)
@@ -198,7 +199,7 @@ class Asker:
         return self._set(text, [fact.head for fact in facts], facts, fact.tail)
 
     def unanswerable(self) -> WorldQuestion | None:
-        """Return a question of one or two steps whose last fact does not hold anywhere in the world."""
+        """Generate a one- or two-hop question whose last fact is not in the world. None if no attempt succeeds."""
         first = self._pick(self._bridges) if self._draws.chance(0.4) else None
         head = first.tail if first is not None and first.tail is not None else self._draws.pick(self._heads)
         query = self._draws.pick(relations_of(head.kind, self._world.config.unseen_relations))
@@ -265,7 +266,7 @@ class Asker:
 
 
 def answer_of(answer: Fact | Entity | str) -> tuple[str, tuple[str, ...]]:
-    """Return an answer as it is to be given, and its accepted shorter forms."""
+    """Return an answer's text and its accepted aliases."""
     if isinstance(answer, str):
         return answer, ()
     entity = answer.tail if isinstance(answer, Fact) else answer
@@ -281,18 +282,18 @@ def answer_of(answer: Fact | Entity | str) -> tuple[str, tuple[str, ...]]:
 
 
 def paraphrases(fact: Fact) -> list[str]:
-    """Return every way to ask for the tail of a fact, by the head's full name."""
+    """Return all question templates for a fact's tail, filled with the head's full name."""
     return [template.format(h=fact.head.text) for template in fact.relation.asks]
 
 
 def kinds_of(count: int, unanswerable: float = 0.0, mix: Mapping[str, float] = MIX) -> list[str]:
-    """Return the types of this many questions, as `Asker.ask` draws them."""
+    """Return the sequence of question types that `Asker.ask` generates for these arguments."""
     lost = round(count * unanswerable)
     return ["unanswerable"] * lost + apportion(count - lost, mix)
 
 
 def apportion(count: int, mix: Mapping[str, float]) -> list[str]:
-    """Return the names of `count` things, in shares as close to those of `mix` as whole numbers allow."""
+    """Distribute `count` items over names in proportion to `mix`, rounded to whole numbers; returns one name per item."""
     total = sum(mix.values())
     exact = {kind: count * share / total for kind, share in mix.items()}
     counts = {kind: int(value) for kind, value in exact.items()}
@@ -314,7 +315,8 @@ def _number(fact: Fact) -> int:
 
 
 class Distractors:
-    """Finds *relevant but insufficient* passages: about the same subject, or the same relation of a namesake.
+    """Selector of distractors that are relevant but insufficient: about the same subject, or with the same relation about an
+    entity of similar name.
 
     Args:
         world: The world.
@@ -344,15 +346,15 @@ class Distractors:
         return results
 
     def choose(self, query: WorldQuestion, size: int, draws: Draws) -> list[int]:
-        """Return candidates of a question in random order: all of its evidence, filled up with distractors.
+        """Return a question's candidates in random order: all evidence, filled up with distractors.
 
         Args:
             query: The question.
-            size: How many candidates; more where the evidence alone is larger.
-            draws: The source of chance.
+            size: Number of candidates; more if there is more evidence.
+            draws: Random numbers.
 
         Returns:
-            Indices of texts, none twice. No text but the evidence states any of the question's facts.
+            Distinct indices of texts. Only the evidence states facts of the question.
         """
         where = self._library.where
         chosen = dict.fromkeys(where[fact.row][0] for fact in query.facts)
@@ -411,19 +413,18 @@ class Distractors:
 
 
 def question_graph(world: World, query: WorldQuestion, size: int, draws: Draws) -> tuple[Triple, ...]:
-    """Return the graph of one question, by names, in random order.
+    """Return a question's knowledge graph as named triples, in random order.
 
-    It grows breadth first from the entities that the question names, so that it is connected as far as the world
-    is, and is topped up with facts from elsewhere.
+    It is grown breadth-first from the question's entities, and filled up with other facts of the world.
 
     Args:
         world: The world.
         query: The question; all of its facts are in the graph.
         size: Number of triples.
-        draws: The source of chance.
+        draws: Random numbers.
 
     Raises:
-        UserError: The world has fewer facts than that.
+        UserError: The world has fewer facts than `size`.
     """
     if len(world.facts) < size:
         raise UserError(

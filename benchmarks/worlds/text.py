@@ -1,4 +1,4 @@
-"""The texts of a world: short articles about single entities, and long documents cut into chunks."""
+"""Write a world's facts as text: short articles about single entities, and long documents cut into chunks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VOWELS = frozenset("aeiou")
 
 
 class Rendering(FrozenModel):
-    """Style parameters that set how plainly a text states its facts (its difficulty)."""
+    """Options that set how explicitly texts state facts (their difficulty)."""
 
     alias: float = Field(default=0.45, ge=0, le=1, description="share of first mentions by a shorter name instead of the full one")
     pronoun: float = Field(default=0.6, ge=0, le=1, description="share of later mentions by a pronoun")
@@ -40,7 +40,7 @@ class Rendering(FrozenModel):
 
 
 class Sentence(NamedTuple):
-    """A sentence, with the index of the fact it states (`NO_FACT` for none) and of its subject."""
+    """A sentence with the index of the fact it states (`NO_FACT` for none) and of its subject."""
 
     text: str
     fact: int
@@ -48,7 +48,7 @@ class Sentence(NamedTuple):
 
 
 class Mention(NamedTuple):
-    """A way to refer to a subject, by its place in the sentence."""
+    """Forms of a reference to an entity, for each grammatical position."""
 
     subject: str
     object: str
@@ -56,12 +56,12 @@ class Mention(NamedTuple):
 
 
 def mention_by_name(text: str) -> Mention:
-    """Return the mention by a name."""
+    """Build a mention that uses a name in every position."""
     return Mention(text, text, text + "'s")
 
 
 def state(template: str, mention: Mention, tail: str) -> str:
-    """Fill a statement template (or a decoy) and begin it with a capital."""
+    """Fill a sentence template with a subject and tail, and capitalize it."""
     if tail[:1] in _VOWELS and " a {t}" in template:
         template = template.replace(" a {t}", " an {t}")
     text = template.format(h=mention.subject, o=mention.object, p=mention.possessive, t=tail)
@@ -69,22 +69,22 @@ def state(template: str, mention: Mention, tail: str) -> str:
 
 
 def statements(fact: Fact) -> list[str]:
-    """Return every plain way to state a fact, by the full names."""
+    """Return all plain sentences that state a fact, with full names."""
     tail = fact.tail.text if fact.tail else fact.text
     return [state(template, mention_by_name(fact.head.text), tail) for template in fact.relation.says]
 
 
 def tell(entity: Entity, items: Iterable[Fact | Relation], rendering: Rendering, draws: Draws) -> list[Sentence]:
-    """Return a few sentences about one entity that can be understood on their own.
+    """Generate a short self-contained paragraph about one entity.
 
-    The first sentence calls the entity by its name or an unambiguous shorter one; later ones may use a pronoun or
-    an epithet that the first sentence introduced.
+    The first sentence uses the entity's name or an unambiguous alias. Later ones may use a pronoun, or an epithet that the
+    first sentence introduced.
 
     Args:
         entity: The subject.
-        items: Facts to state, and relations to skirt with a decoy sentence.
+        items: Facts to state, and relations to mention only in decoy sentences.
         rendering: Difficulty.
-        draws: The source of chance.
+        draws: Random numbers.
     """
     chance = draws.random
     plain = mention_by_name(entity.text)
@@ -139,12 +139,12 @@ _ASPECTS = ("background", "legacy", "notes", "miscellany", "sources", "reception
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A passage with what each of its sentences states.
+    """A generated passage, annotated with the fact and subject of each sentence.
 
     Attributes:
         passage: The passage.
-        facts: Per sentence the index of the fact it states, or `surface.NO_FACT`.
-        subjects: Per sentence the index of the entity it is about.
+        facts: Per sentence, the index of the fact it states, or `NO_FACT`.
+        subjects: Per sentence, the index of its subject.
     """
 
     passage: Passage
@@ -154,22 +154,22 @@ class Text:
 
 @dataclass(frozen=True)
 class Library:
-    """Texts that state each of their facts exactly once.
+    """Texts of a world in which each fact is stated exactly once.
 
     Attributes:
-        texts: In reading order.
+        texts: Texts in reading order.
     """
 
     texts: tuple[Text, ...]
 
     @cached_property
     def where(self) -> dict[int, tuple[int, int]]:
-        """Return where each fact is stated: index of the text, number of the sentence."""
+        """Return the position of each fact by its index: (index of the text, number of the sentence)."""
         return {fact: (row, number) for row, text in enumerate(self.texts) for number, fact in enumerate(text.facts) if fact != NO_FACT}
 
     @cached_property
     def about(self) -> dict[int, list[int]]:
-        """Return indices of the texts in which an entity is the subject of a sentence."""
+        """Return the indices of texts about each entity, by entity index."""
         results: dict[int, list[int]] = {}
         for row, text in enumerate(self.texts):
             for subject in dict.fromkeys(text.subjects):
@@ -177,18 +177,18 @@ class Library:
         return results
 
     def evidence(self, facts: Iterable[Fact]) -> tuple[str, ...]:
-        """Return ids of the passages that state these facts, in the facts' order."""
+        """Return the ids of the passages that state these facts, in order."""
         rows = dict.fromkeys(self.where[fact.row][0] for fact in facts)
         return tuple(self.texts[row].passage.id for row in rows)
 
     def supporting(self, facts: Iterable[Fact]) -> tuple[str, ...]:
-        """Return ids of the sentences that state these facts, in the facts' order."""
+        """Return the ids of the sentences that state these facts, in order."""
         positions = (self.where[fact.row] for fact in facts)
         return tuple(dict.fromkeys(sentence_id(self.texts[row].passage.id, number) for row, number in positions))
 
 
 def articles(world: World, rendering: Rendering | None = None) -> Library:
-    """Return one or more short passages about every entity, titled like an encyclopedia's."""
+    """Generate short encyclopedia-like passages about every entity."""
     rendering = rendering or Rendering()
     draws = Draws("articles", world.seed)
     texts: list[Text] = []
@@ -206,7 +206,7 @@ def articles(world: World, rendering: Rendering | None = None) -> Library:
 
 
 def document(world: World, community: int, rendering: Rendering | None = None) -> Library:
-    """Return the long document of one community: what is known about an entity is spread over distant chunks.
+    """Generate the long document of one community of entities, with the facts about an entity spread over distant chunks.
 
     Args:
         world: The world.
@@ -214,7 +214,7 @@ def document(world: World, community: int, rendering: Rendering | None = None) -
         rendering: Difficulty.
 
     Returns:
-        Chunks of about a hundred words (`chunk_words`), in reading order; each can be understood without the others.
+        Self-contained chunks of about a hundred words (`chunk_words`), in reading order.
     """
     rendering = rendering or Rendering()
     draws = Draws("document", world.seed, community)

@@ -1,4 +1,4 @@
-"""A world: its entities and the facts about them."""
+"""Generate fictional worlds: entities and the facts about them."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ _FLAGS = ("many", "once", "total", "capital", "unless-capital", "held-out")
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A type of fact.
+    """A relation type with its sentence and question templates.
 
     Attributes:
         id: `kind.name`, as in graph datasets.
         head: Kind of the head.
-        tail: Kind of the tail, or what sort of value it is (`year`, `number`, a name in `VALUES`).
-        unit: What a number counts, printed behind it; "" otherwise.
+        tail: Kind of the tail entity, or the type of the value (`year`, `number`, a name in `VALUES`).
+        unit: Unit printed after a number; "" otherwise.
         low, high: Range of a number.
         source: For years: `entity` or `life`.
         when: Allowed difference (tail's year minus head's year), or None.
         flags: Options without arguments.
         says, asks, phrases, decoys, inverse: Templates, see the module's docstring.
-        compare: For numbers and years: `smaller` or `larger`, which-of-two templates, yes/no templates.
+        compare: Comparison templates for numbers and years: `smaller` or `larger`, which-of-two, yes/no.
         same: Yes/no templates for equal tails.
-        says_pronoun: Those of `says` that still read well when the subject is a pronoun.
+        says_pronoun: Templates in `says` that also work with a pronoun as subject.
     """
 
     id: str
@@ -93,13 +93,13 @@ class Relation:
 
     @property
     def held_out(self) -> bool:
-        """Return whether only test worlds that ask for unseen relations contain it."""
+        """Return whether the relation is held out: only test worlds with unseen relations contain it."""
         return "held-out" in self.flags
 
 
 @cache
 def relations() -> tuple[Relation, ...]:
-    """Return all relations, held-out ones included, in the order of the files."""
+    """Return all relations, including held-out ones, in file order."""
     results = [relation for name in FILES for relation in _read(_FOLDER / f"{name}.txt")]
     if len({relation.id for relation in results}) != len(results):
         raise UserError("a relation is defined twice", code="duplicate-relation", where=str(_FOLDER), try_this="rename one of the two")
@@ -108,13 +108,13 @@ def relations() -> tuple[Relation, ...]:
 
 @cache
 def relations_of(head: str, held_out: bool) -> tuple[Relation, ...]:
-    """Return the relations whose head is of this kind, with or without those held out."""
+    """Return the relations with this kind of head, with or without held-out ones."""
     return tuple(r for r in relations() if r.head == head and (held_out or not r.held_out))
 
 
 @cache
 def relation(identifier: str) -> Relation:
-    """Return the relation with this id."""
+    """Look up a relation by id."""
     return next(r for r in relations() if r.id == identifier)
 
 
@@ -188,10 +188,10 @@ SPLITS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
 
 
 def split_of(seed: int) -> str:
-    """Return the split that a world belongs to: `train`, `validation` or `test`.
+    """Return the split of a world's seed: `train`, `validation` or `test`.
 
     Raises:
-        UserError: The seed lies in none of the three ranges.
+        UserError: The seed is outside all three ranges.
     """
     for split, seeds in SPLITS.items():
         if seed in seeds:
@@ -200,10 +200,10 @@ def split_of(seed: int) -> str:
 
 
 def require_training_seed(seed: int) -> int:
-    """Return the seed, if worlds of it may be trained on.
+    """Return the seed unchanged after checking that it belongs to a training world.
 
     Raises:
-        UserError: It belongs to validation or test worlds.
+        UserError: The seed belongs to a validation or test world.
     """
     split = split_of(seed)
     if split != "train":
@@ -214,10 +214,10 @@ def require_training_seed(seed: int) -> int:
 
 
 def require_split(seed: int, split: str) -> int:
-    """Return the seed, if it belongs to the split that was asked for.
+    """Return the seed unchanged after checking that it belongs to a split.
 
     Raises:
-        UserError: It belongs to another one.
+        UserError: The seed belongs to another split.
     """
     if split_of(seed) != split:
         raise UserError(
@@ -248,19 +248,19 @@ class WorldConfig(FrozenModel):
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """Something that facts are about.
+    """An entity of a world, with its names and attributes.
 
     Attributes:
         index: Its position in `World.entities`.
-        id: `e` and its place, as graph datasets number entities.
+        id: `e` followed by its index, as in graph datasets.
         kind: One of `ontology.KINDS`.
-        name: Unique in the world, and not part of another's name.
-        article: "the " where running text needs one before the name.
-        short: A shorter form that means nobody else in the world, or "".
-        initials: `V. Dosk` where that means nobody else, or "".
-        epithet: An unrelated second name (`the Silent Heron`), only used where it is introduced; or "".
+        name: Name, unique in the world and not contained in another name.
+        article: "the " if the name needs an article in running text, else "".
+        short: Unambiguous shorter form, or "".
+        initials: Unambiguous form with initials such as `V. Dosk`, or "".
+        epithet: Second name such as `the Silent Heron`, only used where a text introduces it; or "".
         words: The invented words in the name.
-        year: When it began: birth, publication, foundation …
+        year: Year of birth, publication, foundation …
         pronouns: Subject, object, possessive.
         community: Number of the community it belongs to.
     """
@@ -280,23 +280,23 @@ class Entity:
 
     @property
     def text(self) -> str:
-        """Return the name as running text has it, with its article."""
+        """Return the name with its article, for running text."""
         return self.article + self.name
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Return shorter names that are as unambiguous as the full one."""
+        """Return the unambiguous shorter names."""
         return tuple(dict.fromkeys(alias for alias in (self.initials, self.short) if alias))
 
 
 class Fact(NamedTuple):
-    """One thing that is true.
+    """A true statement about an entity.
 
     Attributes:
         row: Its position in `World.facts`.
         head: The entity it is about.
-        relation: What it says.
-        tail: The entity it leads to, or None for a plain value.
+        relation: The relation type.
+        tail: The tail entity, or None for a literal value.
         text: The tail as written: an entity's name, a year, a number with its unit, a word.
         number: The value of years and numbers, else 0.
     """
@@ -310,20 +310,20 @@ class Fact(NamedTuple):
 
     @property
     def triple(self) -> Triple:
-        """Return head, relation and tail by name."""
+        """Return the fact as a triple of names."""
         return (self.head.name, self.relation.id, self.text)
 
 
 @dataclass(frozen=True)
 class World:
-    """Facts of one fictional world.
+    """A fictional world: entities and facts.
 
     Attributes:
-        seed: What it was made from.
-        split: Whether it is for training, validation or testing.
-        config: How it was made.
-        entities: By index.
-        facts: By index, grouped by head.
+        seed: The seed.
+        split: `train`, `validation` or `test`.
+        config: Size and difficulty.
+        entities: Entities by index.
+        facts: Facts by index, grouped by head.
     """
 
     seed: int
@@ -333,40 +333,40 @@ class World:
     facts: tuple[Fact, ...]
 
     def graph(self) -> tuple[Triple, ...]:
-        """Return the knowledge graph, by names: one triple per fact, in the facts' order."""
+        """Return the knowledge graph as named triples, one per fact, in order."""
         return self.triples
 
     @cached_property
     def triples(self) -> tuple[Triple, ...]:
-        """Return what `graph` returns, made once."""
+        """Return `graph()`, cached."""
         return tuple(fact.triple for fact in self.facts)
 
     @cached_property
     def by_head(self) -> dict[int, list[Fact]]:
-        """Return facts by the index of their head."""
+        """Return the facts by index of their head entity."""
         return _grouped((fact.head.index, fact) for fact in self.facts)
 
     @cached_property
     def by_tail(self) -> dict[int, list[Fact]]:
-        """Return facts by the index of the entity they lead to."""
+        """Return the facts by index of their tail entity."""
         return _grouped((fact.tail.index, fact) for fact in self.facts if fact.tail is not None)
 
     @cached_property
     def by_name(self) -> dict[str, Entity]:
-        """Return entities by name."""
+        """Return the entities by name."""
         return {entity.name: entity for entity in self.entities}
 
     @cached_property
     def communities(self) -> int:
-        """Return number of communities."""
+        """Return the number of communities of related entities."""
         return 1 + max(entity.community for entity in self.entities)
 
     def about(self, head: Entity, relation: Relation) -> list[Fact]:
-        """Return the facts of one relation about one entity."""
+        """Return the facts with this head and relation."""
         return [fact for fact in self.by_head.get(head.index, ()) if fact.relation is relation]
 
     def leading_to(self, tail: Entity, relation: Relation) -> list[Fact]:
-        """Return the facts of one relation that lead to one entity."""
+        """Return the facts with this tail and relation."""
         return [fact for fact in self.by_tail.get(tail.index, ()) if fact.relation is relation]
 
 
@@ -397,14 +397,14 @@ _TRIES = 10
 
 
 def generate(seed: int, config: WorldConfig | None = None) -> World:
-    """Make the world of a seed; equal seeds and configs make equal worlds on every machine.
+    """Generate the world of a seed; equal seeds and configurations give equal worlds on every machine.
 
     Args:
-        seed: Decides the split as well, see `seeds.split_of`.
+        seed: Random seed, which also determines the split (`split_of`).
         config: Size and difficulty.
 
     Raises:
-        UserError: The seed belongs to no split, or a world that is not for testing asks for unseen relations.
+        UserError: The seed belongs to no split, or unseen relations are requested for a world that is not a test world.
     """
     config = config or WorldConfig()
     split = split_of(seed)

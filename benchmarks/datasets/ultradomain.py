@@ -45,7 +45,7 @@ SIZES = {
     "psychology": 200,
     "technology": 240,
 }
-"""Number of records per domain, as published by others; the pinned revision has as many."""
+"""Number of records per domain at the pinned revision, as counted by others."""
 TRAINING = ("fin", "legal")
 """Domains whose first `TRAINED` records ARK trains on; all other domains are for testing."""
 TRAINED = 200

@@ -1,10 +1,10 @@
-"""A checkpoint: which base, one PEFT folder per adapter, and the rows of the new tokens.
+"""Read and write checkpoints: model options, one PEFT folder per adapter, and the embeddings of the memory tokens.
 
     clara.json              options, adapters, and a hash of the base
     compressor/ generator/ reasoner/    each loads by plain `PeftModel.from_pretrained(base, folder)`
     memory.safetensors      memory [M, h], and marks [2, h]
 
-The base is not in it, and must be the one that it was trained on.
+The base model is not included; loading checks that it is the one used in training.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LAYOUT = 1
 
 
 def model_of(model: str, lengths: Lengths) -> ClaraConfig | None:
-    """Return the model of a checkpoint, of one that is still to be trained too; None where it is neither."""
+    """Return the model options of a checkpoint, or of one that is still to be trained; None if the name is neither."""
     training = lengths.training(model)
     if isinstance(training, ClaraTrainingConfig):
         return trained_model(training, lengths)
@@ -46,14 +46,14 @@ def model_of(model: str, lengths: Lengths) -> ClaraConfig | None:
 
 
 def trained_model(config: ClaraTrainingConfig, lengths: Lengths) -> ClaraConfig:
-    """Return the model that a training is of: that of the checkpoint which it begins from, where it does not say."""
+    """Return the model options of a training; options that are not set come from the checkpoint that it starts from."""
     if config.start is None or "model" in config.model_fields_set:
         return config.model
     return model_of(config.start, lengths) or config.model
 
 
 def needs(config: Any) -> Needs:
-    """Return the base of a checkpoint, or the base that is named; of a checkpoint that is not here the folder."""
+    """Return the base model of a checkpoint, or the configured base; for a checkpoint that does not exist here, its folder."""
     try:
         base = read_config(require_checkpoint(config.model, where="model"))[0]
     except UserError:
@@ -62,13 +62,13 @@ def needs(config: Any) -> Needs:
 
 
 def save(adapters: Adapters, rows: MemoryRows, config: ClaraConfig, folder: Path) -> None:
-    """Write a checkpoint; equal models give equal files.
+    """Write a checkpoint; equal models produce identical files.
 
     Args:
-        adapters: All of them are written.
-        rows: The new tokens' rows.
-        config: What the model is.
-        folder: Made if need be.
+        adapters: Adapters to write.
+        rows: Embeddings of the memory tokens.
+        config: Model options.
+        folder: Output folder, created if missing.
     """
     from safetensors.torch import save_file
 
@@ -95,10 +95,10 @@ def save(adapters: Adapters, rows: MemoryRows, config: ClaraConfig, folder: Path
 
 
 def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
-    """Return the model options of a checkpoint.
+    """Read a checkpoint's model options and the list of its adapters.
 
     Returns:
-        Its options, and the adapters that it has.
+        Model options and adapter names.
 
     Raises:
         UserError: The folder is not a checkpoint of CLaRa, or its base is not the one it was trained on.
@@ -137,15 +137,15 @@ def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
 
 
 def texts_only(adapters: Sequence[str]) -> bool:
-    """Return whether a checkpoint with these adapters reads documents as text: it has what writes, and nothing that compresses."""
+    """Return whether a checkpoint with these adapters reads documents as text: it has a generator and no compressor."""
     return tuple(adapters) == TEXT
 
 
 def restore(adapters: Adapters, rows: MemoryRows, folder: Path) -> None:
-    """Give a model the weights of a checkpoint; nothing else changes, and nothing opens for training.
+    """Load a checkpoint's weights into a model; trainability stays unchanged.
 
     Raises:
-        UserError: A file is missing or damaged, or its tensors are not those of the model.
+        UserError: A file is missing or damaged, or its tensors do not match the model.
     """
     import torch
     from peft import get_peft_model_state_dict
@@ -173,14 +173,14 @@ def restore(adapters: Adapters, rows: MemoryRows, folder: Path) -> None:
 
 
 def require_checkpoint(model: str, *, where: str) -> Path:
-    """Return the folder of a checkpoint of CLaRa.
+    """Return the folder of a CLaRa checkpoint.
 
     Args:
-        model: A folder, or the name of the adapters that ship.
+        model: A folder, or the name of the shipped adapters.
         where: The option that names it, for the message.
 
     Raises:
-        UserError: It is none.
+        UserError: It is not a CLaRa checkpoint.
     """
     folder = Path(locate(model))
     if not (folder / CONFIG).is_file():

@@ -18,15 +18,15 @@ from methods.training.adapters import LoraOptions
 
 Adapter = Literal["compressor", "generator", "reasoner"]
 Part = Literal["compressor", "generator", "reasoner", "memory"]
-"""Parts that training may change."""
+"""Parts of the model that can be trained."""
 ADAPTERS: tuple[Adapter, ...] = ("compressor", "generator", "reasoner")
 TEXT: tuple[Adapter, ...] = ("generator",)
-"""Adapters of a reader that is tuned on documents as text."""
+"""Adapters of a reader that is fine-tuned on documents as text."""
 MEMORY: Literal["memory"] = "memory"
 Variant = Literal["minus_infinity", "equation", "algorithm"]
-"""Masking of documents that are already selected (`generator.select`)."""
+"""How `generator.select` masks documents that are already selected."""
 CANDIDATES = 20
-"""D: documents that joint training chooses among."""
+"""Number of candidate documents in joint training (D)."""
 
 
 class ClaraConfig(LaterOptions, TrainingOptions):
@@ -87,7 +87,7 @@ class ClaraConfig(LaterOptions, TrainingOptions):
 
     @property
     def memory_tokens(self) -> int:
-        """Return memory tokens per document (M)."""
+        """Return the number of memory tokens per document (M)."""
         return self.max_length // self.rate
 
 
@@ -101,11 +101,11 @@ MIXES: dict[Mix, tuple[Type, ...]] = {
     "simple+complex": ("simple", "complex"),
     "all": TYPES,
 }
-"""The types of rows in each mix of the paper's Tables 4 and 20."""
+"""Row types in each data mix of the paper's Tables 4 and 20."""
 
 
 class ScpDataConfig(TrainingOptions):
-    """Data of pretraining."""
+    """Data options of salient compressor pretraining (SCP)."""
 
     mix: Mix = Field(default="all", description="types of rows; none: no pretraining; paper: all; Table 4 compares the others")
     documents: int | None = Field(
@@ -118,12 +118,12 @@ class ScpDataConfig(TrainingOptions):
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Return the types of rows that are wanted."""
+        """Return the requested row types."""
         return MIXES[self.mix]
 
 
 class PoolConfig(TrainingOptions):
-    """The documents next to a question, where its dataset is not a file of rows."""
+    """Options for choosing the documents of a question, if its dataset does not already provide them as training rows."""
 
     source: Literal["record", "retriever", "both"] = Field(
         default="record",
@@ -135,10 +135,10 @@ class PoolConfig(TrainingOptions):
 
     @property
     def component(self) -> Component:
-        """Return the retriever with its options.
+        """Look up the retriever and validate its options.
 
         Raises:
-            UserError: There is no such retriever, or it is none.
+            UserError: The name is unknown, or not a retriever.
         """
         METHODS.get(self.retriever, where="retriever")
         return Component.of(self.retriever, self.options, where="retriever")
@@ -146,14 +146,14 @@ class PoolConfig(TrainingOptions):
 
 Stage = Literal["scp", "instruction", "supervised", "joint"]
 STAGES: tuple[Stage, ...] = ("scp", "instruction", "supervised", "joint")
-"""Stages in order; `supervised` is the baseline Sup- and runs only on request."""
+"""Training stages in order; `supervised` is the baseline "Sup-" of the paper and only runs on request."""
 
 
 class StepOptions(TrainingOptions):
-    """Optimization options of a stage."""
+    """Optimization options of a training stage."""
 
     warm_up: ClassVar[float] = 0.03
-    """Share of the steps in which the rate rises (released)."""
+    """Fraction of the steps with a rising learning rate (released code)."""
 
     epochs: int = Field(1, ge=1, description="number of times that each row is used; paper 1")
     steps: int | None = Field(None, ge=1, description="maximum optimizer steps, regardless of epochs; null: no limit")
@@ -163,7 +163,7 @@ class StepOptions(TrainingOptions):
 
 
 class CompressionSteps(StepOptions):
-    """Optimization options of compressor and generator."""
+    """Optimization options for compressor and generator."""
 
     schedule: ClassVar[Literal["cosine"]] = "cosine"
 
@@ -171,7 +171,7 @@ class CompressionSteps(StepOptions):
 
 
 class SelectionSteps(StepOptions):
-    """Optimization options of the query reasoner, with smaller steps."""
+    """Optimization options for the query reasoner, with smaller learning rates."""
 
     floor: ClassVar[float] = 0.1
 
@@ -181,14 +181,14 @@ class SelectionSteps(StepOptions):
 
 
 class CompressionOptions(TrainingOptions):
-    """Options that the two stages for the compressor share."""
+    """Options shared by the two stages that train the compressor."""
 
     train: CompressionSteps = CompressionSteps.model_validate({})
     mse: float = Field(0.1, ge=0, description="weight of the alignment loss (lambda in eq. 2.3), averaged over the hidden size; paper 0.1")
 
 
 class ScpStage(CompressionOptions):
-    """Salient compressor pretraining: memory and both adapters, from one document at a time."""
+    """Options of salient compressor pretraining: trains memory tokens, compressor and generator on single documents."""
 
     naming: float = Field(
         0.0,
@@ -213,7 +213,7 @@ class ScpStage(CompressionOptions):
 
 
 class InstructionStage(CompressionOptions):
-    """Instruction tuning: answers from several documents."""
+    """Options of instruction tuning: answers from the memory of several documents."""
 
     documents: int = Field(5, ge=1, description="documents per row; paper 5")
     together: int = Field(
@@ -232,13 +232,15 @@ class InstructionStage(CompressionOptions):
 
 
 class SupervisedStage(TrainingOptions):
-    """The supervised retriever: the query reasoner alone learns from positives. It begins as a copy of the compressor."""
+    """Options of the supervised retriever: trains only the query reasoner, from positives. It starts as a copy of the
+    compressor.
+    """
 
     train: SelectionSteps = SelectionSteps.model_validate({})
 
 
 class JointStage(TrainingOptions):
-    """Joint training: query reasoner and generator learn from answers alone; the compressor is frozen."""
+    """Options of joint training: trains query reasoner and generator only from answers; the compressor is frozen."""
 
     train: SelectionSteps = SelectionSteps.model_validate({})
     reasoner: Literal["compressor", "random", "kept"] = Field(
@@ -254,7 +256,7 @@ class JointStage(TrainingOptions):
 
 
 class DataOptions(TrainingOptions):
-    """Training and validation data of a stage."""
+    """Training and validation data of each stage."""
 
     scp: tuple[str, ...] = Field(
         (), description="references of pretraining rows: clara_stages/pretraining:train; rows are generated from worlds"
@@ -269,7 +271,7 @@ class DataOptions(TrainingOptions):
 
 
 class ValidateOptions(TrainingOptions):
-    """Validation figures after each epoch."""
+    """Options of the validation after each epoch."""
 
     questions: int = Field(200, ge=1, description="maximum held-out questions per stage")
     every: int | None = Field(None, ge=1, description="steps between validations; null: each epoch")
@@ -346,7 +348,7 @@ class ClaraTrainingConfig(TrainingConfig):
 
     @property
     def planned(self) -> tuple[Stage, ...]:
-        """Return the stages that end in a checkpoint."""
+        """Return the stages that will be trained and end in a checkpoint."""
         left_out = {"instruction"} if self.joint.init == "scp" and "joint" in self.stages else set()
         if self.scp.rows.mix == "none":
             left_out.add("scp")
@@ -355,21 +357,21 @@ class ClaraTrainingConfig(TrainingConfig):
         return tuple(stage for stage in self.stages if stage not in left_out)
 
     def references(self, stage: Stage) -> tuple[str, ...]:
-        """Return the references of a stage's training data."""
+        """Return the data references of a stage's training data."""
         results: tuple[str, ...] = getattr(self.data, _DATA[stage])
         return results
 
     def steps_of(self, stage: Stage) -> StepOptions:
-        """Return how a stage is optimized."""
+        """Return a stage's optimization options."""
         options: StepOptions = getattr(self, stage).train
         return options
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the stages that end in a checkpoint; the last one is the training's result."""
+        """Return which of the given stages end in a checkpoint; the last one is the training's result."""
         return tuple(stage for stage in stages if stage in self.planned)
 
     def preflight(self) -> None:
-        """Check references, base and checkpoint, without loading anything."""
+        """Check data references, base model and start checkpoint, without loading anything."""
         for data in (self.data, self.validation):
             for stage in STAGES:
                 for reference in getattr(data, _DATA[stage]):

@@ -1,4 +1,4 @@
-"""Checkpoints that CLaRa's authors published, made into ours: `ragmeter train checkpoints convert`."""
+"""Convert checkpoints that CLaRa's authors published to ragmeter's format (`ragmeter train checkpoints convert`)."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _THEIRS: tuple[tuple[str, Adapter], ...] = (
 
 
 def convert(source: Released, folder: Path, base: str | None, options: Mapping[str, Any], device: str | None = None) -> ClaraConfig:
-    """Write a checkpoint that CLaRa's authors published as one of ours; one that has no reasoner yet ranks by its compressor.
+    """Convert a published CLaRa checkpoint. Without a reasoner, the compressor is used for ranking.
 
     Args:
-        source: What was published.
-        folder: Where to; must not exist.
-        base: The base, in place of the one that it names by a path of its authors.
-        options: Of the model, over what the checkpoint says.
-        device: Where the base is put.
+        source: The published checkpoint.
+        folder: Output folder, which must not exist.
+        base: Base model, replacing the path of the authors that the checkpoint names.
+        options: Model options that override the checkpoint's.
+        device: Device of the base model.
 
     Raises:
-        UserError: It is of another layout, or does not belong to its base.
+        UserError: The checkpoint has another layout, or does not fit its base model.
     """
     rank = int(source.config.get("lora_r", 16))
     stated = {"base": base or source.option("decoder_model_name"), "lora": {"r": rank, "alpha": 2.0 * rank}, "joined": True}

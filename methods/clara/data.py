@@ -1,8 +1,7 @@
-"""Rows from data references: the authors' files, PISCO's, what was synthesized, worlds, or any benchmark.
+"""Load training rows from data references: the authors' files, PISCO's, synthesized rows, worlds, or any benchmark.
 
-Files of rows are streamed by their loaders and taken as they are. Any other benchmark is loaded, and its questions get
-documents by `PoolConfig`: what a method may see decides which (candidates, or a retriever's), and gold decides only
-which positives are put among them for training, in an order that does not tell them apart.
+Files of training rows are streamed unchanged. For any other benchmark, `PoolConfig` selects the documents of each question: its
+candidates or a retriever's results. Gold data only adds the positives for training, in shuffled order.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from methods.training.candidates import retrieved
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A prompt over the memory of a training example's documents, and the reply that is taught."""
+    """One prompt about the documents of a training example, with its target reply."""
 
     prompt: Request
     target: str
@@ -40,11 +39,11 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class TrainingExample:
-    """Training example from one reading of some documents.
+    """Documents with one or more prompts about them.
 
     Attributes:
-        documents: Whose memory is in every prompt.
-        exchanges: One in the paper; several where a reading is to serve them all.
+        documents: Documents whose memory is part of every prompt.
+        exchanges: One exchange, as in the paper, or several that share the encoded documents.
     """
 
     documents: tuple[str, ...]
@@ -52,25 +51,25 @@ class TrainingExample:
 
 
 def scp_example(row: ScpRow, wording: int) -> TrainingExample:
-    """Return a row of pretraining; a paraphrase is asked for in one of several wordings, counted on without end."""
+    """Convert a pretraining row to a training example; `wording` selects the paraphrase instruction (modulo their number)."""
     if row.kind == "paraphrase":
         return TrainingExample((row.document,), (Exchange(paraphrase(wording % PARAPHRASES), row.paraphrase),))
     return TrainingExample((row.document,), (Exchange(qa_pairs(), qa_target(row.questions, row.answers)),))
 
 
 def instruction_example(row: InstructionRow, documents: int) -> TrainingExample:
-    """Return a row of instruction tuning, with its first so many documents."""
+    """Convert an instruction-tuning row with its first `documents` documents to a training example."""
     kept = row.documents[:documents]
     return TrainingExample(kept, (Exchange(answer(row.question, len(kept)), row.answer),))
 
 
 def scp_examples(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[TrainingExample]:
-    """Return rows of pretraining as they are taught: one training example a row, or (`scp.questions`, ours) one a document.
+    """Convert pretraining rows to training examples: one per row, or one per document (`scp.questions`, ragmeter's addition).
 
     Args:
-        rows: Of one document, those of its types.
-        options: Of the stage.
-        seed: Of wordings, and of which questions are asked.
+        rows: The rows; those of one document are adjacent.
+        options: Options of the stage.
+        seed: Random seed for wordings and the choice of questions.
     """
     if options.questions is None:
         return [scp_example(row, _number(seed, position)) for position, row in enumerate(rows)]
@@ -89,15 +88,16 @@ def scp_examples(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[T
 
 
 def instruction_examples(rows: Sequence[InstructionRow], options: InstructionStage, seed: int) -> list[TrainingExample]:
-    """Return rows of instruction tuning as they are taught: one a training example, or (`together`, ours) with questions of other rows.
+    """Convert instruction-tuning rows to training examples: one per row, optionally with other rows' questions (`together`,
+    ragmeter's addition).
 
-    A row's documents are then asked about by rows whose evidence is among them, drawn from the seed; a row may be asked
-    in several training examples, and rows without known evidence only in their own.
+    With `together`, randomly drawn questions whose evidence is among a row's documents are added to its example. A question may
+    occur in several examples; questions without known evidence only occur in their own.
 
     Args:
-        rows: In any order.
-        options: Of the stage.
-        seed: Of which questions join.
+        rows: The rows, in any order.
+        options: Options of the stage.
+        seed: Random seed for the choice of added questions.
     """
     if options.together == 1:
         return [instruction_example(row, options.documents) for row in rows]
@@ -130,7 +130,7 @@ def _evidence(row: InstructionRow, documents: int) -> tuple[str, ...]:
 
 
 def as_text(examples: Sequence[TrainingExample]) -> list[TrainingExample]:
-    """Return the same training examples with their documents as text in every prompt, and none that is read for its memory."""
+    """Convert training examples so that documents are read as text in the prompt, not as memory."""
     return [
         TrainingExample((), tuple(replace(one, prompt=replace(one.prompt, documents=0, texts=item.documents)) for one in item.exchanges))
         for item in examples
@@ -147,12 +147,12 @@ _SLACK = 16
 
 
 def fits(generator: Any) -> Callable[[Request, str], bool]:
-    """Return whether a prompt with its reply fits, which is counted only where it is not certain.
+    """Return a function that tells whether a prompt with its reply fits the model's context.
 
-    A text has at most as many tokens as bytes, so most rows need not be tokenized.
+    Since a text has at most as many tokens as bytes, most rows are decided without tokenizing.
 
     Args:
-        generator: Counts tokens, and knows how many fit.
+        generator: A `Generator`, which counts tokens and knows the limit.
     """
 
     @lru_cache(64)
@@ -169,15 +169,15 @@ def fits(generator: Any) -> Callable[[Request, str], bool]:
 
 
 def fitting_examples(examples: Sequence[TrainingExample], generator: Any, skip: bool) -> list[TrainingExample]:
-    """Return training examples without what is too long; one with nothing left to ask is left out.
+    """Drop training exchanges that are too long, and examples without any exchange left.
 
     Args:
-        examples: As they would be taught.
+        examples: The training examples.
         generator: See `fits`.
-        skip: Whether what is too long is left out; otherwise it is refused.
+        skip: Whether to drop long exchanges; otherwise they raise an error.
 
     Raises:
-        UserError: Something is too long and is not to be left out, or nothing is left.
+        UserError: An exchange is too long and `skip` is off, or nothing is left.
     """
     decide = fits(generator)
     every = [(exchange.prompt, exchange.target) for example in examples for exchange in example.exchanges]
@@ -190,10 +190,10 @@ def fitting_examples(examples: Sequence[TrainingExample], generator: Any, skip: 
 
 
 def fitting_rows(rows: Sequence[JointRow], generator: Any, k: int, skip: bool) -> list[JointRow]:
-    """Return rows of joint training without those that are too long, answered from at most k documents.
+    """Drop joint-training rows that are too long with k documents.
 
     Raises:
-        UserError: As `fitting_examples`.
+        UserError: As in `fitting_examples`.
     """
     decide = fits(generator)
 
@@ -207,14 +207,14 @@ def fitting_rows(rows: Sequence[JointRow], generator: Any, k: int, skip: bool) -
 def held_out_that_fit(
     examples: Sequence[TrainingExample], questions: Sequence[JointRow], generator: Any, k: int | None, longest: int, *, text: bool = False
 ) -> tuple[list[TrainingExample], list[JointRow]]:
-    """Return held-out rows without what is too long: a curve must not end a training.
+    """Drop validation rows that are too long, so that validation never stops a training.
 
     Args:
-        examples: As they would be taught.
-        questions: To be answered, from at most k documents (None: from all of them).
+        examples: Validation examples.
+        questions: Validation questions.
         generator: See `fits`.
-        k: Documents that are chosen.
-        longest: Tokens that an answer may take.
+        k: Number of documents per answer; None for all.
+        longest: Maximum answer length in tokens.
         text: Whether documents are read as text.
     """
     decide = fits(generator)
@@ -252,22 +252,22 @@ STREAMED: Mapping[str, Callable[[DataReference, RowsConfig, list[SkippedRecord]]
     "clara_stages": clara.read_rows,
     "pisco": pisco.read_rows,
 }
-"""The datasets that are files of rows."""
+"""Row parsers of datasets that consist of training rows, by dataset name."""
 PRETRAINING = "pretraining"
 _OF_MIX = {"all": ("qa", "paraphrase"), "paraphrase": ("paraphrase",), "simple+complex": ("qa",)}
 """Kinds of the rows of files, by mix: files do not say which questions are simple."""
 
 
 def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping[str, Any] | None = None) -> list[ScpRow]:
-    """Return rows of pretraining: of worlds, or of `clara_stages/pretraining`, whose `path` may be a synthesized file.
+    """Load pretraining rows from worlds, or from `clara_stages/pretraining` (whose `path` may be a synthesized file).
 
     Args:
-        reference: The data.
-        data: Which rows, of how many documents.
-        options: Of the dataset.
+        reference: Data reference.
+        data: Row types and number of documents.
+        options: Dataset options.
 
     Raises:
-        UserError: The data is of another kind, or files of rows cannot give this mix.
+        UserError: The dataset has no such rows, or not the requested mix.
     """
     data = data or ScpDataConfig()
     if not data.types:
@@ -304,17 +304,17 @@ def instruction_rows(
     *,
     limit: int | None = None,
 ) -> list[InstructionRow]:
-    """Return rows of instruction tuning.
+    """Load instruction-tuning rows.
 
     Args:
-        reference: The data.
-        pool: The documents of a question; of files of rows only `depth` counts.
-        options: Of the dataset.
-        services: What a retriever is built with.
-        limit: Only the first so many.
+        reference: Data reference.
+        pool: Choice of documents; for files of training rows, only `depth` matters.
+        options: Dataset options.
+        services: Services for building the retriever.
+        limit: Maximum number of rows.
 
     Raises:
-        UserError: The data does not allow it.
+        UserError: The dataset cannot provide such rows.
     """
     pool = pool or PoolConfig(depth=5)
     result, config = _resolved(reference, options)
@@ -332,7 +332,7 @@ def joint_rows(
     *,
     limit: int | None = None,
 ) -> list[JointRow]:
-    """Return rows of joint training or evaluation; otherwise as `instruction_rows`."""
+    """Load rows for joint training or evaluation; arguments and errors as in `instruction_rows`."""
     pool = pool or PoolConfig()
     result, config = _resolved(reference, options)
     if result.name in STREAMED:
@@ -341,10 +341,10 @@ def joint_rows(
 
 
 def joint_rows_of(benchmark: Benchmark, pool: PoolConfig, services: Services | None = None) -> list[JointRow]:
-    """Return the questions of a benchmark that have an answer, with their documents.
+    """Convert a benchmark's answerable questions to rows with their documents.
 
     Raises:
-        UserError: There is no such question, or there are no candidates and no retriever is asked.
+        UserError: There are no answerable questions, or neither candidates nor a retriever.
     """
     questions = [question for question in benchmark.questions if question.answerable and question.golds]
     if not questions:
@@ -371,7 +371,7 @@ def _answer(question: Question, evidence: Sequence[str]) -> str:
 
 
 def ranked_documents(benchmark: Benchmark, questions: list[Question], pool: PoolConfig, services: Services) -> dict[str, tuple[str, ...]]:
-    """Return ids of the documents that a question may have, best first."""
+    """Return each question's candidate document ids, best first."""
     options = {question.id: tuple(question.candidates or ()) for question in questions if pool.source != "retriever"}
     if pool.source == "record" and not any(options.values()):
         raise UserError(
@@ -413,13 +413,13 @@ Row = ScpRow | InstructionRow | JointRow
 
 
 def training_rows(config: ClaraTrainingConfig, stage: Stage, services: Services) -> tuple[list[Row], list[str]]:
-    """Return the training rows of a stage.
+    """Load the training rows of a stage.
 
     Returns:
-        The rows, and a fingerprint for each reference.
+        The rows, and a fingerprint per data reference.
 
     Raises:
-        UserError: A reference is a test split, or gives no row.
+        UserError: A reference is a test split, or provides no rows.
     """
     parts = [_read_rows(config, config.data, stage, reference, services) for reference in config.references(stage)]
     rows = [row for part in parts for row in part]
@@ -436,18 +436,18 @@ def training_rows(config: ClaraTrainingConfig, stage: Stage, services: Services)
 
 
 def held_out(config: ClaraTrainingConfig, stage: Stage, services: Services, rows: Sequence[Row]) -> list[JointRow]:
-    """Return held-out questions with the documents that a stage answers from; none where none are named.
+    """Load a stage's validation questions with the documents to answer from; empty if no validation data is configured.
 
-    Pretraining reads one document at a time: its questions come with their evidence alone, where it is known.
+    For pretraining, which reads single documents, questions come only with their evidence, if known.
 
     Args:
         config: All options.
         stage: The stage.
-        services: What retrievers are built with.
-        rows: What is trained on: none of it may be among them.
+        services: Services for building retrievers.
+        rows: Training rows, which must not overlap.
 
     Raises:
-        UserError: A question is trained on, too.
+        UserError: A question is also in the training rows.
     """
     data, most = config.validation, config.validate_on.questions
     alone = stage in ("scp", "instruction")
@@ -480,13 +480,13 @@ def _alone(row: JointRow) -> JointRow:
 
 
 def set_aside(config: ClaraTrainingConfig, stage: Stage, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Part a stage's rows into those it learns from and those its curve is drawn by.
+    """Split a stage's rows randomly into training rows and rows for the loss curve, unless `validation` data is configured.
 
-    Drawn from the seed are documents of pretraining and questions of the other stages; every row of one of them is set
-    aside with it. Nothing is where `validation` names something for the stage.
+    Whole documents (in pretraining) or questions (in other stages) are drawn with the seed, so that all their rows go to the
+    same side.
 
     Raises:
-        UserError: Nothing would be left to learn from.
+        UserError: No training rows would be left.
     """
     data, most = config.validation, config.validate_on.held_out
     named = data.scp if stage == "scp" else data.instruction if stage == "instruction" else data.joint
@@ -510,7 +510,7 @@ def set_aside(config: ClaraTrainingConfig, stage: Stage, rows: Sequence[Row]) ->
 
 
 def held_out_pretraining(config: ClaraTrainingConfig) -> list[ScpRow]:
-    """Return held-out rows of pretraining; none where none are named."""
+    """Load pretraining rows for validation; empty if none are configured."""
     data = config.validation
     for reference in data.scp:
         require_no_test(reference, "validation")
@@ -534,10 +534,10 @@ def _options(data: DataOptions, reference: str) -> Mapping[str, Any]:
 
 
 def require_no_test(reference: str, where: str) -> None:
-    """Refuse the test split of a dataset.
+    """Refuse a reference to a test split.
 
     Raises:
-        UserError: It is one, or there is no such split.
+        UserError: It is a test split, or does not exist.
     """
     if "test" in (resolve(reference, where=where)[0].split or "").split("+"):
         raise UserError(
@@ -553,12 +553,12 @@ def require_no_test(reference: str, where: str) -> None:
 
 
 def in_examples(examples: Sequence[TrainingExample], share: float, seed: int) -> list[TrainingExample]:
-    """Return training examples with a share of the names replaced, in each by a draw of its own.
+    """Replace a share of the names in training examples with new invented names, independently per example.
 
     Args:
-        examples: Of worlds; text without words of train worlds stays as it is.
-        share: Of the words of names.
-        seed: Of the draws.
+        examples: Training examples of worlds; other texts stay unchanged.
+        share: Fraction of name words to replace.
+        seed: Random seed.
     """
     if not share:
         return list(examples)
@@ -566,7 +566,7 @@ def in_examples(examples: Sequence[TrainingExample], share: float, seed: int) ->
 
 
 def in_rows(rows: Sequence[JointRow], share: float, seed: int) -> list[JointRow]:
-    """Return questions with a share of the names replaced, in all by one draw: documents that several share stay the same."""
+    """Replace a share of the names in questions, with one mapping for all rows, so that shared documents stay equal."""
     if not share:
         return list(rows)
     swaps = out_of_vocabulary_words(training_words(), share, Draws("clara unheard", seed, "rows"))

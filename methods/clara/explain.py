@@ -1,4 +1,6 @@
-"""`ragmeter method explain clara`: how documents rank for a question, what its memory stands for, what is answered."""
+"""Explain CLaRa on a question (`ragmeter method explain clara`): document ranking, words that memory vectors represent, and
+answer.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,12 @@ MAX_NEW_TOKENS = 128
 
 @dataclass(frozen=True, slots=True)
 class Rephrased:
-    """A document and its paraphrase.
+    """A document and its paraphrase from memory.
 
     Attributes:
         document: The text that was compressed.
         text: The text written from its memory alone.
-        wording: Number of the instruction.
+        wording: Number of the instruction's wording.
     """
 
     document: str
@@ -52,14 +54,14 @@ class Rephrased:
 def retell(
     clara: Any, documents: Sequence[str], *, seed: int = 0, max_new_tokens: int = MAX_NEW_TOKENS, batch_size: int = 16
 ) -> list[Rephrased]:
-    """Tell documents in other words from their memory.
+    """Generate paraphrases of documents from their memory vectors.
 
     Args:
         clara: A `Clara`.
-        documents: Texts.
-        seed: Decides the wording of each document's instruction; it does not depend on the documents next to it.
-        max_new_tokens: Longest reply; a longer document cannot be paraphrased in full.
-        batch_size: Replies written at once.
+        documents: The documents' texts.
+        seed: Random seed for the instruction's wording; each document's wording is independent of the others.
+        max_new_tokens: Maximum reply length, which limits the paraphrase.
+        batch_size: Batch size.
     """
     import torch
 
@@ -79,39 +81,39 @@ def retell(
 
 
 TOP = 50
-"""Tokens of each memory vector; paper 50."""
+"""Number of nearest tokens per memory vector (paper: 50)."""
 _WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Tokens that a text's memory represents.
+    """Words that a text's memory vectors represent (logit lens).
 
     Attributes:
-        positions: For each memory token its words, best first.
+        positions: Words per memory token, best first.
     """
 
     positions: tuple[tuple[str, ...], ...]
 
     @property
     def union(self) -> tuple[str, ...]:
-        """Return all words, each once, in the order of positions."""
+        """Return all distinct words, in order of position."""
         return tuple(dict.fromkeys(word for words in self.positions for word in words))
 
     def result(self, question: str, documents: Iterable[str]) -> tuple[str, ...]:
-        """Return words of the documents that the question does not have: what the reasoner adds to it (table 1)."""
+        """Return the words that also occur in the documents but not in the question: what the reasoner adds (table 1)."""
         query, written = _spelled([question]), _spelled(documents)
         return tuple(word for word in self.union if word.casefold() in written - query)
 
 
 def topics(clara: Any, texts: Sequence[str], adapter: Adapter = "reasoner", top: int = TOP) -> list[Topics]:
-    """Return the words that the memory of texts stands for.
+    """Decode the memory vectors of texts to their most likely words.
 
     Args:
         clara: A `Clara`.
         texts: Questions (reasoner), or documents (compressor).
-        adapter: What reads them.
-        top: Tokens looked at for each vector, before those that are not words are left out.
+        adapter: Adapter that encodes the texts.
+        top: Number of tokens per vector, before non-words are removed.
     """
     import torch
 
@@ -138,11 +140,11 @@ def _decode_words(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
 
 
 WORDS = 12
-"""Words of a memory token in a table."""
+"""Maximum number of words per memory token in a table."""
 
 
 class ClaraExplainConfig(QueryOptions):
-    """Whose ranking is shown, and how much of it."""
+    """Options of the explanation: checkpoint and amount of output."""
 
     checkpoint: str = Field(description="folder of a checkpoint that `ragmeter train clara` made, or `clara-pocket`, which ships")
     model: str = Field("", description="the same as checkpoint, under the name that experiments use")
@@ -171,13 +173,13 @@ class ClaraExplainConfig(QueryOptions):
         return {**value, "checkpoint": folder, "model": str(folder)}
 
     def preflight(self) -> None:
-        """Check that there is such a checkpoint, and its base the one that it was trained on."""
+        """Check that the checkpoint exists and its base model is the one it was trained on."""
         read_config(require_checkpoint(self.checkpoint, where="clara, option checkpoint"))
 
 
 @register_explainer("clara", summary="shows the ranking with its cosines, the words that each memory token stands for, and the answer")
 def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, services: Services) -> Explanation:
-    """Rank a question's candidates, or the whole corpus where it has none, and answer from the best."""
+    """Rank a question's candidates (the whole corpus if it has none), and answer from the best ones."""
     model = loaded(config, services.device)
     query = question.query()
     everywhere = Scope(corpus).rows_for(query) is None
@@ -265,11 +267,11 @@ _STYLE = (
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """Mean states of documents.
+    """Mean hidden states of documents and of their memory.
 
     Attributes:
-        documents: Means over each document's own tokens, shape (n, h).
-        memory: Means over its memory, shape (n, h).
+        documents: Means over the document's tokens, shape (n, h).
+        memory: Means over the memory tokens, shape (n, h).
     """
 
     documents: NDArray[np.float64]
@@ -277,12 +279,14 @@ class States:
 
     @property
     def distance(self) -> float:
-        """Return mean squared distance of the two, over the width: what the alignment loss makes small (eq 2.2)."""
+        """Return the mean squared distance between both means, divided by the width: the quantity of the alignment loss (eq
+        2.2).
+        """
         return float(((self.documents - self.memory) ** 2).mean()) if len(self.documents) else 0.0
 
 
 def states(clara: Any, texts: Sequence[str]) -> States:
-    """Encode documents and take both means."""
+    """Encode documents and compute both means."""
     import torch
 
     with torch.inference_mode():
@@ -291,12 +295,12 @@ def states(clara: Any, texts: Sequence[str]) -> States:
 
 
 def projected(points: NDArray[np.float64], projection: Projection, seed: int = 0) -> NDArray[np.float64]:
-    """Return points on a plane.
+    """Project points to two dimensions.
 
     Args:
         points: Shape (n, h).
-        projection: pca: the two directions of most variance; tsne: neighbors stay neighbors (scikit-learn).
-        seed: Of t-SNE.
+        projection: `pca`, or `tsne` (scikit-learn).
+        seed: Random seed of t-SNE.
 
     Returns:
         Shape (n, 2).
@@ -323,7 +327,7 @@ def projected(points: NDArray[np.float64], projection: Projection, seed: int = 0
 
 
 def svg(result: States, projection: Projection = "tsne", seed: int = 0) -> str:
-    """Draw the states; the same ones always look the same."""
+    """Draw the states of documents and memory as an SVG scatter plot; deterministic."""
     count = len(result.documents)
     plane = projected(np.concatenate([result.documents, result.memory]), projection, seed) if count else np.zeros((0, 2))
     low, high = (plane.min(axis=0), plane.max(axis=0)) if count else (np.zeros(2), np.ones(2))

@@ -1,7 +1,7 @@
-"""The documents that are answered from, and replies from their memory.
+"""Select documents differentiably, and generate or score replies from their memory vectors.
 
-Prompts are token ids in which the memory tokens of k documents stand; the embeddings at these slots are replaced by the
-documents' memory, in order. Nothing is ever cut: a prompt that is too long with its reply is refused.
+A prompt contains placeholder tokens for the memory of k documents, whose embeddings are replaced by the memory vectors. Nothing
+is truncated: a prompt that is too long with its reply raises an error.
 
 `select` chooses the best k documents so that the loss has a gradient in the scores. Forward, the weights are one-hot rows of
 the k highest scores; backward, they are those of a softmax over the documents not yet taken (straight-through estimator). With
@@ -9,9 +9,9 @@ memory m_i, gradient g_j at slot j and soft weights p_j, the scores get
 
     dL/ds_i = (1/tau) Σ_j p_j[i] g_jᵀ (m_i − Σ_l p_j[l] m_l)
 
-Source: paper, equations 3.3 to 3.6 and algorithm 1, which disagree on where the mask of taken documents stands: the equation
-divides it by the temperature, the algorithm does not and so leaks weight onto taken documents. By default the mask is −∞ and
-there is nothing to disagree on.
+Source: paper, equations 3.3 to 3.6 and algorithm 1. They differ in the mask of selected documents: the equation divides it by
+the temperature, the algorithm does not, which leaks weight onto selected documents. The default mask is −∞, for which both
+agree.
 """
 
 from __future__ import annotations
@@ -35,18 +35,20 @@ from methods.training.pieces import decode_greedily
 from methods.training.soft_prompts import MemoryRows, Tokens, harmless
 
 Memory: TypeAlias = Sequence[Tensor] | Tensor | None
-"""Per prompt its documents' memory [k_i · M, h] or [k_i, M, h]; one tensor [B, k, M, h]; None: no prompt has any."""
+"""Memory of each prompt's documents, [k_i · M, h] or [k_i, M, h]; or one tensor [B, k, M, h] for all; None if no prompt has
+memory.
+"""
 Reduction = Literal["tokens", "row_means", "row_sums"]
 
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """A batch ready for the model.
+    """A batch of embedded prompts, ready for the model.
 
     Attributes:
-        embedded: [B, n, h].
-        mask: 1 where a token stands, int64 [B, n].
-        labels: The reply's ids, -100 elsewhere, int64 [B, n].
+        embedded: Input embeddings [B, n, h].
+        mask: Attention mask, int64 [B, n].
+        labels: Token ids of the reply, -100 elsewhere, int64 [B, n].
         ids: Token ids, int64 [B, n].
     """
 
@@ -57,17 +59,17 @@ class Assembled:
 
 
 class Generator:
-    """Writes and scores replies through whichever adapter is active.
+    """Generates and scores replies with the active adapter.
 
     Args:
         model: The causal language model below the adapters.
-        tokenizer: With the new tokens.
-        rows: Their embeddings.
-        tokens: Their ids.
-        layout: How prompts are written.
-        max_prompt: Longest prompt with its reply in tokens.
-        max_length: Longest document where it stands as text, in tokens.
-        as_embeddings: Whether memory vectors are given the mean length of the base's embeddings.
+        tokenizer: Tokenizer with the added memory tokens.
+        rows: Embeddings of the added tokens.
+        tokens: Ids of the added tokens.
+        layout: Prompt format.
+        max_prompt: Maximum tokens of prompt and reply.
+        max_length: Maximum tokens of a document given as text.
+        as_embeddings: Whether memory vectors are rescaled to the mean norm of the base's embeddings.
     """
 
     def __init__(
@@ -94,10 +96,10 @@ class Generator:
         self._norm = float(weight.detach().float().norm(dim=-1).mean()) if as_embeddings else None
 
     def prompt_ids(self, prompt: Request) -> list[int]:
-        """Return token ids of a prompt.
+        """Return a prompt's token ids.
 
         Raises:
-            UserError: The base's chat template does not keep what it is given.
+            UserError: The base's chat template drops or changes its input.
         """
         texts = tuple(harmless(self._cut(text)) for text in prompt.texts)
         plain = replace(prompt, question=harmless(prompt.question), texts=texts)
@@ -115,10 +117,10 @@ class Generator:
         return ids
 
     def target_ids(self, target: str) -> list[int]:
-        """Return token ids of a reply, with the token that ends it.
+        """Return a reply's token ids, including the end token.
 
         Raises:
-            ValueError: It is empty.
+            ValueError: The reply is empty.
         """
         if not target:
             raise ValueError("a target is empty: each row needs a text to learn")
@@ -130,21 +132,21 @@ class Generator:
         return text if len(ids) <= self._max_length else str(self._tokenizer.decode(ids[: self._max_length]))
 
     def length(self, prompt: Request, target: str = "") -> int:
-        """Return tokens of a prompt with its reply; at most `room` may be used."""
+        """Return the number of tokens of a prompt with its reply, to be compared with `room`."""
         return len(self.prompt_ids(prompt)) + (len(self.target_ids(target)) if target else 0)
 
     def assemble(self, prompts: Sequence[Request], memory: Memory, targets: Sequence[str] | None = None, side: str = "left") -> Assembled:
-        """Return embeddings of prompts with memory in its slots, and of replies behind them.
+        """Embed prompts with their memory, followed by the replies, as a padded batch.
 
         Args:
-            prompts: What is asked, at least one.
-            memory: Of their documents, best first.
-            targets: Replies; None: none.
-            side: Of the padding: left or right.
+            prompts: The prompts, at least one.
+            memory: Memory of their documents, best first.
+            targets: Replies to append; None for generation.
+            side: Padding side, `left` or `right`.
 
         Raises:
             UserError: A prompt is too long with its reply.
-            ValueError: Memory does not fit the prompts, or a target is empty.
+            ValueError: The shape of the memory does not match the prompts, or a target is empty.
         """
         queries = [self.prompt_ids(prompt) for prompt in prompts]
         replies = [self.target_ids(target) for target in targets] if targets is not None else [[] for _ in prompts]
@@ -194,15 +196,15 @@ class Generator:
         """Compute the cross-entropy of replies, in nats (equations 2.1 and 3.2).
 
         Args:
-            prompts: What is asked.
-            memory: Of their documents.
-            targets: Replies.
+            prompts: The prompts.
+            memory: Memory of their documents.
+            targets: Target replies.
             reduction: tokens: mean over all tokens of all replies, a scalar; row_means and row_sums: over each reply's
                 tokens, [B].
 
         Raises:
             UserError: A prompt is too long with its reply.
-            ValueError: Memory does not fit the prompts, or a target is empty.
+            ValueError: The shape of the memory does not match the prompts, or a target is empty.
         """
         # Behind a causal model padding at the end needs no mask.
         batch = self.assemble(prompts, memory, targets, side="right")
@@ -213,21 +215,21 @@ class Generator:
         return sums if reduction == "row_sums" else sums / torch.bincount(rows, minlength=len(prompts))
 
     def packed_cross_entropy(self, prompts: Sequence[Sequence[Request]], memory: Memory, targets: Sequence[Sequence[str]]) -> Tensor | None:
-        """Return how unlikely the replies to several prompts over each reading are: the same sums as of each prompt alone,
-        but what the prompts of a reading share is computed once.
+        """Compute the cross-entropy of replies to several prompts that share the same documents; the shared prefix is computed
+        once.
 
         Args:
-            prompts: What is asked of each reading, at least one prompt, all about the same documents.
-            memory: Of the readings' documents.
-            targets: Replies.
+            prompts: Prompts per example, at least one, all about the same documents.
+            memory: Memory of each example's documents.
+            targets: Target replies.
 
         Returns:
-            Sums over the tokens of each reading's replies [B], in nats; None where this base's attention takes no
-            mask of who sees whom, or where prompts part before all memory has been given.
+            Sums over the tokens of each example's replies [B], in nats. None if the base's attention does not support custom
+            masks, or if the prompts differ before the end of the memory.
 
         Raises:
             UserError: A prompt is too long with its reply.
-            ValueError: Memory does not fit the prompts, or a target is empty.
+            ValueError: The shape of the memory does not match the prompts, or a target is empty.
         """
         kind = getattr(self._model.config.get_text_config(), "_attn_implementation", None)
         if kind not in IMPLEMENTATIONS:
@@ -260,20 +262,20 @@ class Generator:
         return rows, functional.cross_entropy(logits.float(), labels[rows, columns], reduction="none")
 
     def generate(self, prompts: Sequence[Request], memory: Memory, max_new_tokens: int, batch_size: int) -> list[Generation]:
-        """Write replies greedily, those to prompts of like length together.
+        """Generate replies greedily; prompts of similar length are batched.
 
         Args:
-            prompts: What is asked.
-            memory: Of their documents.
-            max_new_tokens: Longest reply.
-            batch_size: Prompts at once.
+            prompts: The prompts.
+            memory: Memory of their documents.
+            max_new_tokens: Maximum reply length.
+            batch_size: Batch size.
 
         Returns:
             One per prompt, in order.
 
         Raises:
             UserError: A prompt is too long with room for its reply.
-            ValueError: Memory does not fit the prompts.
+            ValueError: The shape of the memory does not match the prompts.
         """
         queries = [self.prompt_ids(prompt) for prompt in prompts]
         for prompt, ids in zip(prompts, queries, strict=True):
@@ -301,11 +303,11 @@ SMALLEST_TAU = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Selected documents with their weights.
+    """Differentiable choice of k documents.
 
     Attributes:
-        weights: Z, float [B, k, D]: forward the choice, backward the softmax.
-        ids: Places of the chosen documents, int64 [B, k], by falling score.
+        weights: Z, float [B, k, D]: one-hot in the forward pass, softmax in the backward pass.
+        ids: Indices of the chosen documents, int64 [B, k], by descending score.
         soft: The softmax weights of each slot, float [B, k, D].
     """
 
@@ -314,13 +316,13 @@ class Selection:
     soft: Tensor
 
     def apply(self, memory: Tensor) -> Tensor:
-        """Return the chosen documents' memory (equation 3.6).
+        """Return the memory of the chosen documents (equation 3.6).
 
         Args:
             memory: float [B, D, M, h].
 
         Returns:
-            [B, k, M, h] in the weights' precision, float32 at least.
+            [B, k, M, h] in the weights' precision, at least float32.
         """
         batch, documents, *shape = memory.shape
         flat = memory.reshape(batch, documents, -1).to(self.weights.dtype)
@@ -331,18 +333,18 @@ class Selection:
 
 
 def select(scores: Tensor, k: int, tau: float, mask: Tensor | None = None, variant: Variant = "minus_infinity") -> Selection:
-    """Choose the k best documents of each row; of equal scores the first.
+    """Select the k documents with the highest scores per row; ties go to the first.
 
     Args:
-        scores: float [B, D]; computed with in float32, or float64 where they are.
-        k: Documents to choose.
+        scores: float [B, D]; computed in float32, or in float64 if given in it.
+        k: Number of documents to select.
         tau: Temperature of the soft weights.
-        mask: bool [B, D]; False: no candidate. It is never chosen, has no weight and no gradient.
+        mask: bool [B, D]; False marks padding, which is never chosen and has no weight or gradient.
         variant: How documents already taken are masked in the soft weights.
 
     Raises:
         UserError: A row has too few candidates.
-        ValueError: Scores are not numbers, an option is out of range, or shapes differ.
+        ValueError: Scores are not finite, an option is out of range, or shapes differ.
     """
     s = scores if scores.dtype == torch.float64 else scores.float()
     _check(s, k, tau, mask)

@@ -1,4 +1,4 @@
-"""CLaRa in a pipeline: as compressor, reader, retriever or reranker, and whole."""
+"""Register CLaRa as compressor, reader, retriever, reranker, and as a whole method."""
 
 from __future__ import annotations
 
@@ -113,11 +113,11 @@ def _whole_work(config: ClaraMethodConfig, clara: ClaraConfig, lengths: Lengths)
 
 @dataclass(frozen=True, slots=True)
 class DocumentMemory:
-    """Output of the compressor for the reader.
+    """Memory of a question's documents, passed from compressor to reader.
 
     Attributes:
         vectors: float32 [k, M, h], in the order of the ranking.
-        compressor: Hash of what made them (`use.Loaded.compressor`).
+        compressor: Hash of the compressor (`use.Loaded.compressor`).
     """
 
     vectors: Tensor
@@ -125,12 +125,12 @@ class DocumentMemory:
 
     @property
     def tokens(self) -> int:
-        """Return memory tokens in all: k·M."""
+        """Return the total number of memory tokens, k·M."""
         return int(self.vectors.shape[0] * self.vectors.shape[1])
 
 
 MEMORY = "clara"
-"""Kind of the compressor's output, which the reader reads."""
+"""Kind of memory that the compressor produces and the reader accepts."""
 
 
 class ClaraCompressorConfig(DocumentOptions):
@@ -144,11 +144,11 @@ class ClaraCompressorConfig(DocumentOptions):
     work=_work_of(_compress_work),
 )
 class ClaraCompressor:
-    """Compressor of a checkpoint.
+    """Compressor role: encodes passages as memory vectors with a CLaRa checkpoint.
 
     Args:
-        config: The checkpoint.
-        services: Provides the device, and the folder of stores.
+        config: Options with the checkpoint.
+        services: Services; device and folder of memory stores are used.
     """
 
     memory = MEMORY
@@ -159,7 +159,7 @@ class ClaraCompressor:
         self._documents = Documents(self._loaded, config, services)
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
-        """Return memory of each ranking's documents, of as many of the first as the budget holds."""
+        """Return the memory of each ranking's first documents, as many as fit the budget of memory tokens."""
         each = self._loaded.clara.memory_tokens
         fitting = None if budget is None else budget // each
         return [self._context(ranking, corpus, each, fitting) for ranking in rankings]
@@ -179,17 +179,17 @@ TEXT_TOO_LONG = "the question alone is longer than the longest prompt"
 
 
 class WritingOptions(MethodConfig):
-    """Options for greedy answers."""
+    """Options for generating answers greedily."""
 
     max_new_tokens: int = Field(64, ge=1, description="longest answer; released 64, in the compression tables 128")
     batch_size: int = Field(16, ge=1, description="prompts at once")
 
 
 def checked(template: Prompt | None, clara: Clara) -> Prompt | None:
-    """Return a template in the place of ours, which a base must have a chat template for.
+    """Check that the base model has a chat template if a user's prompt is given, and return the prompt.
 
     Raises:
-        UserError: It has none, or knows one format of prompts.
+        UserError: The base has no chat template, or supports only its own prompt format.
     """
     if template is not None and not isinstance(clara.layout, ChatLayout):
         raise UserError(
@@ -199,7 +199,7 @@ def checked(template: Prompt | None, clara: Clara) -> Prompt | None:
 
 
 class ReadingOptions(AskedOptions, WritingOptions, CheckpointOptions):
-    """Describe how a checkpoint is asked and how it answers."""
+    """Options of answering with a checkpoint: prompt and answer length."""
 
     def checkpoint(self) -> tuple[Path, Shipped, bool]:
         folder = require_checkpoint(self.model, where="clara, option model")
@@ -218,11 +218,11 @@ class ClaraReaderConfig(ReadingOptions):
     "clara_reader", kind="reader", summary="answers from memory tokens; compresses passages that arrive as text", work=_work_of(_read_work)
 )
 class ClaraReader:
-    """Reader of a checkpoint.
+    """Reader role: answers from memory vectors with a CLaRa checkpoint.
 
     Args:
-        config: The checkpoint.
-        services: Provides the device.
+        config: Options with the checkpoint.
+        services: Services; the device is used.
     """
 
     reads_memory = (MEMORY,)
@@ -236,10 +236,10 @@ class ClaraReader:
         self._template = checked(config.template(), self._clara)
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
-        """Return one answer per query; one that does not fit has its reason under `notes["failed"]`.
+        """Return one answer per query; a prompt that is too long has the reason under `notes["failed"]`.
 
         Raises:
-            UserError: The memory is of another compressor.
+            UserError: The memory was made by another compressor.
         """
         memory = [self._memory(context) for context in contexts]
         requests = [self._prompt(query.text, len(item)) for query, item in zip(queries, memory, strict=True)]
@@ -283,7 +283,7 @@ class ClaraReader:
 
 
 class ClaraTextConfig(LaterOptions, WritingOptions):
-    """Options of the reader from text."""
+    """Options of the reader of text passages with CLaRa's prompt."""
 
     later: ClassVar[tuple[str, ...]] = ("prompt",)
 
@@ -300,28 +300,28 @@ class ClaraTextConfig(LaterOptions, WritingOptions):
     )
 
     def preflight(self) -> None:
-        """Check that the model and the prompt are there."""
+        """Check that the model and the prompt file exist."""
         if self.is_checkpoint:
             read_config(Path(locate(self.model)))
         self.template()
 
     def template(self) -> Prompt | None:
-        """Return the prompt, None for ours."""
+        """Load the user's prompt; None for the shipped one."""
         return None if self.prompt in (None, OURS) else READING["answer"].load(self.prompt)
 
     @property
     def is_checkpoint(self) -> bool:
-        """Return whether the model is a checkpoint of CLaRa."""
+        """Return whether the model is a CLaRa checkpoint."""
         return (Path(locate(self.model)) / CONFIG).is_file()
 
     @property
     def is_tuned(self) -> bool:
-        """Return whether the model is a reader that was tuned on text."""
+        """Return whether the model is a checkpoint that was fine-tuned on text."""
         return self.is_checkpoint and texts_only(read_config(Path(locate(self.model)))[1])
 
     @property
     def base(self) -> ClaraConfig:
-        """Return the base and how it is asked."""
+        """Return the options of the base model and its prompt format."""
         if self.is_checkpoint:
             result, _ = read_config(Path(locate(self.model)))
             return result.model_copy(update={"dtype": self.dtype}) if self.dtype else result
@@ -345,11 +345,11 @@ def _text_weights(config: ClaraTextConfig) -> str:
     work=_text_work,
 )
 class ClaraText:
-    """Reader whose prompt is CLaRa's, with text in the place of memory.
+    """Reader role: answers from passages as text with CLaRa's prompt, as the uncompressed baseline.
 
     Args:
-        config: The base.
-        services: Provides the device.
+        config: Options with the model.
+        services: Services; the device is used.
     """
 
     def __init__(self, config: ClaraTextConfig, services: Services) -> None:
@@ -369,7 +369,7 @@ class ClaraText:
         return replace(answer_from_text(question, texts), prompt=self._template)
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
-        """Return one answer per query, from as many of its passages, best first, as fit."""
+        """Return one answer per query, from as many of its best passages as fit."""
         fitted = [self._fitted(query.text, context) for query, context in zip(queries, contexts, strict=True)]
         prompts = [prompt for prompt, _ in fitted if prompt is not None]
         limits = self.config.max_new_tokens, self.config.batch_size
@@ -394,13 +394,13 @@ class ClaraText:
 
 
 def answered(generation: Any, memory_tokens: int, notes: dict[str, Any] | None = None) -> Answer:
-    """Return an answer with what it took: text and memory tokens are counted apart."""
+    """Build an answer with its usage; text and memory tokens are counted separately."""
     usage = Usage(generation.prompt_tokens - memory_tokens, generation.completion_tokens, memory_tokens, 1)
     return Answer(generation.text.strip(), usage, notes or {})
 
 
 class QueryOptions(DocumentOptions):
-    """Options with the adapter for questions."""
+    """Options of roles that encode questions."""
 
     query_adapter: Literal["reasoner", "compressor"] = Field(
         "reasoner",
@@ -419,14 +419,14 @@ class ClaraRetrieverConfig(QueryOptions):
 
 
 class Questions:
-    """Memory of questions, and how documents score for them.
+    """Encoder of questions for CLaRa retrieval.
 
     Args:
         loaded: The model.
-        options: Which adapter reads them.
+        options: Options with the adapter for questions.
 
     Raises:
-        UserError: The checkpoint has no such adapter.
+        UserError: The checkpoint lacks the adapter.
     """
 
     def __init__(self, loaded: Loaded, options: QueryOptions) -> None:
@@ -434,7 +434,9 @@ class Questions:
         self._clara, self._adapter = loaded.clara, options.query_adapter
 
     def memory(self, queries: Sequence[Query]) -> list[Tensor]:
-        """Return float32 [M, h] of each, on the CPU; one by one, so that none depends on the others."""
+        """Encode each query as float32 [M, h] on the CPU; queries are encoded singly, so that results do not depend on the
+        batch.
+        """
         import torch
 
         with torch.inference_mode():
@@ -448,11 +450,11 @@ class Questions:
     work=_work_of(_retrieve_work),
 )
 class ClaraRetriever:
-    """Retriever over compressed documents.
+    """Retriever role: compares questions with compressed documents.
 
     Args:
-        config: The checkpoint.
-        services: Provides the device, and the folder of stores.
+        config: Options with the checkpoint.
+        services: Services; device and folder of memory stores are used.
     """
 
     def __init__(self, config: ClaraRetrieverConfig, services: Services) -> None:
@@ -463,7 +465,7 @@ class ClaraRetriever:
         self._device = str(model.clara.device)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Compress the corpus, or continue with what lies there; without `offline` there is nothing to do."""
+        """Compress the corpus, or resume an unfinished store; without `offline`, documents are compressed on demand."""
         if self._offline:
             # Stores are shared by checkpoints that share a compressor: `folder` is of one checkpoint alone.
             self.documents.store(corpus, None if self.documents.folder(corpus) else folder)
@@ -471,13 +473,13 @@ class ClaraRetriever:
 
 
 class ClaraIndex:
-    """A corpus whose documents are compared in memory.
+    """Index of compressed documents, compared by cosine similarity.
 
     Args:
-        retriever: Makes and finds memory.
+        retriever: The retriever.
         corpus: The documents.
-        offline: Whether all of them are compressed.
-        device: Where all are compared.
+        offline: Whether the whole corpus has been compressed.
+        device: Device for comparing with the whole corpus.
     """
 
     def __init__(self, retriever: ClaraRetriever, corpus: Corpus, offline: bool, device: str) -> None:
@@ -485,7 +487,7 @@ class ClaraIndex:
         self._scope = Scope(corpus)
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        """Return rank by cosine (eq 3.1).
+        """Rank documents by cosine similarity (eq 3.1).
 
         Raises:
             UserError: A question has no candidates, and the corpus is not compressed.
@@ -531,11 +533,11 @@ class ClaraRerankerConfig(QueryOptions, PointwiseConfig):
     "clara_reranker", kind="reranker", summary="candidates by the cosine of compressed question and passage", work=_work_of(_rerank_work)
 )
 class ClaraReranker(PointwiseReranker):
-    """Reranker in compressed space.
+    """Reranker role: reorders passages by cosine similarity in compressed space.
 
     Args:
-        config: The checkpoint.
-        services: Provides the device, and the folder of stores.
+        config: Options with the checkpoint.
+        services: Services; device and folder of memory stores are used.
     """
 
     def __init__(self, config: ClaraRerankerConfig, services: Services) -> None:
@@ -546,7 +548,7 @@ class ClaraReranker(PointwiseReranker):
         self._questions = Questions(model, config)
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """Return cosines within [-1, 1]."""
+        """Return cosine similarities in [-1, 1], one per id."""
         if not ids:
             return np.empty(0)
         (question,) = self._questions.memory([query])
@@ -554,7 +556,7 @@ class ClaraReranker(PointwiseReranker):
 
 
 class ClaraMethodConfig(ReadingOptions, ClaraRetrieverConfig):
-    """Options of the whole."""
+    """Options of the whole method."""
 
     k: int | None = Field(None, ge=1, description="number of documents to answer from; null: as the checkpoint was trained, 5")
     depth: int = Field(DEPTH, ge=1, description="length of the ranking that is kept and scored")
@@ -567,11 +569,11 @@ class ClaraMethodConfig(ReadingOptions, ClaraRetrieverConfig):
     work=_work_of(_whole_work),
 )
 def clara(config: ClaraMethodConfig, services: Services) -> Pipeline:
-    """Return the three parts on one model.
+    """Build retriever, compressor and reader that share one CLaRa model.
 
     Args:
-        config: The checkpoint, and how much is read.
-        services: Provides the device, and the folder of stores.
+        config: Options with the checkpoint and the number of passages.
+        services: Services; device and folder of memory stores are used.
     """
     supplied = config.model_dump()
 

@@ -38,11 +38,11 @@ from methods.training.soft_prompts import MemoryRows, Tokens, add_tokens, decode
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Texts in memory.
+    """Texts encoded as memory.
 
     Attributes:
         memory: float32 [N, M, h].
-        document_mean: Mean of the states of each text's own tokens, marks included: float32 [N, h].
+        document_mean: Mean hidden state of each text's tokens, including marks: float32 [N, h].
         memory_mean: Mean of its memory vectors: float32 [N, h].
     """
 
@@ -52,17 +52,17 @@ class Encoded:
 
 
 class Compressor:
-    """Encodes texts through whichever adapter is active.
+    """Encodes texts to memory vectors with the active adapter.
 
     Args:
         model: The causal language model below the adapters.
-        tokenizer: With the new tokens.
-        rows: Their embeddings.
-        tokens: Their ids.
-        layout: How a document is written.
-        max_length: Longest text in tokens (L).
-        spread: Whether memory tokens take positions all over the text, in place of those behind it.
-        joined: Whether a text is tokenized behind the token that begins one.
+        tokenizer: Tokenizer with the added memory tokens.
+        rows: Embeddings of the added tokens.
+        tokens: Ids of the added tokens.
+        layout: Format of documents.
+        max_length: Maximum tokens of a text (L).
+        spread: Whether memory tokens get position ids spread over the text instead of those after it.
+        joined: Whether a text is tokenized together with the beginning-of-text token.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Compressor:
         self._room = max_length + len(self._before) + len(self._after)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return token ids of texts, without the memory tokens; special tokens in a text are text, or else those of the base (`joined`)."""
+        """Return the token ids of texts, without memory tokens. Special tokens in a text are treated as text, unless `joined`."""
         if not texts:
             return []
         written = [self._layout.document(text) for text in texts]
@@ -94,11 +94,11 @@ class Compressor:
         return [[*self._before, *ids, *self._after][: self._room] for ids in results]
 
     def encode(self, texts: Sequence[str], token_budget: int) -> Encoded:
-        """Encode texts, those of like length together; the result does not depend on that.
+        """Encode texts; batches have similar lengths, which does not affect the result.
 
         Args:
             texts: Documents or questions, in any order.
-            token_budget: Tokens of a batch, padding included.
+            token_budget: Maximum tokens per batch, including padding.
         """
         ids = self.ids(texts)
         batches = by_length([len(identifier) for identifier in ids], token_budget, fixed=self._tokens.count)
@@ -138,22 +138,24 @@ class Compressor:
 
 
 def alignment(encoded: Encoded, over: str = "mean") -> Tensor:
-    """Compute the squared distance between the means of memory and document, averaged over documents.
+    """Compute the alignment loss (equation 2.2): squared distance between mean memory and mean document state, averaged over
+    documents.
 
     Args:
         encoded: Documents.
-        over: mean: divided by the width, as released and as λ = 0.1 is meant for; sum: as printed in equation 2.2.
+        over: `mean` divides by the width, as in the released code, for which λ = 0.1 is meant; `sum` is equation 2.2 as
+            printed.
     """
     loss = functional.mse_loss(encoded.document_mean, encoded.memory_mean)
     return loss if over == "mean" else loss * encoded.memory_mean.shape[-1]
 
 
 def similarity(queries: Tensor, memory: Tensor) -> Tensor:
-    """Return cosine between the vectors of questions and of documents, each flattened (equation 3.1).
+    """Compute the cosine similarity between flattened memories of questions and documents (equation 3.1).
 
     Args:
         queries: [B, M, h].
-        memory: [B, D, M, h], or [D, M, h]: the same documents for all.
+        memory: [B, D, M, h], or [D, M, h] if all questions share the documents.
 
     Returns:
         float32 [B, D] (float64 for float64).
@@ -166,7 +168,7 @@ def similarity(queries: Tensor, memory: Tensor) -> Tensor:
 
 
 class ClaraModule(nn.Module):
-    """All tensors: the base with its adapters (a `PeftModel`), and the memory tokens."""
+    """Module with all tensors: the base model with its adapters (a `PeftModel`), and the memory tokens."""
 
     def __init__(self, language_model: nn.Module, rows: MemoryRows) -> None:
         super().__init__()
@@ -175,14 +177,14 @@ class ClaraModule(nn.Module):
 
 
 class Clara:
-    """The model in use and in training; made by `open` or `load`.
+    """A CLaRa model for inference and training; create it with `open` or `load`.
 
     Args:
-        config: What it is.
-        tokenizer: Of the base; it is given the new tokens.
-        base: The base, frozen; it is given the adapters.
-        adapters: Which it has.
-        seed: Decides adapters and memory tokens as training begins.
+        config: Model options.
+        tokenizer: The base's tokenizer; memory tokens are added.
+        base: The base model; it is frozen, and adapters are added.
+        adapters: Names of the adapters.
+        seed: Random seed for initializing adapters and memory tokens.
     """
 
     def __init__(self, config: ClaraConfig, tokenizer: Any, base: Any, adapters: Sequence[Adapter] = ADAPTERS, seed: int = 0) -> None:
@@ -199,22 +201,22 @@ class Clara:
 
     @classmethod
     def open(cls, config: ClaraConfig, adapters: Sequence[Adapter] = ADAPTERS, device: str | None = None, seed: int = 0) -> Clara:
-        """Return the model before any training: adapters that change nothing, on the base.
+        """Create an untrained model: the base with newly initialized adapters, which do not change its output.
 
         Raises:
-            UserError: The base cannot be loaded, or does not suit the options.
+            UserError: The base cannot be loaded, or is incompatible with the options.
         """
         tokenizer, base = load_base(config.base, config.revision, config.dtype, config.max_length, config.memory_tokens, device)
         return cls(config, tokenizer, base, adapters, seed)
 
     @property
     def hidden_size(self) -> int:
-        """Return width of a memory vector (h)."""
+        """Return the width of a memory vector (h)."""
         return int(self.module.rows.memory.shape[1])
 
     @property
     def memory_tokens(self) -> int:
-        """Return memory vectors of a document (M)."""
+        """Return the number of memory vectors per document (M)."""
         return self.tokens.count
 
     @property
@@ -224,19 +226,19 @@ class Clara:
 
     @property
     def base(self) -> Any:
-        """Return the causal language model below the adapters, with their layers in it."""
+        """Return the base causal language model, including adapter layers."""
         return self._base
 
     def use(self, name: str | None) -> AbstractContextManager[None]:
-        """Return context in which forwards go through this adapter, None: the bare base; what is trained stays as it is."""
+        """Context manager that activates an adapter for forward passes; None disables all. Trainability is unchanged."""
         return self.adapters.use(name)
 
     def set_trainable(self, parts: Iterable[Part]) -> None:
-        """Open exactly these parts for training and close everything else.
+        """Make exactly these parts trainable and freeze everything else.
 
         Raises:
             KeyError: The model has no such part.
-            AssertionError: What is open is not what was asked for.
+            AssertionError: The trainable parameters are not those requested.
         """
         wanted = set(parts)
         if unknown := wanted - {*self.adapters.names, MEMORY}:
@@ -255,24 +257,24 @@ class Clara:
         return names
 
     def trainable_parameters(self) -> dict[str, nn.Parameter]:
-        """Return the trainable parameters by their names in `module`."""
+        """Return the trainable parameters by name in `module`."""
         return {name: item for name, item in self.module.named_parameters() if item.requires_grad}
 
     def recompute_activations(self, on: bool) -> None:
-        """Set whether backward recomputes layers instead of keeping activations: slower, less memory.
+        """Enable or disable activation checkpointing: slower, less memory.
 
-        At backward another adapter may be active than in the forward, so each layer is computed again through the
-        adapter it was computed through; switched on at the base itself, that would go wrong.
+        Another adapter may be active during the backward pass, so each layer is recomputed with the adapter of its forward
+        pass. The base's own gradient checkpointing would not do that.
         """
         recompute_activations(self._base, on, context_fn=lambda: (nullcontext(), self.use(self.adapters.active)))
 
     def encode(self, texts: Sequence[str], adapter: Adapter | None = "compressor", token_budget: int | None = None) -> Encoded:
-        """Return memory of texts; gradients flow unless they are switched off around it.
+        """Encode texts to memory vectors; gradients flow unless disabled by the caller.
 
         Args:
             texts: Documents (compressor) or questions (reasoner).
-            adapter: Which is used.
-            token_budget: Tokens computed at once, padding included; None: 4,096 on CPU, 32,768 elsewhere.
+            adapter: Adapter to use; None for the bare base.
+            token_budget: Maximum tokens per batch, including padding; None for 4,096 on CPU and 32,768 elsewhere.
         """
         budget = token_budget or (CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS)
         # Nothing is read of no text, by models too that have no such adapter.
@@ -280,11 +282,11 @@ class Clara:
             return self.compressor.encode(texts, budget)
 
     def alignment(self, encoded: Encoded, over: str = "mean") -> Tensor:
-        """Return the alignment loss of compression (equation 2.2): see `compressor.alignment`."""
+        """Compute the alignment loss (equation 2.2); see `alignment`."""
         return alignment(encoded, over)
 
     def similarity(self, query_memory: Tensor, memory: Tensor) -> Tensor:
-        """Return scores of documents for questions, float32 [B, D]: see `compressor.similarity`."""
+        """Compute the scores of documents for questions, float32 [B, D]; see `similarity`."""
         return similarity(query_memory, memory)
 
     def cross_entropy(
@@ -295,25 +297,25 @@ class Clara:
         reduction: Reduction = "tokens",
         adapter: Adapter | None = "generator",
     ) -> Tensor:
-        """Compute the cross-entropy of replies, in nats: see `Generator.cross_entropy`."""
+        """Compute the cross-entropy of replies, in nats; see `Generator.cross_entropy`."""
         with self.use(adapter):
             return self.generator.cross_entropy(prompts, memory, targets, reduction)
 
     def packed_cross_entropy(self, prompts: Sequence[Sequence[Request]], memory: Memory, targets: Sequence[Sequence[str]]) -> Tensor | None:
-        """Return the same of several prompts over each reading: see `Generator.packed_cross_entropy`."""
+        """Compute the cross-entropy of several replies about the same documents; see `Generator.packed_cross_entropy`."""
         with self.use("generator"):
             return self.generator.packed_cross_entropy(prompts, memory, targets)
 
     def generate(
         self, prompts: Sequence[Request], memory: Memory, max_new_tokens: int, batch_size: int = 8, adapter: Adapter | None = "generator"
     ) -> list[Generation]:
-        """Return replies with their token counts, without dropout: see `Generator.generate`."""
+        """Generate replies without dropout; see `Generator.generate`."""
         with self.use(adapter), self.evaluating():
             return self.generator.generate(prompts, memory, max_new_tokens, batch_size)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Context without dropout; what was before comes back behind it."""
+        """Context manager that disables dropout and restores the previous mode on exit."""
         training = self.module.training
         self.module.eval()
         try:
@@ -327,15 +329,15 @@ class Clara:
 
     @classmethod
     def load(cls, folder: Path, device: str | None = None, dtype: str | None = None) -> Clara:
-        """Read a checkpoint; nothing is open for training.
+        """Load a checkpoint with all parameters frozen.
 
         Args:
-            folder: As `save` wrote it.
-            device: Where to put it; None chooses.
-            dtype: Of the base's weights, in place of the checkpoint's option.
+            folder: Checkpoint folder.
+            device: Device; None chooses one.
+            dtype: Data type of the base's weights; None for the checkpoint's option.
 
         Raises:
-            UserError: It is not a checkpoint, is damaged, or its base is not the one it was trained on.
+            UserError: The folder is not a checkpoint or is damaged, or its base model is not the one it was trained on.
         """
         config, adapters = read_config(folder)
         if dtype is not None:

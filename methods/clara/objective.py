@@ -1,7 +1,7 @@
-"""Define the objective of each stage: losses of rows, as sums that add up over the parts of a batch.
+"""Training objectives of CLaRa's stages: losses as sums, so that parts of a batch can be added.
 
-Source: paper, equations 2.1 to 2.3 (compression), 3.2 (joint); the supervised loss is that of the released code. What
-is ours and not the paper's is marked as such, and off by default.
+Source: paper, equations 2.1 to 2.3 (compression), 3.2 (joint); the supervised loss is that of the released code. Additions that
+are not in the paper are marked as ours, and off by default.
 """
 
 from __future__ import annotations
@@ -42,43 +42,43 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row", contravariant=True)
 Sums = Mapping[str, float]
-"""Figures of some rows: what they add to those of their batch. `loss` is what was differentiated."""
+"""Metrics of some rows, as their contribution to the batch's totals; `loss` is the differentiated value."""
 
 
 class Objective(Protocol[Row]):
-    """Objective of a stage."""
+    """Protocol of a stage's training objective."""
 
     def whole(self, batch: Sequence[Row]) -> Any:
-        """Return the divisor of a batch's losses, which each of its parts carries."""
+        """Return the totals of a batch by which the losses of its parts are divided."""
         ...
 
     def size(self, row: Row) -> int:
-        """Return the approximate length of a row; rows of similar length are read together."""
+        """Return a row's approximate length, for grouping rows of similar length."""
         ...
 
     def part(self, rows: Sequence[Row], whole: Any, done: float, step: int) -> tuple[Tensor | None, Sums]:
-        """Return the loss of some rows of a batch, a scalar with its graph, and their figures.
+        """Compute the loss of a part of a batch, as a scalar tensor with gradient, and its metrics.
 
         Args:
-            rows: The rows.
-            whole: Of their batch.
-            done: Share of the stage's steps that lie behind.
-            step: Number of this one.
+            rows: Rows of the part.
+            whole: Totals of the batch (from `whole`).
+            done: Fraction of the stage's steps completed.
+            step: Number of the current step.
         """
         ...
 
 
 class StageTrainer:
-    """Trains a stage.
+    """Training loop of one stage.
 
     Args:
-        name: Of the stage.
-        module: What holds the trained parameters; others are left alone.
-        objective: Its loss.
-        rows: What is learned from.
-        train: Steps and rates.
-        config: All options.
-        place: Where the loop works.
+        name: Name of the stage.
+        module: Module with the trainable parameters.
+        objective: Training objective.
+        rows: Training rows.
+        train: Optimization options.
+        config: Options of the training.
+        place: Working folder and process of the loop.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class StageTrainer:
         )
 
     def rows_of(self, epoch: int) -> list[Any]:
-        """Return the rows of an epoch in their order."""
+        """Return the rows of an epoch in their shuffled order."""
         rows = list(self._rows)
         Draws("clara", self._name, self._seed, epoch).shuffle(rows)
         return rows
@@ -128,15 +128,15 @@ class StageTrainer:
 
 
 def supervised_terms(scores: Tensor, positive: Tensor, tau: float) -> Tensor:
-    """Compute the retrieval loss of each question: minus the log of the positives' share of the softmax.
+    """Compute the supervised retrieval loss per question: the negative log of the positives' share of the softmax.
 
     Args:
-        scores: Cosines, [B, D]; minus infinity where there is no candidate.
+        scores: Cosines, [B, D]; minus infinity for padding.
         positive: bool [B, D].
         tau: Temperature.
 
     Returns:
-        [B], float32 at least: -[logsumexp over positives of s/tau - logsumexp over all]; NaN where a row has none.
+        [B], at least float32: -[logsumexp over positives of s/tau - logsumexp over all]; NaN for rows without positives.
     """
     s = scores.float() / tau
     missing = ~positive.any(-1)
@@ -145,26 +145,27 @@ def supervised_terms(scores: Tensor, positive: Tensor, tau: float) -> Tensor:
 
 
 NAMED = 0.35
-"""Share of the steps in which the weight of the naming loss falls to 0."""
+"""Fraction of the steps during which the weight of the naming loss decays to 0."""
 CPU_TOKENS = 1024
-"""Tokens that a CPU reads at once: documents of like length, with little padding between them."""
+"""Maximum tokens per batch on a CPU, where documents of similar length are grouped to limit padding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Size of a batch: documents and tokens of replies."""
+    """Totals of a batch: number of documents, and tokens of replies."""
 
     documents: int
     tokens: int
 
 
 class Compression:
-    """Cross-entropy of replies, the alignment loss, and perhaps the naming loss (equation 2.3; naming is ours).
+    """Objective of compression stages: cross-entropy of replies plus alignment loss (equation 2.3), and optionally the naming
+    loss (ours).
 
     Args:
-        clara: The model; what it trains is set already.
+        clara: The model, with its trainable parts already set.
         options: Weights of the losses.
-        process: Of `accelerate`; None: no mixed precision.
+        process: `accelerate` process; None for no mixed precision.
     """
 
     def __init__(self, clara: Clara, options: CompressionOptions, process: Any = None) -> None:
@@ -174,18 +175,18 @@ class Compression:
         self._learns = any(item.requires_grad for item in clara.adapters.of("compressor").values())
 
     def size(self, row: TrainingExample) -> int:
-        """Return characters of the longest text."""
+        """Return the number of characters of the longest text."""
         texts = row.documents or row.exchanges[0].prompt.texts
         return max(*(len(exchange.target) for exchange in row.exchanges), *map(len, texts))
 
     def whole(self, batch: Sequence[TrainingExample]) -> Whole:
-        """Return documents and reply tokens of a batch."""
+        """Return the number of documents and reply tokens of a batch."""
         targets = [exchange.target for row in batch for exchange in row.exchanges]
         tokens = sum(len(self._clara.generator.target_ids(target)) for target in targets)
         return Whole(sum(len(row.documents) for row in batch), tokens)
 
     def part(self, rows: Sequence[TrainingExample], whole: Whole, done: float, step: int) -> tuple[Tensor, Sums]:
-        """Return the losses of some rows: see `trainer.Objective`."""
+        """Compute the losses of a part of a batch; see `Objective.part`."""
         options = self._options
         documents = [text for row in rows for text in row.documents]
         loss, sums = torch.zeros((), device=self._clara.device), {}
@@ -250,24 +251,24 @@ class Compression:
 
 MEMORY = "memory.bin"
 Encode = Callable[[Sequence[str]], Tensor]
-"""From documents to their memory, [N, M, h], without gradient."""
+"""Function from documents to their memory, [N, M, h], without gradient."""
 
 
 class FrozenDocuments:
-    """Memory of documents by their text.
+    """Memory of documents, encoded once by the frozen compressor and stored on disk.
 
     Args:
-        texts: The documents; equal ones count once.
-        encode: Called without gradient, for each block at most once.
+        texts: The documents; duplicates are encoded once.
+        encode: Encoder, called at most once per block, without gradient.
         shape: M and h.
-        dtype: Of the numbers: that of the base.
-        folder: Where they are kept.
-        block: Documents encoded at once.
-        progress: Reports blocks.
-        process: Of `accelerate`; None: one process.
+        dtype: Data type (that of the base).
+        folder: Folder for the encoded documents.
+        block: Number of documents per block.
+        progress: Callback for progress by block.
+        process: `accelerate` process; None for a single process.
 
     Raises:
-        UserError: The folder's disk has no room for them.
+        UserError: There is not enough disk space.
     """
 
     def __init__(
@@ -305,10 +306,10 @@ class FrozenDocuments:
         return len(self._positions)
 
     def of(self, texts: Sequence[str]) -> Tensor:
-        """Return memory of documents: [N, M, h] on the CPU, no part of any graph.
+        """Return the memory of documents: [N, M, h] on the CPU, detached.
 
         Raises:
-            KeyError: One is none of those encoded.
+            KeyError: A document has not been encoded.
         """
         return self._memory[[self._positions[text] for text in texts]]
 
@@ -329,17 +330,17 @@ def _require_room(folder: Path, wanted: int) -> None:
 
 
 Documents = Callable[[Sequence[str]], Tensor]
-"""From texts to their memory as the frozen compressor made it, [N, M, h]."""
+"""Function from texts to their memory from the frozen compressor, [N, M, h]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The candidates of some questions, and how near they are.
+    """Candidate documents of some questions, with similarity scores.
 
     Attributes:
-        memory: [B, D, M, h]; zeros where a question has fewer candidates.
-        mask: Which are candidates, bool [B, D].
-        positive: Which are positive, bool [B, D].
+        memory: [B, D, M, h]; zeros for padding.
+        mask: False for padding, bool [B, D].
+        positive: True for positives, bool [B, D].
         scores: Cosines, float32 [B, D].
     """
 
@@ -350,16 +351,16 @@ class Candidates:
 
 
 def candidates_of(clara: Clara, rows: Sequence[JointRow], documents: Documents, learns: bool = True) -> Candidates:
-    """Score the candidates of some questions (equation 3.1).
+    """Score the candidates of questions by cosine similarity (equation 3.1).
 
     Args:
         clara: The model.
-        rows: Questions.
-        documents: Memory of their candidates.
-        learns: Whether scores have a gradient.
+        rows: Rows with questions and candidates.
+        documents: Memory of the candidates.
+        learns: Whether to compute gradients of the scores.
 
     Raises:
-        Broke: A cosine is not a number.
+        Broke: A cosine is NaN.
     """
     questions = [row.question for row in rows]
     if learns:
@@ -389,7 +390,7 @@ def candidates_of(clara: Clara, rows: Sequence[JointRow], documents: Documents, 
 
 @dataclass(frozen=True, slots=True)
 class JointWhole:
-    """Size of a batch: questions, questions with a positive, and tokens of answers."""
+    """Totals of a batch: questions, questions with a positive, and tokens of answers."""
 
     rows: int
     judged: int
@@ -397,13 +398,13 @@ class JointWhole:
 
 
 class Joint:
-    """Cross-entropy of answers from the documents that the reasoner chose (equation 3.2).
+    """Objective of joint training: cross-entropy of answers from the documents that the reasoner selects (equation 3.2).
 
     Args:
-        clara: The model; what it trains is set already.
-        options: Of the stage.
-        documents: Memory of candidates, made once by the frozen compressor.
-        process: Of `accelerate`; None: no mixed precision.
+        clara: The model, with its trainable parts already set.
+        options: Options of the stage.
+        documents: Memory of candidates from the frozen compressor.
+        process: `accelerate` process; None for no mixed precision.
     """
 
     def __init__(self, clara: Clara, options: JointStage, documents: Documents, process: Any = None) -> None:
@@ -411,18 +412,18 @@ class Joint:
         self._k = clara.config.k
 
     def size(self, row: JointRow) -> int:
-        """Return characters of question and answer: all rows have as much memory."""
+        """Return the number of characters of question and answer; all rows have equally many memory tokens."""
         return len(row.question) + len(row.answer)
 
     def whole(self, batch: Sequence[JointRow]) -> JointWhole:
-        """Return questions and answer tokens of a batch."""
+        """Return the numbers of questions, questions with a positive, and answer tokens of a batch."""
         tokens = sum(len(self._clara.generator.target_ids(row.answer)) for row in batch)
         return JointWhole(len(batch), sum(bool(row.positives) for row in batch), tokens)
 
     def part(self, rows: Sequence[JointRow], whole: JointWhole, done: float, step: int) -> tuple[Tensor, Sums]:
-        """Return the loss of some rows: see `trainer.Objective`.
+        """Compute the loss of a part of a batch; see `Objective.part`.
 
-        A question with fewer candidates than k has all of them, and its neighbors k all the same.
+        A question with fewer than k candidates uses all of them, without affecting other questions.
         """
         alike: dict[int, list[JointRow]] = {}
         for row in rows:
@@ -450,19 +451,19 @@ class Joint:
 
 
 class Supervised:
-    """The supervised retriever's loss, averaged over questions that have a positive.
+    """Objective of the supervised retriever: retrieval loss averaged over questions with a positive.
 
     Args:
-        clara: The model; what it trains is set already.
-        documents: Memory of candidates, made once by the frozen compressor.
-        process: Of `accelerate`; None: no mixed precision.
+        clara: The model, with its trainable parts already set.
+        documents: Memory of candidates from the frozen compressor.
+        process: `accelerate` process; None for no mixed precision.
     """
 
     def __init__(self, clara: Clara, documents: Documents, process: Any = None) -> None:
         self._clara, self._documents, self._process = clara, documents, process
 
     def size(self, row: JointRow) -> int:
-        """Return characters of the question."""
+        """Return the number of characters of the question."""
         return len(row.question)
 
     def whole(self, batch: Sequence[JointRow]) -> int:
@@ -470,7 +471,7 @@ class Supervised:
         return sum(bool(row.positives) for row in batch)
 
     def part(self, rows: Sequence[JointRow], whole: int, done: float, step: int) -> tuple[Tensor, Sums]:
-        """Return the loss of some rows: see `trainer.Objective`."""
+        """Compute the loss of a part of a batch; see `Objective.part`."""
         with nullcontext() if self._process is None else self._process.autocast():
             result = candidates_of(self._clara, rows, self._documents)
         scores = result.scores.masked_fill(~result.mask, -torch.inf)
@@ -482,10 +483,10 @@ class Supervised:
 
 
 def recalls(ids: Tensor, positive: Tensor) -> Tensor:
-    """Return share of each question's positives among the chosen: [B]; NaN where it has none.
+    """Compute the recall of the selected documents per question: [B]; NaN without positives.
 
     Args:
-        ids: Places of the chosen documents, [B, k].
+        ids: Indices of the selected documents, [B, k].
         positive: bool [B, D].
     """
     return positive.gather(1, ids).sum(-1) / positive.sum(-1)

@@ -1,4 +1,4 @@
-"""Plan the needs and cost of `ragmeter train clara`, computed from its options before anything is loaded (`methods/work.py`)."""
+"""Estimate requirements and work of `ragmeter train clara` from its options, without loading anything."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from methods.training import LengthsOf
 from methods.work import FLOAT, HALF, Checkpoint, Lengths, Needs, StageWork, Work, all_needs, encode, learn, steps, total, unknown
 
 PROMPT = 60
-"""Tokens of a prompt, next to memory and question."""
+"""Assumed tokens of a prompt besides memory and question."""
 
 
 def needs(config: ClaraTrainingConfig) -> Needs | None:
-    """Return the models that must be there: first what training begins from."""
+    """Return the required models, the starting model first."""
     own = Checkpoint(config.model.base, config.model.revision, config.model.dtype)
     if config.start is not None and "model" not in config.model_fields_set:
         own = Checkpoint(config.start)
@@ -26,7 +26,7 @@ def _pool(config: ClaraTrainingConfig) -> list[Component]:
 
 
 def work_of(config: ClaraTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Return count per stage the passes of one base with adapters: documents to memory, replies from memory."""
+    """Estimate the work of each stage: passes that encode documents to memory, and passes over replies."""
     from methods.clara.checkpoint import trained_model
 
     held = config.validation

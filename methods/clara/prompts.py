@@ -36,22 +36,22 @@ from methods.prompts import BY_DEFAULT, Messages, Prompt, shipped
 Kind = Literal["qa_pairs", "paraphrase", "answer"]
 PROMPTS = shipped("methods.clara", *(f"generator/{name}" for name in ("qa_pairs", "paraphrase", "answer", "closed_book")))
 READING = {kind: replace(PROMPTS[kind], published=f"clara_{kind}", follows=frozenset({"joined"})) for kind in ("answer", "paraphrase")}
-"""Templates of the reader in use, with the published prompts that may be in their place."""
+"""Templates for answering with a checkpoint, each with the published prompt that can replace it."""
 PARAPHRASES = PROMPTS["paraphrase"].load().wordings
-"""Wordings of the instruction to paraphrase."""
+"""Number of wordings of the paraphrase instruction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Request to the generator.
+    """Description of a prompt for the generator.
 
     Attributes:
-        kind: What for.
-        documents: Documents whose memory is in the prompt.
-        question: The question, where an answer is asked for.
-        texts: Documents as text in place of memory; `documents` is then 0.
-        wording: Number of the wording, from 0, where a paraphrase is asked for.
-        prompt: The template, in the place of ours.
+        kind: `qa_pairs`, `paraphrase` or `answer`.
+        documents: Number of documents given as memory.
+        question: The question, for `answer`.
+        texts: Documents given as text instead of memory; `documents` is then 0.
+        wording: Number of the wording, from 0, for `paraphrase`.
+        prompt: A user's template that replaces the shipped one.
     """
 
     kind: Kind
@@ -71,46 +71,46 @@ class Request:
 
 
 def qa_pairs(documents: int = 1) -> Request:
-    """Ask for all questions and answers about a document."""
+    """Build a request for all questions and answers about a document."""
     return Request("qa_pairs", documents)
 
 
 def paraphrase(wording: int = 0, documents: int = 1) -> Request:
-    """Ask for the document in other words.
+    """Build a request for a paraphrase of a document.
 
     Args:
-        wording: Below `PARAPHRASES`; training draws one for each row.
-        documents: Documents, as a rule one.
+        wording: Number of the wording, below `PARAPHRASES`; training draws one per row.
+        documents: Number of documents, usually 1.
     """
     return Request("paraphrase", documents, wording=wording)
 
 
 def answer(question: str, documents: int) -> Request:
-    """Ask a question about documents in memory; about none at all with `documents` 0."""
+    """Build a request to answer a question from the memory of `documents` documents; 0 asks without documents."""
     return Request("answer", documents, question)
 
 
 def answer_from_text(question: str, texts: Sequence[str]) -> Request:
-    """Ask a question about documents as text: what compression is compared with."""
+    """Build a request to answer a question from documents as text, the uncompressed baseline."""
     return Request("answer", 0, question, tuple(texts))
 
 
 def query(question: str, documents: Sequence[str], *, text: bool) -> Request:
-    """Ask a question about documents, as text or in memory."""
+    """Build a request to answer a question from documents, as text or as memory."""
     return answer_from_text(question, documents) if text else answer(question, len(documents))
 
 
 def qa_target(questions: Sequence[str], answers: Sequence[str]) -> str:
-    """Return the target text of a document's questions and answers: two lines per pair."""
+    """Return the target reply for `qa_pairs`: two lines per pair of question and answer."""
     return "\n".join(f"Question: {q}\nAnswer: {a}" for q, a in zip(questions, answers, strict=True))
 
 
 def messages(request: Request, background: str) -> tuple[str, str]:
-    """Return system and user message of a request.
+    """Return the system and user message of a request.
 
     Args:
-        request: What is asked.
-        background: What is in the documents' place.
+        request: The request.
+        background: Text inserted for the documents.
     """
     bare = request.kind == "answer" and not background
     prompt = request.prompt or PROMPTS["closed_book" if bare else request.kind].load()
@@ -122,10 +122,10 @@ _PROBE = "zebra"
 
 
 class Layout(Protocol):
-    """Writes prompts and replies.
+    """Protocol of prompt formats of a base model.
 
     Attributes:
-        special: Whether the tokenizer is to add its special tokens to a prompt.
+        special: Whether the tokenizer should add special tokens to a prompt.
         ending: Text of the token that ends a reply.
     """
 
@@ -133,29 +133,29 @@ class Layout(Protocol):
     ending: str
 
     def document(self, text: str) -> str:
-        """Return a document or question as the compressor reads it."""
+        """Format a document or question as the compressor's input."""
         ...
 
     def prompt(self, query: Request, memory: str, between: str) -> str:
-        """Return the text of a prompt, up to where the reply begins.
+        """Format a prompt, up to the beginning of the reply.
 
         Args:
-            query: What is asked.
+            query: The request.
             memory: Memory tokens of one document.
-            between: The token behind each memory.
+            between: The token after each document's memory.
         """
         ...
 
     def reply(self, text: str) -> str:
-        """Return a reply as it continues a prompt, without its end."""
+        """Format a reply as the continuation of a prompt, without the end token."""
         ...
 
 
 def layout_of(config: ClaraConfig, tokenizer: Any) -> Layout:
-    """Return the layout for a base.
+    """Return the prompt format of a base model.
 
     Raises:
-        UserError: A chat template is asked for and there is none, or replies have no end.
+        UserError: A chat template is required but missing, or the tokenizer has no end token.
     """
     kind = config.template
     if kind == "auto":
@@ -167,7 +167,7 @@ def layout_of(config: ClaraConfig, tokenizer: Any) -> Layout:
 
 
 def background_of(query: Request, memory: str = "", between: str = "") -> str:
-    """Return the representation of the documents: their texts, or memory for each of them."""
+    """Return the text that stands for the documents in a prompt: their texts, or memory placeholders."""
     return "\n\n".join(query.texts) if query.texts else f"{memory}{between}" * query.documents
 
 
@@ -180,7 +180,7 @@ def _end(tokenizer: Any) -> str:
 
 
 class PlainLayout:
-    """System and user message one after the other, for bases that were not trained to chat."""
+    """Prompt format for base models without chat training: system and user message in sequence."""
 
     special = True
 
@@ -188,7 +188,7 @@ class PlainLayout:
         self.ending = _end(tokenizer)
 
     def document(self, text: str) -> str:
-        """Return the text itself."""
+        """Return the text unchanged."""
         return text
 
     def prompt(self, query: Request, memory: str, between: str) -> str:
@@ -200,9 +200,9 @@ class PlainLayout:
 
 
 class OwnLayout:
-    """The one format that a base was trained on, with each document's memory behind its number.
+    """Prompt format of the pocket model, the only one it was trained on: each document's memory follows its number.
 
-    Nothing separates memories but what separates passages, and there is one wording to paraphrase.
+    Memories are separated like passages, and there is one wording of the paraphrase instruction.
     """
 
     special = True
@@ -218,7 +218,7 @@ class OwnLayout:
             )
 
     def document(self, text: str) -> str:
-        """Return title and text on one line as the model reads passages, with the space that its first word is known with."""
+        """Format title and text on one line as the model reads passages, with the leading space of its vocabulary."""
         return self._own.document(text)
 
     def prompt(self, query: Request, memory: str, between: str) -> str:
@@ -234,7 +234,7 @@ class OwnLayout:
 
 
 class ChatLayout:
-    """The base's chat template; a system message it refuses or drops goes to the head of the user's."""
+    """Prompt format with the base's chat template; an unsupported system message is prepended to the user's."""
 
     special = False
 
@@ -257,7 +257,7 @@ class ChatLayout:
         return "" if result is None else str(self._tokenizer.convert_ids_to_tokens(result))
 
     def document(self, text: str) -> str:
-        """Return the text itself."""
+        """Return the text unchanged."""
         return text
 
     def prompt(self, query: Request, memory: str, between: str) -> str:
@@ -273,7 +273,7 @@ class ChatLayout:
 
 
 ABSENT = "Not contained in the document."
-"""The answer where a document holds none."""
+"""Answer that models give if a document does not contain it."""
 SYNTHESIS = shipped(
     "methods.clara", *("simple", "complex", "answer", "check_answer", "more_simple", "more_complex", "paraphrase", "check_paraphrase")
 )
@@ -289,17 +289,17 @@ def _require_words(text: str) -> str:
 
 
 Said = Annotated[str, AfterValidator(_require_words)]
-"""A text on one line that is not blank."""
+"""A non-blank text on one line."""
 
 
 class Questions(BaseModel):
-    """Questions about a document."""
+    """Reply with questions about a document."""
 
     questions: list[str]
 
 
 class Supplement(BaseModel):
-    """Facts that the questions so far do not cover."""
+    """Reply with facts that the questions so far do not cover."""
 
     count: int
     questions: list[str]
@@ -312,25 +312,25 @@ class Supplement(BaseModel):
 
 
 class Answer(BaseModel):
-    """The answer to one question."""
+    """Reply with the answer to one question."""
 
     answer: Said
 
 
 class Judgment(BaseModel):
-    """Judgment whether the document supports a pair."""
+    """Reply that judges whether the document supports a question-answer pair."""
 
     judgment: Literal["Correct", "Incorrect"]
 
 
 class Rephrasing(BaseModel):
-    """A document in other words."""
+    """Reply with a paraphrase of a document."""
 
     paraphrase: Said
 
 
 class Preserved(BaseModel):
-    """Judgment whether a paraphrase preserves the content."""
+    """Reply that judges whether a paraphrase preserves the content."""
 
     judgment: Literal["Yes", "No"]
 
@@ -345,17 +345,17 @@ REPLIES: Mapping[str, type[BaseModel]] = {
     "paraphrase": Rephrasing,
     "check_paraphrase": Preserved,
 }
-"""The reply that each prompt asks for."""
+"""Reply schema of each prompt."""
 
 
 class Prompts:
-    """All templates.
+    """All prompt templates of the synthesis.
 
     Args:
-        folder: Of templates of one's own; one that it lacks is taken as it ships.
+        folder: A user's folder of templates; missing ones are the shipped ones.
 
     Raises:
-        UserError: A template cannot be read, or its placeholders are not those that its name has.
+        UserError: A template cannot be read, or has wrong placeholders.
     """
 
     def __init__(self, folder: str | None = None) -> None:
@@ -363,22 +363,22 @@ class Prompts:
 
     @property
     def hash(self) -> str:
-        """Return a hash of all texts, so that another prompt makes other rows."""
+        """Return a hash of all templates, for fingerprints."""
         return content_hash([self._prompts[name].hash for name in sorted(self._prompts)])
 
     def messages(self, name: str, **values: str) -> Messages:
-        """Return a conversation; what is put in can neither end its tags nor be read as a placeholder."""
+        """Fill a template and return the chat messages; values are escaped, so that they cannot close tags or add placeholders."""
         shown = {key: _TAG.sub(r"‹\1›", value) for key, value in values.items()}
         return self._prompts[name].messages(**shown)
 
 
 def shown_pairs(pairs: Sequence[Pair]) -> str:
-    """Return pairs as the prompts of the coverage loop show them."""
+    """Format question-answer pairs for the prompts of the coverage loop."""
     lines = [f"{number}. {pair.question} -> {pair.answer}" for number, pair in enumerate(pairs, 1)]
     return "\n".join(lines) or NONE_YET
 
 
 def read_pairs(shown: str) -> list[Pair]:
-    """Return the pairs that `shown_pairs` showed."""
+    """Parse pairs that `shown_pairs` formatted."""
     results = (re.fullmatch(r"\d+\. (.*?) -> (.*)", line) for line in shown.split("\n"))
     return [Pair(match[1], match[2]) for match in results if match is not None]

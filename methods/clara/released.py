@@ -1,4 +1,4 @@
-"""CLaRa's published checkpoints for an experiment: `trainings: [{id: clara_released, config: {source: …}}]`."""
+"""Use CLaRa's published checkpoints in an experiment: `trainings: [{id: clara_released, config: {source: …}}]`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HUB = "apple/CLaRa-7B-"
 
 
 class ClaraReleasedConfig(ReleasedConfig):
-    """Options that select the released checkpoint."""
+    """Options that select a published checkpoint."""
 
     @property
     def kind(self) -> str:
@@ -18,7 +18,7 @@ class ClaraReleasedConfig(ReleasedConfig):
 
     @property
     def model(self) -> ClaraConfig:
-        """Return the model that is planned with: until it is downloaded, the one of the options over our defaults."""
+        """Return the model options for planning; before the download, these are the configured options over the defaults."""
         return ClaraConfig.model_validate({**({"base": self.base} if self.base else {}), **self.options})
 
 
@@ -40,5 +40,5 @@ class ClaraReleasedConfig(ReleasedConfig):
     needs=needs,
 )
 def clara_released(config: ClaraReleasedConfig) -> Conversion:
-    """Return the training."""
+    """Build the "training" that downloads and converts a published checkpoint."""
     return Conversion(config)

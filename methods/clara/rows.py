@@ -1,9 +1,9 @@
-"""Training rows of the three stages: what the loss is computed on, as plain texts.
+"""Training rows of the three stages, as plain texts, and their generation from worlds.
 
-Files of rows have the authors' formats, so that the loader `clara_stages` reads them back.
+Files of rows use the authors' formats, which the loader `clara_stages` reads.
 
-Rows of worlds are made without a model: questions about each document, and paraphrases of it. They have the form and the
-types of what a language model synthesizes (`synthesis.py`), and their truth is known.
+Rows of worlds (questions about each document, and paraphrases) need no model. They have the same form and types as synthesized
+rows (`synthesis.py`), with known truth.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from benchmarks.worlds.world import SPLITS, Entity, Fact, Relation, World, gener
 from methods.clara.config import CANDIDATES, ScpDataConfig, Type
 
 DOCUMENTS = 5
-"""Documents of a row of instruction tuning."""
+"""Number of documents per instruction-tuning row."""
 
 Kind = Literal["qa", "paraphrase"]
 
 
 class Pair(NamedTuple):
-    """A question about one document, with its answer as the document has it."""
+    """A question about one document with its answer, in the document's words."""
 
     question: str
     answer: str
@@ -43,14 +43,14 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScpRow:
-    """A row of salient compressor pretraining: a document, and what must be reproduced from its memory alone.
+    """Row of salient compressor pretraining: a document, and the target to generate from its memory.
 
     Attributes:
-        kind: `qa`: all questions with their answers are the target; `paraphrase`: the one answer is.
+        kind: `qa` (target: all questions with answers) or `paraphrase` (target: the single answer).
         document: The document's text.
         questions: Questions about it; empty for a paraphrase.
         answers: An answer to each question, or the paraphrase.
-        id: Where the row is from.
+        id: Origin of the row.
     """
 
     kind: Kind
@@ -66,21 +66,21 @@ class ScpRow:
 
     @property
     def paraphrase(self) -> str:
-        """Return the one target of a paraphrase row."""
+        """Return the target of a paraphrase row."""
         return self.answers[0]
 
 
 @dataclass(frozen=True, slots=True)
 class InstructionRow:
-    """A row of instruction tuning.
+    """Row of instruction tuning.
 
     Attributes:
         question: The question.
         documents: The retrieved documents, best first.
-        answer: What is taught: a teacher's text, or the gold answer where there is none.
+        answer: Target: the teacher's answer, or the gold answer without a teacher.
         gold: A short reference answer.
-        id: Of the question, as its dataset has it.
-        evidence: Places of the documents that answer it; empty where the row does not say.
+        id: Id of the question in its dataset.
+        evidence: Positions of the documents with the answer; empty if unknown.
     """
 
     question: str
@@ -93,15 +93,15 @@ class InstructionRow:
 
 @dataclass(frozen=True, slots=True)
 class JointRow:
-    """A row of joint training, and of evaluation.
+    """Row of joint training and of evaluation.
 
     Attributes:
-        id: Of the question, as its dataset has it.
+        id: Id of the question in its dataset.
         question: The question.
-        documents: The candidates, in an order drawn from seed and id.
-        answer: What is taught.
-        positives: Places of the positive documents; for the supervised retriever and for recall, never seen by the
-            joint loss. Empty where the row does not say.
+        documents: The candidates, shuffled by seed and id.
+        answer: Target answer.
+        positives: Positions of the positive documents, used by the supervised retriever and for recall, but not by the joint
+            loss. Empty if unknown.
         golds: Every accepted answer.
     """
 
@@ -116,17 +116,17 @@ class JointRow:
 def pooled(
     identifier: str, positives: Sequence[str], others: Iterable[str], size: int = CANDIDATES, *, seed: int = 0
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return candidates of a question: its positives, then others until there are enough, in an order that tells nothing.
+    """Build a question's shuffled candidate list: its positives, filled up with other documents.
 
     Args:
-        identifier: Of the question; the order depends on it and on the seed.
-        positives: Positive documents; no more than `size` are kept.
-        others: Further documents, best first; equal texts count once.
-        size: D, how many candidates there are at most.
-        seed: Of the order.
+        identifier: Id of the question, which seeds the shuffle.
+        positives: Positive documents; at most `size` are used.
+        others: Other documents, best first; duplicates are dropped.
+        size: Maximum number of candidates (D).
+        seed: Random seed.
 
     Returns:
-        The candidates, and the places of the positives among them, ascending.
+        The candidates, and the positions of the positives, ascending.
     """
     wanted = dict.fromkeys(positives)
     chosen = list(dict.fromkeys([*positives, *others]))[:size]
@@ -135,10 +135,10 @@ def pooled(
 
 
 def scp_row(row: StageRow) -> ScpRow:
-    """Return a row of the loader `clara_stages/pretraining`.
+    """Convert a row of the loader `clara_stages/pretraining`.
 
     Raises:
-        UserError: It is of another stage.
+        UserError: The row belongs to another stage.
     """
     if row.kind == "qa":
         questions, answers = zip(*((question, golds[0]) for question, golds in row.pairs), strict=True)
@@ -149,10 +149,11 @@ def scp_row(row: StageRow) -> ScpRow:
 
 
 def instruction_row(row: StageRow, documents: int = DOCUMENTS) -> InstructionRow:
-    """Return a row of `clara_stages/instruction_tuning`, of an evaluation set, or of `pisco`; its first so many documents.
+    """Convert a row of `clara_stages/instruction_tuning`, of an evaluation set, or of `pisco`, with its first `documents`
+    documents.
 
     Raises:
-        UserError: It is of pretraining.
+        UserError: The row belongs to pretraining.
     """
     if row.kind != "answer":
         raise _other_stage(row, "instruction tuning")
@@ -161,10 +162,10 @@ def instruction_row(row: StageRow, documents: int = DOCUMENTS) -> InstructionRow
 
 
 def joint_row(row: StageRow, size: int = CANDIDATES, *, seed: int = 0) -> JointRow:
-    """Return a row of `clara_stages/e2e_…`, its candidates in an order of ours: the authors put positives first.
+    """Convert a row of `clara_stages/e2e_…`; candidates are shuffled, because the authors put positives first.
 
     Raises:
-        UserError: It is of pretraining.
+        UserError: The row belongs to pretraining.
     """
     if row.kind != "answer":
         raise _other_stage(row, "joint training")
@@ -184,17 +185,17 @@ def _other_stage(row: StageRow, stage: str) -> UserError:
 
 
 def scp_record(row: ScpRow) -> dict[str, Any]:
-    """Return a row of pretraining as a line of the authors' files."""
+    """Convert a pretraining row to the JSON object of the authors' files."""
     return {"data_type": row.kind, "question": list(row.questions), "answers": list(row.answers), "docs": [row.document]}
 
 
 def instruction_record(row: InstructionRow) -> dict[str, Any]:
-    """Return a row of instruction tuning as a line of the authors' files."""
+    """Convert an instruction-tuning row to the JSON object of the authors' files."""
     return {"question": row.question, "docs": list(row.documents), "gold_answer": row.gold, "answer": row.answer}
 
 
 def joint_record(row: JointRow) -> dict[str, Any]:
-    """Return a row of joint training or evaluation as a line of the authors' files."""
+    """Convert a joint-training row to the JSON object of the authors' files."""
     return {
         "question": row.question,
         "docs": list(row.documents),
@@ -205,7 +206,7 @@ def joint_record(row: JointRow) -> dict[str, Any]:
 
 
 def write_rows(path: Path, rows: Iterable[ScpRow | InstructionRow | JointRow]) -> None:
-    """Write rows of one stage as JSON Lines, one at a time; the file appears whole or not at all.
+    """Write rows of one stage as JSON Lines, atomically.
 
     Raises:
         UserError: The file cannot be written.
@@ -229,17 +230,17 @@ def _record(row: ScpRow | InstructionRow | JointRow) -> dict[str, Any]:
 
 
 PRONOUNS = 0.6
-"""Share of later mentions in a paraphrase by a pronoun, where one fits."""
+"""Probability that a paraphrase refers to a repeated subject by a pronoun, if possible."""
 _INVERSE = "Who "
 
 
 class Statement(NamedTuple):
-    """A sentence of a document.
+    """A sentence of a generated document.
 
     Attributes:
         text: The sentence.
-        subject: The entity that it is about.
-        fact: What it states; None for a sentence that only sounds like a statement.
+        subject: Its subject.
+        fact: The stated fact; None for decoy sentences.
     """
 
     text: str
@@ -253,12 +254,12 @@ def facts_of(responses: Iterable[Statement]) -> list[Fact]:
 
 
 def simple_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
-    """Return a question for each fact; facts of one head and one relation are asked for together.
+    """Generate one question per fact; facts with the same head and relation share a question.
 
     Args:
-        facts: What the document states.
-        text: The document: answers are worded as there.
-        draws: Which of the ways to ask is taken.
+        facts: Facts of the document.
+        text: The document's text, whose wording answers use.
+        draws: Random numbers for the choice of wording.
     """
     groups: dict[tuple[int, str], list[Fact]] = {}
     for fact in facts:
@@ -267,12 +268,12 @@ def simple_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
 
 
 def complex_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
-    """Return questions that need two facts of the document each: neighboring ones, and all that chain.
+    """Generate questions that need two facts of the document: two neighboring facts, or a chain of two.
 
     Args:
-        facts: What the document states.
-        text: The document: answers are worded as there.
-        draws: The source of chance.
+        facts: Facts of the document.
+        text: The document's text, whose wording answers use.
+        draws: Random numbers.
     """
     plain = [fact for fact in facts if not fact.relation.many]
     results: list[Pair] = []
@@ -288,7 +289,7 @@ def complex_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
 
 
 def stated(fact: Fact, text: str) -> str:
-    """Return a fact's answer in the words of a document: the first accepted form that is there, as questions have it."""
+    """Return a fact's answer in the document's wording: the first accepted form that occurs in the text."""
     answer, accepted = answer_of(fact)
     return next((form for form in (answer, *accepted) if form in text), answer)
 
@@ -340,13 +341,13 @@ def _joined(answers: Sequence[str]) -> str:
 
 
 def rephrased(sentences: Sequence[Statement], draws: Draws) -> list[str]:
-    """Return the sentences of a document paraphrased: other words and another order, every fact and name kept.
+    """Paraphrase a generated document: other words and order, with all facts and names preserved.
 
-    Sentences about one entity stay together. Those that state nothing stay as they are, where they are.
+    Sentences about the same entity stay together. Sentences without a fact stay unchanged, in place.
 
     Args:
-        sentences: The document's.
-        draws: The source of chance.
+        sentences: Sentences of the document.
+        draws: Random numbers.
     """
     rewritten: list[str] = []
     for group in _runs(sentences):
@@ -433,7 +434,7 @@ _WORLDS = {"long": 2}
 
 @dataclass(frozen=True, slots=True)
 class WorldDocument:
-    """A document of a world, with what each sentence says."""
+    """A generated document, with the fact that each sentence states."""
 
     passage: Passage
     sentences: tuple[Statement, ...]
@@ -443,11 +444,11 @@ def documents(reference: DataReference, config: WorldsConfig) -> Iterator[WorldD
     """Yield the documents of worlds: chunks of long ones for `worlds/long`, articles for the other subsets.
 
     Args:
-        reference: Subset and one split, set.
-        config: Options of worlds: seeds, size, how plainly they speak.
+        reference: Reference with subset and a single split.
+        config: Options of worlds: seeds, size, text style.
 
     Raises:
-        UserError: A seed is of another split.
+        UserError: A seed belongs to another split.
     """
     split = reference.split or "train"
     first = SPLITS[split].start if config.seed is None else config.seed
@@ -459,12 +460,12 @@ def documents(reference: DataReference, config: WorldsConfig) -> Iterator[WorldD
 
 
 def rows_about(item: WorldDocument, types: tuple[Type, ...], seed: int = 0) -> list[ScpRow]:
-    """Return the rows about a document: one for each type that it gives anything for.
+    """Generate a document's rows, one per type for which it has content.
 
     Args:
         item: The document.
-        types: The types wanted.
-        seed: Of the wordings of its questions and its paraphrase.
+        types: Requested row types.
+        seed: Random seed for the wordings.
     """
     text, identifier = item.passage.full_text, item.passage.id
     rows = []
@@ -483,15 +484,15 @@ def rows_about(item: WorldDocument, types: tuple[Type, ...], seed: int = 0) -> l
 
 
 def world_rows(reference: DataReference, config: WorldsConfig, data: ScpDataConfig) -> list[ScpRow]:
-    """Return the rows of worlds.
+    """Generate the rows of worlds.
 
     Args:
-        reference: Subset and one split, set.
+        reference: Reference with subset and a single split.
         config: Options of worlds.
-        data: Which rows, of how many documents.
+        data: Row types and number of documents.
 
     Raises:
-        UserError: A seed is of another split.
+        UserError: A seed belongs to another split.
     """
     if not data.types:
         return []

@@ -1,4 +1,4 @@
-"""Define the stages: their start, their trained parameters and their data."""
+"""Set up the training stages: initial weights, trainable parts, data and objective."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ from methods.training.loop import Validate
 
 @dataclass(frozen=True)
 class Prepared:
-    """A stage that is ready to be trained.
+    """A stage that is ready for training.
 
     Attributes:
-        objective: Its loss.
-        rows: What it learns from.
-        train: Steps and rates.
-        too_long: Questions and paraphrases that were left out for their length.
+        objective: Training objective.
+        rows: Training rows.
+        train: Optimization options.
+        too_long: Number of questions and paraphrases dropped for their length.
     """
 
     objective: Objective[Any]
@@ -64,16 +64,16 @@ class Prepared:
 
 
 def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device: str | None) -> Clara:
-    """Return the model as a stage begins, exactly what it trains open for training.
+    """Load a stage's initial model, with exactly the stage's parts trainable.
 
     Args:
         config: All options.
         stage: The stage.
-        parent: The checkpoint that it begins from; None: the bare base.
-        device: Where it is trained.
+        parent: Checkpoint to start from; None for the bare base.
+        device: Device.
 
     Raises:
-        UserError: The checkpoint is of another model than the options say.
+        UserError: The checkpoint's model options differ from the configured ones.
     """
     wanted = TEXT if config.reads == "text" else ADAPTERS
     if parent is None:
@@ -109,7 +109,7 @@ def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device:
 
 
 def trained(config: ClaraTrainingConfig, stage: Stage) -> set[Part]:
-    """Return exactly the parts that a stage trains."""
+    """Return the parts of the model that a stage trains."""
     if config.reads == "text":
         return {"generator"}
     if stage == "scp":
@@ -128,16 +128,16 @@ def trained(config: ClaraTrainingConfig, stage: Stage) -> set[Part]:
 def prepare(
     config: ClaraTrainingConfig, stage: Stage, clara: Clara, rows: Sequence[Row], folder: Path, progress: Progress, process: Any = None
 ) -> Prepared:
-    """Make a stage's objective.
+    """Build a stage's objective and training rows.
 
     Args:
         config: All options.
         stage: The stage.
-        clara: The model as it begins.
-        rows: Its rows.
-        folder: Where documents are kept that a frozen compressor encodes.
-        progress: Reports these steps.
-        process: Of `accelerate`; None: one process.
+        clara: The initial model.
+        rows: Rows of the stage.
+        folder: Folder for documents encoded by the frozen compressor.
+        progress: Progress callback.
+        process: `accelerate` process; None for a single process.
     """
     if stage in ("scp", "instruction"):
         options = config.scp if stage == "scp" else config.instruction
@@ -163,7 +163,7 @@ def _turns(examples: Sequence[TrainingExample]) -> int:
 
 
 def finish(config: ClaraTrainingConfig, stage: Stage, clara: Clara) -> None:
-    """Prepare the model for its checkpoint.
+    """Complete the model before its checkpoint is saved.
 
     If no stage has trained the reasoner yet, the compressor's adapter is copied to it, so that every checkpoint can rank.
     """
@@ -172,7 +172,7 @@ def finish(config: ClaraTrainingConfig, stage: Stage, clara: Clara) -> None:
 
 
 def examples(config: ClaraTrainingConfig, rows: Sequence[Row]) -> list[TrainingExample]:
-    """Return rows as they are taught: each paraphrase in a wording of its own, drawn from the seed and the row."""
+    """Convert pretraining rows to training examples; each paraphrase gets a wording drawn by seed and row."""
     pretraining = [row for row in rows if isinstance(row, ScpRow)]
     tuning = [row for row in rows if isinstance(row, InstructionRow)]
     return [*scp_examples(pretraining, config.scp, config.seed), *instruction_examples(tuning, config.instruction, config.seed)]
@@ -198,9 +198,9 @@ def _seed(config: ClaraTrainingConfig, stage: Stage) -> int:
 
 
 ANSWER_TOKENS, TOGETHER = 24, 16
-"""Longest answer to a held-out question, and how many questions are answered at once."""
+"""Maximum answer length in validation, and batch size for validation answers."""
 RECALLS = (1, 3, 5)
-"""The values of k at which recall is reported."""
+"""Values of k for which recall is reported."""
 
 
 def validator(
@@ -212,19 +212,19 @@ def validator(
     selects: bool,
     text: bool = False,
 ) -> Validate | None:
-    """Return the figures of held-out rows; None where there are none.
+    """Build the function that computes validation metrics; None without validation rows.
 
-    `validation_loss` and `validation_mse` of training examples; `validation_answer_loss` (per token) and `validation_cover_em` of
-    questions answered from all their documents, or, where the model selects, from those that it chose, with
-    `validation_recall@k` of the choice.
+    Pretraining rows give `validation_loss` and `validation_mse`. Questions give `validation_answer_loss` (per token) and
+    `validation_cover_em`, answered from all their documents or, with `selects`, from the selected ones, then with
+    `validation_recall@k`.
 
     Args:
         clara: The model.
-        examples: Held-out rows of pretraining.
-        questions: Held-out questions.
-        options: How they are answered.
-        selects: Whether the reasoner chooses among the documents.
-        text: Whether the documents of questions are read as text.
+        examples: Validation rows of pretraining.
+        questions: Validation questions.
+        options: Validation options.
+        selects: Whether the reasoner selects documents.
+        text: Whether documents are read as text.
     """
     if not examples and not questions:
         return None
@@ -242,7 +242,7 @@ def validator(
 
 
 def losses(clara: Clara, examples: Sequence[TrainingExample], batch_size: int) -> dict[str, float]:
-    """Return cross-entropy per token of replies, and the alignment loss."""
+    """Compute the cross-entropy per reply token, and the alignment loss."""
     entropy = mse = tokens = documents = 0.0
     for start in range(0, len(examples), batch_size):
         some = examples[start : start + batch_size]
@@ -260,7 +260,7 @@ def losses(clara: Clara, examples: Sequence[TrainingExample], batch_size: int) -
 def answered(
     clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, selects: bool, text: bool = False
 ) -> dict[str, float]:
-    """Return share of questions whose answer covers a gold one, loss per token of answers, recall of documents chosen."""
+    """Compute cover EM and per-token loss of the answers, and the recall of selected documents."""
     documents = {} if text else dict.fromkeys(item for row in questions for item in row.documents)
     memory = clara.encode(list(documents)).memory
     positions = {text: position for position, text in enumerate(documents)}
@@ -291,8 +291,8 @@ def _loss(clara: Clara, prompts: Sequence[Request], memory: Sequence[Tensor] | N
 
 
 def answered_from_text(clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, documents: bool) -> float:
-    """Return the share of answers covered by the base without adapters, from the documents as text or from none: what memory is
-    compared with.
+    """Compute cover EM of the base model without adapters, from documents as text or without documents, as baselines for
+    memory.
     """
     prompts = [query(row.question, row.documents if documents else (), text=True) for row in questions]
     return covered(clara, questions, prompts, None, options, None)
@@ -306,7 +306,7 @@ def covered(
     options: ValidateOptions,
     adapter: Adapter | None = "generator",
 ) -> float:
-    """Return share of questions whose reply covers a gold answer."""
+    """Compute the fraction of questions whose reply contains a gold answer."""
     replies = clara.generate(prompts, memory, ANSWER_TOKENS, TOGETHER, adapter)
     scores = [cover_em(reply.text, row.golds) for reply, row in zip(replies, questions, strict=True)]
     return math.fsum(scores) / len(scores)

@@ -1,10 +1,10 @@
-"""Compressed documents on disk: written once, memory-mapped, searched exactly.
+"""Store compressed documents on disk: written once, memory-mapped, and searched exactly.
 
-A store is a folder: `memory.bin` holds one row of M·h half-precision numbers for each document, in the order of its
-corpus, `norms.bin` the rows' lengths, `ids.arrow` their ids, `store.json` what it is (`write` makes them).
+A store is a folder. `memory.bin` has one row of M·h half-precision numbers per document, in corpus order; `norms.bin` has the
+norms, `ids.arrow` the ids, `store.json` the store's identity.
 
-Search compares the query with every row. Products are computed in float64, block by block; what may be among the best
-given their rounding is scored again row by row, so that a score depends on nothing but its query and its document.
+Search compares the query with every row, block by block in float64. Documents that may be among the best within rounding error
+are then rescored one by one, so that a score depends only on its query and document.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ Numbers = NDArray[np.floating]
 
 CARD = "store.json"
 FORMAT = 1
-"""Version of the layout of a store's folder."""
+"""Layout version of a store's folder."""
 BLOCK = 1 << 24
-"""Numbers multiplied at once: 128 MiB in float64."""
+"""Numbers multiplied at a time: 128 MiB in float64."""
 EPSILON = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Identity of a store; equal identities mean equal numbers.
+    """Identity of a store; equal identities imply equal contents.
 
     Attributes:
-        compressor: Hash of what decides a document's memory: base, adapter, memory rows, lengths.
+        compressor: Hash of everything that determines a document's memory: base, adapter, memory tokens, lengths.
         corpus: Fingerprint of the corpus.
-        documents: Rows.
+        documents: Number of documents.
         memory_tokens: M.
         hidden_size: h.
-        dtype: In which numbers are kept.
+        dtype: Data type of the numbers.
     """
 
     compressor: str
@@ -66,29 +66,29 @@ class Identity:
 
     @property
     def width(self) -> int:
-        """Return numbers of one document: M·h."""
+        """Return the numbers per document, M·h."""
         return self.memory_tokens * self.hidden_size
 
     @property
     def bytes_per_document(self) -> int:
-        """Return the bytes of a document at two bytes per number: 128 KiB for 16 memory tokens of a hidden size of 4096."""
+        """Return the bytes per document, 2·M·h: 128 KiB for 16 memory tokens of width 4096."""
         return 2 * self.width
 
     @property
     def fingerprint(self) -> str:
-        """Name the folder of a store."""
+        """Return a hash, which names the store's folder."""
         return fingerprint("clara store", FORMAT, asdict(self))
 
 
 class MemoryStore:
-    """Compressed documents of a corpus.
+    """Compressed documents of a corpus, for scoring and search.
 
     Args:
-        identity: What they are.
-        raw: Their numbers as they lie on disk, of shape (documents, M·h) and two bytes each; in memory or mapped.
-        norms: Length of each row, shape (documents,).
-        ids: Their ids, in order.
-        index: From an id to its row.
+        identity: Identity of the store.
+        raw: Raw 16-bit values, shape (documents, M·h), in memory or memory-mapped.
+        norms: Norm of each row, shape (documents,).
+        ids: Document ids, in order.
+        index: Function from an id to its row.
     """
 
     def __init__(self, identity: Identity, raw: NDArray[np.int16], norms: Scores, ids: Sequence[str], index: IdIndex) -> None:
@@ -103,7 +103,7 @@ class MemoryStore:
         """Memory-map a finished store.
 
         Raises:
-            UserError: The folder holds none, or a damaged one.
+            UserError: The folder has no store, or a damaged one.
         """
         identity = read_card(folder)
         shape = (identity.documents, identity.width)
@@ -128,14 +128,14 @@ class MemoryStore:
 
     @property
     def bytes(self) -> int:
-        """Return size of the memory."""
+        """Return the size of the memory in bytes."""
         return len(self) * self.identity.bytes_per_document
 
     def find_rows(self, identifiers: Sequence[str]) -> Rows:
-        """Return the rows of documents.
+        """Return the row numbers of documents.
 
         Raises:
-            KeyError: One is not in the store.
+            KeyError: A document is not in the store.
         """
         results = [self._index.find(identifier) for identifier in identifiers]
         for identifier, row in zip(identifiers, results, strict=True):
@@ -144,16 +144,16 @@ class MemoryStore:
         return np.array(results, dtype=np.int64)
 
     def memory(self, rows: Rows | Sequence[int]) -> Tensor:
-        """Return memory of some documents: a float32 tensor of shape (rows, M, h) on the CPU."""
+        """Return the memory of documents by row: float32 tensor (rows, M, h) on the CPU."""
         chosen = np.asarray(rows, dtype=np.int64)
         return self._numbers(self._raw[chosen]).float().view(-1, self.identity.memory_tokens, self.identity.hidden_size)
 
     def scores(self, query: Tensor | Numbers, rows: Rows) -> Scores:
-        """Return cosines of documents with one query, flattened, each summed on its own in float64 (eq 3.1).
+        """Compute the cosine similarity of a query with some documents, in float64 (eq 3.1).
 
         Args:
             query: Memory of a question, M·h numbers in any shape.
-            rows: Documents.
+            rows: Row numbers of the documents.
 
         Returns:
             Shape (rows,), within [-1, 1].
@@ -168,12 +168,12 @@ class MemoryStore:
         return np.clip(result, -1.0, 1.0)
 
     def nearest(self, queries: Sequence[Tensor] | Tensor | Numbers, k: int, device: str = "cpu") -> list[tuple[Rows, Scores]]:
-        """Return the k documents of highest cosine for each query, best first; equal ones in the order of the store.
+        """Return the k documents with the highest cosine similarity per query, best first; ties in store order.
 
         Args:
             queries: Memory of questions, shape (B, M, h) or (B, M·h).
-            k: At most this many.
-            device: Where blocks are multiplied.
+            k: Maximum number of documents.
+            device: Device for the matrix products.
         """
         import torch
 
@@ -219,7 +219,7 @@ class MemoryStore:
 
 
 class Ids(Sequence[str]):
-    """Ids in a table of one column, read as they are asked for."""
+    """Lazy sequence of ids in an Arrow column."""
 
     def __init__(self, table: pa.Table) -> None:
         self._column = table.column("id")
@@ -236,10 +236,10 @@ class Ids(Sequence[str]):
 
 
 def read_card(folder: Path) -> Identity:
-    """Return the card of the store in a folder.
+    """Read the identity of the store in a folder.
 
     Raises:
-        UserError: The folder holds no finished store, or one of another format.
+        UserError: The folder has no finished store, or one with another format.
     """
     path = folder / CARD
     try:
@@ -259,7 +259,7 @@ def read_card(folder: Path) -> Identity:
 
 
 def cosines(query: Tensor | Numbers, memory: Tensor) -> Scores:
-    """Return cosines of documents with a question, flattened (eq 3.1), as `MemoryStore.scores` has them.
+    """Compute the cosine similarity of documents with a question (eq 3.1), like `MemoryStore.scores`.
 
     Args:
         query: Memory of the question, [M, h].
@@ -288,12 +288,12 @@ def _separate_rows(lengths: NDArray) -> NDArray:
 
 
 CHUNK = 256
-"""Documents between two writes; fixed, so that a store continued after a cut equals one made in one go."""
+"""Documents per write; fixed, so that an interrupted and resumed build produces the same store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """Compressed documents: memory of shape (n, M, h) and the tokens that it read."""
+    """Compressed documents: memory of shape (n, M, h), and the number of tokens read."""
 
     memory: Tensor
     tokens: int
@@ -301,7 +301,7 @@ class Compressed:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Progress of a compression: documents in the store, and this call's documents and seconds."""
+    """Progress of a compression: documents in the store, and documents and seconds of this call."""
 
     documents: int
     of: int
@@ -311,7 +311,7 @@ class Written:
 
     @property
     def tokens_per_second(self) -> float:
-        """Document tokens read per second, 0 where nothing was left to do."""
+        """Return the document tokens read per second; 0 if nothing was compressed."""
         return self.tokens / self.seconds if self.fresh else 0.0
 
 
@@ -320,7 +320,7 @@ Progress = Callable[[Written], None]
 
 
 def in_memory(corpus: Corpus, identity: Identity, compress: Compress, progress: Progress | None = None) -> MemoryStore:
-    """Return a store that is kept nowhere."""
+    """Compress a corpus into a store in memory."""
     raws, norms = [np.empty((0, identity.width), np.int16)], [np.empty(0)]
     for raw, lengths in _chunks(corpus, identity, compress, 0, progress):
         raws.append(raw)
@@ -330,20 +330,20 @@ def in_memory(corpus: Corpus, identity: Identity, compress: Compress, progress: 
 
 
 def write(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, progress: Progress | None = None) -> MemoryStore:
-    """Compress a corpus into a folder, or continue with what lies there; a finished store is opened.
+    """Compress a corpus into a store folder, resuming an unfinished one; a finished store is opened.
 
-    Of several processes that ask at once one compresses, the others wait.
+    If several processes call this at once, one compresses and the others wait.
 
     Args:
-        folder: Where it goes.
-        corpus: Whose documents.
-        identity: What is to be in it.
-        compress: From texts to their memory.
-        progress: Called with how far it is after every chunk.
+        folder: Folder of the store.
+        corpus: Corpus to compress.
+        identity: Identity of the store.
+        compress: Function from texts to their memory.
+        progress: Progress callback, called after every chunk.
 
     Raises:
-        UserError: The folder holds another store.
-        Broke: A number is too large for the type that it is to be kept in.
+        UserError: The folder has another store.
+        Broke: A number overflows the store's data type.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(str(folder) + ".lock"):

@@ -1,13 +1,12 @@
-"""Rows of pretraining by a language model: simple and complex questions, answers, checks, coverage, paraphrases.
+"""Generate pretraining rows with a language model: questions and answers, checks, coverage, and paraphrases.
 
-Each type of row of a document is one program, which asks until what it has covers the document:
+For each document and row type, a program prompts the model until the result covers the document:
 
     questions    ask → answer and check each → ask what is missing → … until nothing is
     paraphrase   ask → check → ask again … until it is accepted
 
-Both end as `covered`, or as `uncovered` after the last round; what is uncovered is not training data. What became of a
-document is on disk when its program ends, and every reply is in the cache of replies before it is used: a run that was
-killed asks for nothing that was answered.
+Both end as `covered`, or as `uncovered` after the last round; uncovered documents are not used for training. Results are saved
+when a program ends, and replies are cached before use, so an interrupted run never repeats a request.
 
 Source: the paper's section 2.1 and Figures 9 to 16.
 """
@@ -38,24 +37,24 @@ from methods.training import Progress, Silent
 from methods.training.journal import Journal
 
 ROUNDS = 10
-"""Rounds of the coverage loop, and further paraphrases, at most."""
+"""Maximum rounds of the coverage loop, and of further paraphrases."""
 MOST_QUESTIONS = 40
-"""Questions of one reply that are looked at; the authors' documents have at most 34."""
+"""Maximum number of questions used from one reply; the authors' documents have at most 34."""
 
 Status = Literal["open", "covered", "uncovered"]
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Outcome of a document.
+    """Result of the synthesis for one document and row type.
 
     Attributes:
-        kind: What is made.
-        round: In which it ended: 0 for the first questions or paraphrase, then 1, 2 …
-        status: How it ended; open where a call failed for good, or none was made.
-        pairs: What was accepted; of a paraphrase one pair without a question.
-        counts: What became of replies and questions.
-        by: The models that replied, by the names that their endpoint gives them.
+        kind: Row type.
+        round: Last round: 0 for the first questions or paraphrase, then 1, 2 …
+        status: How it ended; `open` if a call failed permanently or none was made.
+        pairs: Accepted pairs; a paraphrase is one pair without a question.
+        counts: Number of replies and questions by outcome.
+        by: Models that replied, as named by their endpoint.
     """
 
     kind: Type
@@ -70,7 +69,7 @@ _read_made = TypeAdapter(Made).validate_python
 
 
 def row_of(made: Made, document: str, identifier: str) -> ScpRow | None:
-    """Return the training row of a document that is covered; None where it is not, or where nothing could be asked."""
+    """Convert a covered result to a training row; None if it is uncovered, or if no question was possible."""
     if made.status != "covered" or not made.pairs:
         return None
     questions, answers = zip(*made.pairs, strict=True)
@@ -80,24 +79,25 @@ def row_of(made: Made, document: str, identifier: str) -> ScpRow | None:
 
 
 Asking = Callable[..., Awaitable[Any]]
-"""From a prompt's name, the round, and what the prompt is filled with besides the document, to the reply; None: no reply
-could be read."""
+"""Function that sends a prompt: takes its name, the round, and further placeholder values; returns the parsed reply, or None on
+failure.
+"""
 
 
 async def ask_questions(
     kind: Type, ask: Asking, counts: Counter[str], rounds: int = ROUNDS, most: int = MOST_QUESTIONS
 ) -> tuple[Status, int, list[Pair]]:
-    """Return questions and answers that cover a document.
+    """Generate questions and answers until they cover a document.
 
     Args:
-        kind: simple or complex.
-        ask: Asks.
-        counts: Counts what became of questions.
-        rounds: Rounds after which a document that is not covered is given up.
-        most: Questions of a reply that are looked at.
+        kind: `simple` or `complex`.
+        ask: Function that sends prompts about the document.
+        counts: Counter of questions by outcome.
+        rounds: Maximum rounds, after which the document counts as uncovered.
+        most: Maximum number of questions used from one reply.
 
     Returns:
-        How it ended, in which round, and the accepted pairs.
+        Status, last round, and accepted pairs.
     """
     pairs: list[Pair] = []
 
@@ -124,7 +124,7 @@ async def ask_questions(
 
 
 async def ask_paraphrase(ask: Asking, counts: Counter[str], rounds: int = ROUNDS) -> tuple[Status, int, list[Pair]]:
-    """Return a paraphrase that says what its document says; arguments and result as for `ask_questions`."""
+    """Generate paraphrases of a document until one preserves its content; arguments and result as in `ask_questions`."""
     for turn in range(rounds + 1):
         reply = await ask("paraphrase", turn)
         if reply is None:
@@ -161,12 +161,12 @@ def _new(questions: Sequence[str], pairs: Sequence[Pair]) -> tuple[list[str], in
 
 
 VERSION = 1
-"""Version of the synthesis; increase it if equal replies may give other rows."""
+"""Version of the synthesis; increase it if the same replies can produce other rows."""
 TRIES = 3
 
 
 class SynthesisConfig(AskingConfig):
-    """The model that writes, answers and checks, and how often it is asked."""
+    """Options of the synthesis: language model and limits."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -181,18 +181,18 @@ class SynthesisConfig(AskingConfig):
 
 
 class Document(NamedTuple):
-    """Document for which rows are written."""
+    """A document for which rows are generated."""
 
     id: str
     text: str
 
 
 class Passages(Sequence[Document]):
-    """Passages of a corpus as documents, read when they are needed.
+    """Lazy sequence of a corpus's passages as documents.
 
     Args:
         corpus: The corpus.
-        rows: Which of its passages.
+        rows: Row numbers of the passages.
     """
 
     def __init__(self, corpus: Corpus, rows: Sequence[int]) -> None:
@@ -200,7 +200,7 @@ class Passages(Sequence[Document]):
 
     @classmethod
     def drawn(cls, corpus: Corpus, count: int | None, seed: int) -> Passages:
-        """Return this many passages of a corpus (None: all) in its order; larger draws hold the smaller."""
+        """Draw `count` random passages (None: all) in corpus order; a larger sample with the same seed contains the smaller."""
         rows: Sequence[int] = range(len(corpus))
         return cls(corpus, rows if count is None or count >= len(rows) else sorted(Draws("clara documents", seed).sample(rows, count)))
 
@@ -223,20 +223,20 @@ class _Lost(Exception):
 
 
 class Synthesis:
-    """Makes the rows of documents.
+    """Generates training rows for documents, with saved state.
 
     Args:
         config: The model and its limits.
-        states: What became of documents.
-        services: Of them the cache of replies, without which unfinished items are requested again; and for a local model
-            device and seed.
-        model: In place of the model that the options name.
+        states: Saved results by document.
+        services: Services: reply cache (without it, unfinished documents are requested again), and for a local model device and
+            seed.
+        model: Model that replaces the configured one.
 
     Attributes:
-        put_aside: Documents left open because a call failed for good; the next run continues with them.
+        put_aside: Number of documents left open because a call failed permanently; the next run retries them.
 
     Raises:
-        UserError: The key is not set, or a prompt is not right.
+        UserError: The API key is not set, or a prompt is invalid.
     """
 
     def __init__(
@@ -252,12 +252,12 @@ class Synthesis:
         self._made_of = [VERSION, options, self.model.config.model_dump(mode="json", exclude={"base_url"}), self.prompts.hash]
 
     def made(self, document: Document, kind: Type) -> Made:
-        """Return the outcome of a document."""
+        """Return the saved result of a document and row type."""
         kept = self.states.get(_name(document, kind), self._identity(document))
         return Made(kind) if kept is None else _read_made(kept)
 
     def make_rows(self, documents: Iterable[Document], types: Sequence[Type] = TYPES) -> Iterator[ScpRow]:
-        """Yield the rows of what is covered, in the order of documents and types."""
+        """Yield the rows of covered documents, in the order of documents and types."""
         for document in documents:
             for kind in types:
                 row = row_of(self.made(document, kind), document.text, _name(document, kind))
@@ -268,11 +268,11 @@ class Synthesis:
         return fingerprint(*self._made_of, document.text)
 
     def run(self, documents: Sequence[Document], types: Sequence[Type] = TYPES, progress: Progress | None = None) -> None:
-        """Bring every document to its end.
+        """Process all documents until each is finished.
 
         Raises:
-            Broke: No further call could succeed; what was done is kept.
-            KeyboardInterrupt: Likewise.
+            Broke: No further call could succeed; finished work is saved.
+            KeyboardInterrupt: Interrupted; finished work is saved.
         """
         progress = progress or Silent()
         progress.begin("synthesizing", len(documents) * len(types))
@@ -328,31 +328,31 @@ def _shorten_reason(reason: str) -> str:
 
 
 PAIRS: Mapping[Type, float] = {"simple": 7.80, "complex": 4.62, "paraphrase": 1.0}
-"""Pairs of a document in the paper's Table 9."""
+"""Pairs per document in the paper's Table 9."""
 OUTPUT_WORDS: Mapping[Type, float] = {"simple": 158, "complex": 254, "paraphrase": 109}
-"""Output words of a document in the paper's Table 9."""
+"""Output words per document in the paper's Table 9."""
 TOKENS_A_WORD = 4 / 3
 ANSWER_TOKENS = 12
-"""Tokens of a reply that is a short answer or a judgment, as JSON."""
+"""Assumed tokens of a short JSON reply (answer or judgment), for estimates."""
 SAMPLE = 200
-"""Documents whose prompts are counted; the others are taken to be alike."""
+"""Number of documents whose prompts are counted for estimates."""
 
 
 @dataclass
 class TypeStatistics:
-    """Outcome of one type of rows; a line of Table 9.
+    """Statistics of one row type, as in the paper's Table 9.
 
     Attributes:
-        documents: Documents with a row.
-        pairs: Of those rows; 1 for a paraphrase.
-        input_words: Of those documents.
-        output_words: Of questions and answers, or of paraphrases.
-        covered_without_pairs: Documents of which nothing could be asked.
-        uncovered: Documents dropped after the last round.
-        unfinished: Documents that are not at an end.
-        rounds: Documents by the round in which they ended.
-        counts: What became of calls and questions, dropped documents included.
-        by: The models that replied; [] where none was asked.
+        documents: Number of documents with a row.
+        pairs: Number of pairs in the rows; 1 per paraphrase.
+        input_words: Words of those documents.
+        output_words: Words of questions and answers, or of paraphrases.
+        covered_without_pairs: Number of documents about which no question was possible.
+        uncovered: Number of documents dropped after the last round.
+        unfinished: Number of documents not finished.
+        rounds: Number of documents by last round.
+        counts: Number of calls and questions by outcome, including dropped documents.
+        by: Models that replied; [] if none was asked.
     """
 
     documents: int = 0
@@ -367,14 +367,14 @@ class TypeStatistics:
     by: list[str] = field(default_factory=list)
 
     def add(self, row: ScpRow) -> None:
-        """Count a row."""
+        """Add a row to the statistics."""
         self.documents += 1
         self.pairs += len(row.answers)
         self.input_words += len(row.document.split())
         self.output_words += sum(len(text.split()) for text in (*row.questions, *row.answers))
 
     def to_json(self) -> dict[str, Any]:
-        """Return totals, and the means of Table 9 (None where there is no document)."""
+        """Return totals and the means of Table 9 (None without documents)."""
 
         def mean(total: int) -> float | None:
             return total / self.documents if self.documents else None
@@ -393,7 +393,7 @@ Statistics = dict[Type, TypeStatistics]
 
 
 def of_rows(rows: Iterable[ScpRow]) -> Statistics:
-    """Return statistics of rows whose ids end in their type."""
+    """Compute the statistics of rows whose ids end in their type."""
     result: Statistics = {}
     for row in rows:
         kind: Type = next(item for item in TYPES if row.id.endswith(f"/{item}"))
@@ -402,7 +402,7 @@ def of_rows(rows: Iterable[ScpRow]) -> Statistics:
 
 
 def of_synthesis(synthesis: Synthesis, documents: Iterable[Document], types: Sequence[Type] = TYPES) -> Statistics:
-    """Return statistics of what a synthesis made, and of what it dropped."""
+    """Compute the statistics of a synthesis, including dropped documents."""
     result: Statistics = {kind: TypeStatistics() for kind in types}
     for document in documents:
         for row in synthesis.make_rows([document], types):
@@ -421,17 +421,17 @@ def of_synthesis(synthesis: Synthesis, documents: Iterable[Document], types: Seq
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Remaining cost of a synthesis.
+    """Estimated remaining cost of a synthesis.
 
     Attributes:
-        documents: In all.
-        loops, done: Documents times types, and how many of those are at an end.
-        fewest_calls: Where nothing can be asked of any document, and every paraphrase is accepted at once.
-        calls: Where a document gives as many pairs as in the paper's Table 9 and is covered by them.
-        most_calls: Where every reply is full, every round needed and every call made again.
-        prompt_tokens, completion_tokens: Of `calls`, about.
-        usd: Of those, by the configured prices.
-        counted_by: How tokens were counted.
+        documents: Total number of documents.
+        loops, done: Number of (document, type) combinations, and of finished ones.
+        fewest_calls: Lower bound of calls: no questions possible, and every first paraphrase accepted.
+        calls: Expected calls: as many pairs per document as in the paper's Table 9, which cover it.
+        most_calls: Upper bound of calls: maximal replies, all rounds, and every call retried.
+        prompt_tokens, completion_tokens: Estimated tokens of `calls`.
+        usd: Estimated cost of `calls` at the configured prices.
+        counted_by: Method of counting tokens.
     """
 
     documents: int
@@ -454,7 +454,7 @@ class Outlook:
 
 
 def outlook(synthesis: Synthesis, documents: Sequence[Document], types: Sequence[Type] = TYPES) -> Outlook:
-    """Return the calls that remain, without making one; a document that was begun counts in full."""
+    """Estimate the remaining calls without making any; a document in progress counts in full."""
     counter = synthesis.model.counter
     waiting = {kind: [document for document in documents if synthesis.made(document, kind).status == "open"] for kind in types}
     calls = prompt = completion = 0.0
@@ -484,7 +484,7 @@ def outlook(synthesis: Synthesis, documents: Sequence[Document], types: Sequence
 
 
 def most_calls(kind: Type, config: SynthesisConfig) -> int:
-    """Return the calls that one document can take at most."""
+    """Return the maximum number of calls for one document."""
     each = 2 if kind == "paraphrase" else 1 + 2 * config.most_questions
     return (config.rounds + 1) * each * config.tries
 

@@ -1,8 +1,8 @@
-"""Rows of instruction tuning for a corpus of one's own: a language model answers questions from the documents found for them.
+"""Generate instruction-tuning rows for the user's corpus: a language model answers questions from retrieved documents.
 
-The model reads the prompt by which CLaRa's generator answers from text. What it answers becomes the target, and the documents
-stay in the order in which they were found, whether one of them answers the question or not. Replies that refuse or abstain are
-left out and counted. What became of a question is on disk as soon as it is known: a run that was stopped resumes.
+The model gets the prompt with which CLaRa's generator answers from text, and its answer becomes the training target. Documents
+stay in retrieval order, whether or not they contain the answer. Refusals and abstentions are dropped and counted. Results are
+saved at once, so that an interrupted run resumes.
 
 Source: He et al. 2025, section 2.2 and the appendix on training data (Mistral-7B answers from five documents).
 """
@@ -36,11 +36,11 @@ from methods.training import Progress, Silent
 from methods.training.journal import Journal, each_once
 
 VERSION = 1
-"""Version of parsing replies; increase it if equal replies may give other rows."""
+"""Version of parsing replies; increase it if the same replies can produce other rows."""
 
 
 class TeacherConfig(AskingConfig):
-    """The model that answers, and the documents that it reads."""
+    """Options of the teacher: language model, and number of documents."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -55,11 +55,11 @@ class TeacherConfig(AskingConfig):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Request to the teacher.
+    """A question with its documents, for the teacher.
 
     Attributes:
-        id, text: Of the question.
-        documents: What it reads, best first.
+        id, text: Id and text of the question.
+        documents: Documents to answer from, best first.
         gold: A short reference answer; "" if the data has none.
     """
 
@@ -71,14 +71,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Taught:
-    """Outcome of a question.
+    """The teacher's result for one question.
 
     Attributes:
-        answer: The teacher's, without what models put around an answer; "" if it is left out.
-        left_out: Why there is no answer: refused, abstained or empty.
-        failed: Why no reply came; it is asked for again.
-        by: The model as its endpoint names it.
-        prompt_tokens, completion_tokens, cost_usd: Of the reply.
+        answer: The cleaned answer; "" if it was dropped.
+        left_out: Reason of dropping: `refused`, `abstained` or `empty`.
+        failed: Reason of a failed call, which is retried next time.
+        by: Model, as named by its endpoint.
+        prompt_tokens, completion_tokens, cost_usd: Cost of the reply.
     """
 
     answer: str = ""
@@ -91,20 +91,20 @@ class Taught:
 
     @property
     def came(self) -> bool:
-        """Return whether the call was answered."""
+        """Return whether the call got a reply."""
         return self.failed is None
 
     @property
     def lasting(self) -> bool:
-        """Return whether the result is kept."""
+        """Return whether the result is final and saved."""
         return self.failed is None
 
 
 def questions_of(benchmark: Benchmark, pool: PoolConfig, services: Services) -> list[Question]:
-    """Return the questions of a benchmark, each with its documents in the order in which they were found.
+    """Return a benchmark's questions with their documents in retrieval order.
 
     Raises:
-        UserError: There is none that has documents.
+        UserError: No question has documents.
     """
     ranked = ranked_documents(benchmark, list(benchmark.questions), pool, services)
     results = []
@@ -123,16 +123,16 @@ def questions_of(benchmark: Benchmark, pool: PoolConfig, services: Services) -> 
 
 
 class Teacher:
-    """Answers questions from documents.
+    """Language model that answers questions from documents, with saved results.
 
     Args:
         config: The model and its prompt.
-        services: Of them the cache of replies, and for a local model device and seed.
-        states: What became of questions; None keeps nothing.
-        model: In place of the model that the options name.
+        services: Services: reply cache, and for a local model device and seed.
+        states: Saved results by question; None saves nothing.
+        model: Model that replaces the configured one.
 
     Raises:
-        UserError: The key is not set, or the prompt is not right.
+        UserError: The API key is not set, or the prompt is invalid.
     """
 
     def __init__(
@@ -149,10 +149,10 @@ class Teacher:
         ]
 
     def answers(self, questions: Sequence[Question], progress: Progress | None = None) -> list[Taught]:
-        """Return what becomes of each question; what is known already is not asked again.
+        """Answer each question; saved results are reused.
 
         Raises:
-            Broke: No call was answered, or no further one could be. What was answered is kept.
+            Broke: No call succeeded, or no further call could succeed. Finished work is saved.
         """
         progress = progress or Silent()
         progress.begin("asking the teacher", len(questions))
@@ -160,7 +160,7 @@ class Teacher:
         return each_once(self._answer, items, Taught, self._states, progress, self.model.in_flight, "llm")
 
     def estimate(self, questions: Sequence[Question]) -> Estimate:
-        """Estimate what is still to be asked, without asking."""
+        """Estimate the cost of the remaining calls without making any."""
         waiting = [item for item in questions if self._kept(item) is None]
         return self.model.estimate([self._messages(item) for item in waiting])
 
@@ -186,14 +186,14 @@ class Teacher:
 
 
 def rows_of(questions: Sequence[Question], taught: Sequence[Taught]) -> Iterator[InstructionRow]:
-    """Yield the rows of the questions that have an answer."""
+    """Yield training rows for the questions that have an answer."""
     for question, item in zip(questions, taught, strict=True):
         if item.answer:
             yield InstructionRow(question.text, question.documents, item.answer, question.gold or item.answer, question.id)
 
 
 def statistics_of(taught: Sequence[Taught]) -> dict[str, Any]:
-    """Return counts of what became of questions, tokens and dollars of all replies, and who replied."""
+    """Return counts of outcomes, tokens and dollars of all replies, and the models that replied."""
     counts = Counter(item.left_out or ("failed" if item.failed is not None else "answered") for item in taught)
     sums = {name: sum(getattr(item, name) for item in taught) for name in ("prompt_tokens", "completion_tokens", "cost_usd")}
     failures = Counter(item.failed.partition(":")[0] for item in taught if item.failed is not None)

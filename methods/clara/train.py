@@ -1,4 +1,4 @@
-"""`ragmeter train clara`: from documents and questions to a compressor, a generator, and a reasoner that chooses."""
+"""Train CLaRa (`ragmeter train clara`): compressor, generator and query reasoner, from documents and questions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from methods.training.ranks import accelerator, first, wait
 from methods.training.stages import PreparedRun, train_stage
 
 CURVE = "curve.jsonl"
-"""Loss curve of a checkpoint's steps, in its folder."""
+"""File in a checkpoint's folder with its loss curve."""
 
 
 @register_training(
@@ -32,21 +32,21 @@ CURVE = "curve.jsonl"
     needs=needs,
 )
 class ClaraTraining:
-    """The training.
+    """The training of CLaRa.
 
     Args:
-        config: Options.
+        config: Options of the training.
     """
 
     def __init__(self, config: ClaraTrainingConfig) -> None:
         self.config = config
 
     def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Train, stage after stage; only the main process of several reports them.
+        """Train all stages in order and yield each finished one; with several processes, only the main one yields.
 
         Raises:
-            UserError: The data may not be trained on or gives no row, or the folders hold other work.
-            Broke: The loss is not a number.
+            UserError: The data must not be trained on or provides no rows, or the folders contain other work.
+            Broke: The loss is NaN.
         """
         from methods.clara.data import training_rows
 
@@ -151,13 +151,13 @@ _TITLES: Mapping[Stage, str] = {
 
 
 def write_card(folder: Path, config: ClaraTrainingConfig, stage: Stage, figures: Mapping[str, float]) -> None:
-    """Write the model card.
+    """Write the model card of a checkpoint.
 
     Args:
-        folder: Of the checkpoint.
-        config: Of the training.
-        stage: Which the checkpoint is of.
-        figures: What it came to.
+        folder: Checkpoint folder.
+        config: Options of the training.
+        stage: Stage of the checkpoint.
+        figures: Final metrics.
     """
     model: ClaraConfig = config.model
     write_model_card(

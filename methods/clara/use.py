@@ -1,4 +1,4 @@
-"""A checkpoint in use: loaded once for all parts of a pipeline, and the memory that it makes of documents."""
+"""Load a checkpoint once for all parts of a pipeline, and compute or look up the memory of documents."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
 
 
 VERSION = 2
-"""Version of reading documents; increase it if their memory may change."""
+"""Version of encoding documents; increase it if memory vectors can change."""
 DType = Literal["float32", "bfloat16", "float16", "auto"]
 
 
 class CheckpointOptions(ModelMethodConfig):
-    """Checkpoint and precision."""
+    """Options with a CLaRa checkpoint and precision."""
 
     model: str = Field(description="folder of a checkpoint that `ragmeter train clara` made, or `clara-pocket`, which ships")
     dtype: DType | None = Field(None, description="dtype of the base's weights; null: the checkpoint's own")
 
     def preflight(self) -> None:
-        """Check that the model is a checkpoint of CLaRa, and its base the one that it was trained on."""
+        """Check that the model is a CLaRa checkpoint and its base model the one it was trained on."""
         read_config(require_checkpoint(self.model, where="clara, option model"))
 
 
 class Loaded:
-    """A checkpoint in memory.
+    """A loaded CLaRa checkpoint.
 
     Args:
-        folder: The checkpoint.
-        dtype: Of the base's weights.
-        device: Where it computes.
+        folder: Checkpoint folder.
+        dtype: Data type of the base's weights.
+        device: Device.
 
     Attributes:
         clara: The model.
-        compressor: Hash of what decides a document's memory; equal for checkpoints that share their compressor.
+        compressor: Hash of everything that determines a document's memory; equal for checkpoints with the same compressor.
     """
 
     def __init__(self, folder: Path, dtype: str | None, device: str) -> None:
@@ -69,7 +69,7 @@ class Loaded:
         """Check that the checkpoint has an adapter.
 
         Raises:
-            UserError: It has not.
+            UserError: The adapter is missing.
         """
         if adapter not in self.clara.adapters.names:
             raise UserError(
@@ -84,7 +84,7 @@ _LOADED: WeakValueDictionary[tuple[Any, ...], Loaded] = WeakValueDictionary()
 
 
 def loaded(options: CheckpointOptions, device: str | None) -> Loaded:
-    """Return the model of a checkpoint; parts of a pipeline that name the same one share it as long as one of them lives."""
+    """Load a checkpoint; pipeline parts that use the same one share it while any of them exists."""
     folder = require_checkpoint(options.model, where="clara, option model")
     key = (weights_hash(str(folder)), options.dtype, device_of(device))
     result = _LOADED.get(key)
@@ -94,11 +94,11 @@ def loaded(options: CheckpointOptions, device: str | None) -> Loaded:
 
 
 STORES = "clara"
-"""Folder of stores below the artifacts."""
+"""Subfolder of the artifacts folder for memory stores."""
 
 
 class DocumentOptions(CheckpointOptions):
-    """A checkpoint, and when documents are compressed."""
+    """Options of roles that compress documents: checkpoint, and when to compress."""
 
     offline: bool = Field(
         False,
@@ -111,14 +111,14 @@ class DocumentOptions(CheckpointOptions):
 
 
 class Documents:
-    """Memory of the documents of corpora.
+    """Provider of documents' memory, from a store or computed on demand.
 
-    Numbers are rounded to the type of stores wherever they come from, so that an answer is the same with a store.
+    Memory is always rounded to the store's data type, so that answers are the same with and without a store.
 
     Args:
         loaded: The model.
-        options: When documents are compressed, and how they are kept.
-        services: Provides the folder of stores.
+        options: Options for compression and storage.
+        services: Services; the folder of memory stores is used.
     """
 
     def __init__(self, loaded: Loaded, options: DocumentOptions, services: Services) -> None:
@@ -127,7 +127,7 @@ class Documents:
 
     @property
     def dtype(self) -> HalfType:
-        """Return in which type memory is kept."""
+        """Return the data type in which memory is stored."""
         computes = str(self._loaded.clara.base.dtype).rpartition(".")[2]
         return self._options.memory_dtype or ("bfloat16" if computes == "bfloat16" else "float16")
 
@@ -137,15 +137,15 @@ class Documents:
         return Identity(self._loaded.compressor, corpus.fingerprint, len(corpus), clara.memory_tokens, clara.hidden_size, self.dtype)
 
     def folder(self, corpus: Corpus) -> Path | None:
-        """Return the folder of a corpus's store; None if stores are not kept."""
+        """Return the folder of a corpus's store; None if stores are not saved."""
         return self._services.folder(STORES, self.identity(corpus).fingerprint)
 
     def store(self, corpus: Corpus, folder: Path | None = None, progress: Progress | None = None) -> MemoryStore:
-        """Return the store of a whole corpus: opened, or finished, or made.
+        """Return the store of a whole corpus; opens, resumes or builds it.
 
         Args:
-            corpus: Whose documents.
-            folder: Where to keep it in place of the usual folder.
+            corpus: The corpus.
+            folder: Folder that replaces the default one.
             progress: Called after every chunk.
         """
         if self._open is None or self._open[0] != corpus.fingerprint:
@@ -160,9 +160,9 @@ class Documents:
         return self._open[1]
 
     def of(self, corpus: Corpus, ids: Sequence[str]) -> Tensor:
-        """Return memory of some documents: a float32 tensor [n, M, h] on the CPU.
+        """Return the memory of documents by id: float32 tensor [n, M, h] on the CPU.
 
-        What is not in a store is compressed together, so it depends on these documents alone.
+        Documents that are not in a store are compressed as one batch.
         """
         if self._options.offline:
             store = self.store(corpus)

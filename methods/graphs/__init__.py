@@ -1,7 +1,7 @@
-"""Knowledge graphs of documents: extracted from chunks, searched from the entities of an answer, cut to neighborhoods.
+"""Knowledge graphs of documents: extract them from chunks, and find the neighborhood of an answer's entities.
 
-In the order of the work: `chunking` → `extraction` by a model (without one `synthetic` reads worlds, `noun_phrases` any
-text) → `knowledge_graph` → `neighborhood` (where the search begins, the cuts) by `pagerank` → `augmented_queries`, which keeps
-each result in a folder and takes up what lies there. `picture` draws a neighborhood. `triples`: graphs that datasets
-bring, as text and united. `index` is a graph with the vectors and matrices that graph RAG searches, `communities` divides it.
+In order of use: `chunking` → `extraction` by a language model (or, without one, `synthetic` for worlds and `noun_phrases` for
+any text) → `knowledge_graph` → `neighborhood` (seed entities and cuts, by `pagerank`) → `augmented_queries`, which saves every
+step in a folder and resumes from it. `picture` draws a neighborhood. `triples` converts datasets' own graphs to text and merges
+them. `index` adds the vectors and matrices that graph RAG searches; `communities` partitions a graph.
 """

@@ -1,6 +1,6 @@
-"""Augmented queries: questions that are easily confused with a given one, written from its neighborhood.
+"""Augmented queries (ARK): questions that are easily confused with a given one, generated from its answer's neighborhood.
 
-They are never trained on; they are searched with, and what they find besides the evidence makes hard negatives.
+They are not training data themselves: passages that they retrieve, apart from the evidence, become hard negatives.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from methods.models.llm import LLM, MayAskConfig, defaults, open_llm
 from methods.training.stages import write_json
 
 MOST = 10
-"""Queries per question and size."""
+"""Maximum number of queries per question and size."""
 UNREADABLE = "the reply holds no list of queries"
 
 
 class QueriesConfig(MayAskConfig):
-    """Writer and number of the queries."""
+    """Options for generating augmented queries: language model or templates, and number."""
 
     choice: ClassVar[str] = "generator"
 
@@ -63,12 +63,12 @@ class QueriesConfig(MayAskConfig):
 
 @dataclass(frozen=True, slots=True)
 class QueryRequest:
-    """Sources from which queries are written.
+    """Input for generating queries for one question and size.
 
     Attributes:
-        question: With its gold; its first answer is the one that queries share.
-        entities: The cut neighborhood, best first.
-        seeds: Names of the entities that the answer names.
+        question: The question with gold; the queries must share its first answer.
+        entities: Entities of the neighborhood after the cut, best first.
+        seeds: Names of the entities that the answer mentions.
     """
 
     question: Question
@@ -77,20 +77,20 @@ class QueryRequest:
 
     @property
     def answer(self) -> str:
-        """Return the first answer."""
+        """Return the question's first answer."""
         return self.question.answers[0] if self.question.answers else ""
 
 
 @dataclass(frozen=True, slots=True)
 class AugmentedQueries:
-    """The queries of one question and size.
+    """Augmented queries of one question and size, or the reason why there are none.
 
     Attributes:
-        queries: Distinct, at most as many as asked for.
-        model: Who wrote them.
-        prompt: Hash of the prompt's template, "" where there was none.
-        failed: Why there are none.
-        lasting: Whether asking again would end alike: replies came, but could not be used. A call that failed is not.
+        queries: Distinct queries, at most as many as requested.
+        model: Name of the model that wrote them.
+        prompt: Hash of the prompt's template, "" without a prompt.
+        failed: Reason why there are no queries.
+        lasting: Whether retrying is pointless: true if replies were unusable, false if the call failed.
     """
 
     queries: tuple[str, ...]
@@ -101,21 +101,21 @@ class AugmentedQueries:
 
 
 class QueryGenerator(Protocol):
-    """Writes queries: `generate(requests)`, or `generate_one(request)`, where it asks (`methods.flow`)."""
+    """Protocol of query generators, with a method `generate(requests)` or the asynchronous `generate_one(request)`."""
 
     @property
     def fingerprint(self) -> str:
-        """Return a hash of everything that determines its queries."""
+        """Return a hash of everything that determines the generated queries."""
         ...
 
 
 class LLMQueries:
-    """Asks a model, and once more where its reply could not be used.
+    """Query generator that asks a language model, and once more if the reply cannot be parsed.
 
     Args:
         model: The model.
-        most: Queries per request.
-        prompt: A template file of one's own.
+        most: Maximum queries per request.
+        prompt: A user's template file.
     """
 
     def __init__(self, model: ChatModel, most: int = MOST, prompt: str | None = None) -> None:
@@ -142,13 +142,14 @@ class LLMQueries:
 
 
 class TemplateQueries:
-    """Adds to the question, by sentence patterns of all four kinds in turn, what is said of neighboring entities.
+    """Query generator without a model: appends statements about neighboring entities to the question, by sentence patterns of
+    four kinds.
 
-    So a query keeps its answer, and what it finds besides the evidence is close to both. What names the question or its
-    answer is not added as long as something else is left.
+    The query keeps the original answer, and retrieves passages close to both. Statements that mention the question's entities
+    or its answer are used last.
 
     Args:
-        most: Queries per request.
+        most: Maximum queries per request.
     """
 
     def __init__(self, most: int = MOST) -> None:
@@ -184,11 +185,11 @@ PATTERNS = {
     "quotation": ("“{quote}” – of what else is told there: {question}", "{question} The answer stands near the words “{quote}”."),
     "perspective": ("Seen from {name}, given that {fact}: {question}", "{question} So asks somebody who knows of {name} that {fact}."),
 }
-"""Patterns per kind; `name` is an entity near the answer, `fact` and `quote` are statements about it."""
+"""Sentence patterns per kind; `name` is an entity near the answer, `fact` and `quote` are statements about it."""
 
 
 def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:
-    """Return the generator that options name."""
+    """Build the query generator that the options select."""
     if (llm := config.active_llm) is None:
         return TemplateQueries(config.most)
     model = open_llm(llm, services, role="augmented queries")
@@ -196,7 +197,7 @@ def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:
 
 
 def given(request: QueryRequest) -> str:
-    """Return a question as JSON for the model: its text, answer and entities with what is claimed of them, without relations."""
+    """Format a request as JSON for the model's prompt: question, answer, and entities with their descriptions and claims."""
     entities: list[dict[str, Any]] = []
     for node in request.entities:
         claims = {"claims": list(node.claims)} if node.claims else {}
@@ -206,12 +207,12 @@ def given(request: QueryRequest) -> str:
 
 
 def read_queries(reply: str, most: int = MOST) -> tuple[str, ...]:
-    """Return the queries of a reply, distinct and none empty, at most this many; none where it cannot be read."""
+    """Parse the queries in a model's reply: distinct, non-empty, at most `most`; () if it cannot be parsed."""
     return distinct(strings_in(reply) or (), most)
 
 
 def distinct(texts: Iterable[str], most: int) -> tuple[str, ...]:
-    """Return the first so many texts that differ in more than letter case and white space."""
+    """Return the first `most` texts that are distinct after ignoring case and white space."""
     kept: dict[str, str] = {}
     for text in texts:
         flat = " ".join(text.split())
@@ -243,7 +244,7 @@ def _facts(request: QueryRequest) -> list[tuple[str, str]]:
 
 
 def file_of(folder: Path, step: str, identifier: str, ending: str = "json") -> Path:
-    """Return the file of a document or question in a step."""
+    """Return the path where a step's result for a document or question is saved."""
     return folder / step / f"{content_hash((identifier,))}.{ending}"
 
 
@@ -255,21 +256,21 @@ async def graph_of(
     similarity: SimilarityConfig | None = None,
     encoder: TextEncoder | None = None,
 ) -> KnowledgeGraph:
-    """Return the graph of a document, from the folder or made and kept there.
+    """Load a document's knowledge graph from the folder, or extract and save it.
 
-    A graph that lacks chunks, because calls failed, is kept, and made again when next asked for: cached replies make
-    that cheap.
+    A graph that lacks chunks because of failed calls is saved, but extracted again the next time; cached replies make that
+    cheap.
 
     Args:
         document_id: The document.
         chunks: Its chunks.
-        extractor: Makes the graph.
-        folder: The folder of work.
-        similarity: Which entities are joined besides; None: none.
-        encoder: Needed where `similarity` is enabled.
+        extractor: Extractor of the graph.
+        folder: Working folder.
+        similarity: Options for adding edges between similar entities; None adds none.
+        encoder: Text encoder, required if `similarity` is enabled.
 
     Raises:
-        Broke: Not one chunk could be read, because every call failed.
+        Broke: Every call failed, so that no chunk was processed.
         ValueError: `similarity` is enabled and there is no encoder.
     """
     joined = similarity if similarity is not None and similarity.enabled else None
@@ -307,15 +308,15 @@ async def graph_of(
 
 
 class Neighborhoods:
-    """The neighborhoods of questions about one document, from the folder or made and kept there.
+    """Provider of neighborhoods for questions about one document; loads them from a folder, or computes and saves them.
 
-    One whose names could not be had, because a call failed, is not kept. Those that wait are scored together.
+    A neighborhood whose seed names are missing because of a failed call is not saved. Waiting questions are scored as a batch.
 
     Args:
         graph: The document's graph.
         config: Options.
-        folder: The folder of work.
-        namer: Finds names; None looks for the graph's nodes.
+        folder: Working folder.
+        namer: Finder of entity names in the answer; None searches for node names.
     """
 
     def __init__(self, graph: KnowledgeGraph, config: NeighborhoodConfig, folder: Path, namer: Namer | None = None) -> None:
@@ -345,17 +346,17 @@ class Neighborhoods:
 async def queries_of(
     graph: KnowledgeGraph, question: Question, around: Neighborhood, generator: QueryGenerator, folder: Path
 ) -> dict[str, AugmentedQueries]:
-    """Return the augmented queries of a question by size, from the folder or made and kept there.
+    """Load a question's augmented queries from the folder, or generate and save them.
 
     Args:
         graph: The document's graph.
         question: The question.
         around: Its neighborhood.
-        generator: Writes queries.
-        folder: The folder of work.
+        generator: Query generator.
+        folder: Working folder.
 
     Returns:
-        `large` and `small`; empty for a question that is left out.
+        Queries by size (`large`, `small`); empty for a skipped question.
     """
     if around.skipped:
         return {}

@@ -1,4 +1,4 @@
-"""Documents cut into chunks: windows of this many tokens, words or sentences, each sharing some with the one before."""
+"""Cut documents into overlapping windows of tokens, words or sentences."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from benchmarks.text import sentences
 from methods.models.weights import MINILM, locate
 
 Span = tuple[int, int]
-"""Start and end of a unit, in characters of the text."""
+"""Start and end of a unit, as character positions."""
 TIKTOKEN = "tiktoken:"
-"""Begins the names of tokenizers that the package tiktoken has."""
+"""Prefix of tokenizer names that refer to the package tiktoken."""
 LONG_SENTENCE = 256
-"""Words beyond which a sentence is not a sentence but a table or a list, and is divided at empty lines and rules."""
+"""Number of words above which a "sentence" is taken for a table or list, and split at empty lines and rules."""
 
 _WORD = re.compile(r"\S+")
 _RULE = re.compile(r"\n\s*\n|\n\s*[-–—_=*]{3,}\s*\n")
 
 
 class ChunkConfig(FrozenModel):
-    """Chunking options; the sizes count `unit`s."""
+    """Chunking options; sizes are in `unit`s."""
 
     unit: Literal["token", "word", "sentence"] = Field("token", description="unit of size and overlap")
     size: int = Field(512, ge=1, description="units per chunk; the last may have fewer")
@@ -50,12 +50,12 @@ CHUNKS = {
     role: ChunkConfig.model_validate(value)
     for role, value in (("kg", {}), ("score", {}), ("eval", {"unit": "word"}), ("sentence", {"unit": "sentence", "size": 1, "overlap": 0}))
 }
-"""The chunkings of ARK by role; `sentence` is what the released code scores instead of `score`."""
+"""ARK's chunk sizes by role; `sentence` is what the released code uses instead of `score`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a document: its place among the others, its text, and where that is in the document."""
+    """A chunk of a document: its index, text, and character position."""
 
     index: int
     text: str
@@ -64,10 +64,10 @@ class Chunk:
 
 
 def chunk(text: str, config: ChunkConfig) -> list[Chunk]:
-    """Cut a text into windows.
+    """Cut a text into overlapping windows.
 
     Returns:
-        Chunks that begin and end with a unit, so without white space around; none for a text without a unit.
+        The chunks, without surrounding white space; none for a text without units.
     """
     spans = unit_spans(text, config.unit, config.tokenizer)
     stride = config.size - config.overlap
@@ -85,11 +85,11 @@ def chunk(text: str, config: ChunkConfig) -> list[Chunk]:
 
 
 def unit_spans(text: str, unit: str, tokenizer: str = MINILM) -> list[Span]:
-    """Return the spans of a text's units, in order.
+    """Return the character spans of a text's tokens, words or sentences, in order.
 
     Raises:
-        UserError: The tokenizer cannot be read.
-        MissingPackage: Its package is not installed.
+        UserError: The tokenizer cannot be loaded.
+        MissingPackage: The tokenizer's package is not installed.
     """
     if unit == "word":
         return [match.span() for match in _WORD.finditer(text)]
@@ -115,7 +115,7 @@ def _divided(text: str, start: int, end: int) -> list[Span]:
 
 @lru_cache(maxsize=4)
 def spans_of(name: str) -> Callable[[str], Sequence[Span]]:
-    """Return what gives the spans of a text's tokens, by a tokenizer's name (`ChunkConfig.tokenizer`)."""
+    """Return a function from a text to its token spans, for a tokenizer's name (`ChunkConfig.tokenizer`)."""
     if name.startswith(TIKTOKEN):
         return _tiktoken(name.removeprefix(TIKTOKEN))
     path = Path(locate(name))

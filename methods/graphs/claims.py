@@ -1,10 +1,10 @@
-"""Claims, GraphRAG's covariates: what a chunk states about an entity, whether it holds, and when.
+"""Extract claims (GraphRAG's covariates): statements of a chunk about an entity, with their status and dates.
 
     (SUBJECT<|>OBJECT<|>TYPE<|>STATUS<|>START<|>END<|>DESCRIPTION<|>SOURCE)##
     <|COMPLETE|>
 
-ARK extracts them next to entities and relations (Figure 2). A claim becomes a text of the entity that is its subject. The
-model that writes augmented queries reads it next to the entity's descriptions.
+ARK extracts claims in addition to entities and relations (Figure 2). A claim is attached to its subject entity, and shown with
+the entity's descriptions to the model that writes augmented queries.
 
 Source: Edge et al. 2024, From Local to Global (arXiv:2404.16130), and the grammar of GraphRAG's prompt.
 """
@@ -21,23 +21,23 @@ from methods.prompts import Prompt, shipped
 TEMPLATE = "graphrag_claims"
 PROMPT = shipped("methods.graphs", TEMPLATE)[TEMPLATE]
 FEWEST, MOST = 7, 8
-"""Fields of a claim: the quoted source may be left out."""
+"""Minimum and maximum number of fields in a claim record; the quoted source is optional."""
 CONFIRMED, REFUTED, SUSPECTED = "TRUE", "FALSE", "SUSPECTED"
 QUALIFIED = {REFUTED: "found to be false", SUSPECTED: "not verified"}
-"""Suffix of the text of an unconfirmed claim."""
+"""Suffix added to the text of a claim with this status."""
 _START = re.compile(r"\(\s*(?=(?:[^()<]|\([^()<]*\))*<\|>)")
 _NOTHING = re.compile(r"\W*(none|null|unknown|n/?a|)\W*", re.IGNORECASE)
 _DATE = re.compile(r"(\d{4}(?:-\d{2}){0,2})(?:T[\d:.]*Z?)?")
 
 
 async def ask_claims(model: ChatModel, prompt: Prompt, text: str, entities: tuple[str, ...]) -> tuple[Records, Reply]:
-    """Ask a model for the claims of a chunk about entities; a call that failed gives no record."""
+    """Ask a model for the claims of a chunk about the given entities; a failed call gives empty records."""
     reply = await model.ask(prompt.messages(text=text, entities=", ".join(entities)), step="claims")
     return (parse_claims(reply.text) if reply.failed is None else Records()), reply
 
 
 def parse_claims(reply: str) -> Records:
-    """Read the claims of a reply, and count what is malformed."""
+    """Parse the claims in a reply, and count malformed ones."""
     claims: list[ClaimRecord] = []
     malformed: Counter[str] = Counter()
     repaired: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Communities of a graph by hierarchical Leiden, as GraphRAG finds them: large ones hold smaller ones."""
+"""Detect hierarchical communities of a graph with Leiden, as in GraphRAG."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from benchmarks.core.errors import MissingPackage
 from methods.graphs.knowledge_graph import KnowledgeGraph
 
 MAX_SIZE = 10
-"""Entities beyond which a community is divided again."""
+"""Community size above which it is split further."""
 SEED = 0xDEADBEEF
-"""GraphRAG's."""
+"""GraphRAG's random seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Community:
-    """Entities that are related with each other more than with others.
+    """Group of entities that are densely related.
 
     Attributes:
-        id: Of the community, in the order in which they were found.
-        level: 0 for the largest; those it is divided into have the next.
-        parent: Id of the community that it is a part of; None at level 0.
-        entities: Positions of its nodes in the graph, ascending.
+        id: Consecutive id, in order of detection.
+        level: Level in the hierarchy: 0 at the top; parts of a community have the next level.
+        parent: Id of the enclosing community; None at level 0.
+        entities: Indices of its nodes in the graph, ascending.
     """
 
     id: int
@@ -32,19 +32,19 @@ class Community:
 
 
 def communities(graph: KnowledgeGraph, *, largest_component: bool = True, max_size: int = MAX_SIZE, seed: int = SEED) -> list[Community]:
-    """Return the communities of a graph; none where nothing is related.
+    """Detect the communities of a graph; none if the graph has no edges.
 
-    Edges are handed over in the order of their ends, on which the result depends. Modularity, resolution 1, randomness
-    .001 and one iteration, as GraphRAG has it.
+    GraphRAG's settings: modularity, resolution 1, randomness 0.001, one iteration. The result depends on the order of edges,
+    which are sorted by their ends.
 
     Args:
         graph: The graph.
-        largest_component: Only of its largest connected part.
-        max_size: Entities beyond which a community is divided.
-        seed: Decides between equals.
+        largest_component: Whether to use only the largest connected component.
+        max_size: Community size above which it is split.
+        seed: Random seed.
 
     Returns:
-        By level and id.
+        Communities sorted by level and id.
 
     Raises:
         MissingPackage: graspologic-native is not installed.

@@ -1,7 +1,7 @@
-"""Extract graphs from chunks, with a language model or with rules, behind one interface.
+"""Extract knowledge graphs from chunks, with a language model or with rules, behind one interface.
 
-A model is asked for records of entities and relations (GraphRAG's way, LightRAG's with keywords), or for names and then
-for triples that hold them (open information extraction, HippoRAG's way).
+A model is asked for records of entities and relations (GraphRAG; LightRAG also asks for keywords), or first for names and then
+for triples with them (open information extraction, HippoRAG).
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ PROMPTS = shipped("methods.graphs", "extraction", "extraction_keywords", "gleani
 
 
 FAILED = "failed call"
-"""Count of chunks for which no reply came; a kept graph that has some is made again, with cached replies."""
+"""Key of `KnowledgeGraph.counts`: number of chunks without a reply. A saved graph with failed calls is extracted again."""
 
 
 class GraphConfig(MayAskConfig):
-    """Options for building the graph of a document."""
+    """Options for extracting a document's graph."""
 
     choice: ClassVar[str] = "extractor"
 
@@ -88,22 +88,22 @@ class GraphConfig(MayAskConfig):
 
 
 class Extractor(Protocol):
-    """Reads documents: `extract(document_id, chunks)` to a graph, or `extract_one`, an `async` function, where it asks."""
+    """Protocol of graph extractors, with `extract(document_id, chunks)`, or the asynchronous `extract_one` if it calls a model."""
 
     @property
     def fingerprint(self) -> str:
-        """Return a hash of everything that determines its records."""
+        """Return a hash of everything that determines the extracted records."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkRead:
-    """Extraction result of one chunk, with its cost.
+    """Records extracted from one chunk, with their cost.
 
     Attributes:
         entities, relations: The records.
-        counts: Malformed and repaired records by reason, and calls that failed.
-        model_calls, prompt_tokens, completion_tokens, cost_usd: Of the model that was asked.
+        counts: Number of malformed and repaired records by reason, and of failed calls.
+        model_calls, prompt_tokens, completion_tokens, cost_usd: Cost of the model calls.
         claims: Claims about entities.
     """
 
@@ -118,7 +118,7 @@ class ChunkRead:
 
     @classmethod
     def of(cls, records: Sequence[Records], replies: Sequence[Reply]) -> ChunkRead:
-        """Return the records of replies and their cost."""
+        """Combine the records and costs of several replies about one chunk."""
         counts = Counter({FAILED: sum(reply.failed is not None for reply in replies)})
         for item in records:
             counts.update({f"malformed: {reason}": number for reason, number in item.malformed.items()})
@@ -137,22 +137,22 @@ class ChunkRead:
 
     @property
     def came(self) -> bool:
-        """Return whether any reply could be kept."""
+        """Return whether any call for the chunk got a reply."""
         return self.lasting or bool(self.entities or self.relations)
 
     @property
     def lasting(self) -> bool:
-        """Return whether the result is final, which it is if no call failed."""
+        """Return whether no call failed, so that the result is final."""
         return FAILED not in self.counts
 
     @property
     def usage(self) -> Usage:
-        """Return the cost."""
+        """Return the cost as a `Usage`."""
         return Usage(self.prompt_tokens, self.completion_tokens, model_calls=self.model_calls, cost_usd=self.cost_usd)
 
 
 def merged(document_id: str, reads: Mapping[int, ChunkRead]) -> KnowledgeGraph:
-    """Return the graph of what was read, by the chunk's index."""
+    """Merge the records of all chunks (by chunk index) into one graph."""
     builder = GraphBuilder()
     for index, read in reads.items():
         builder.add(index, Records(read.entities, read.relations, claims=read.claims))
@@ -162,16 +162,16 @@ def merged(document_id: str, reads: Mapping[int, ChunkRead]) -> KnowledgeGraph:
 
 
 class LLMExtractor:
-    """Asks a model for the records of every chunk.
+    """Extractor that asks a language model for entity and relation records of every chunk.
 
     Args:
         model: The model.
-        prompt: A template file of one's own.
-        keywords: Whether relations have keywords.
-        gleanings: How often the model is asked for what it left out.
-        prompts: `extraction` and `gleaning` in place of the templates; with `loop`, the model is asked before each further
-            gleaning whether something is still left out, and texts in records lose the quotes around them.
-        claims: The prompt for claims about the entities of a chunk; None: none are asked for.
+        prompt: A user's template file.
+        keywords: Whether to ask for keywords of relations (LightRAG).
+        gleanings: Number of follow-up requests for missed records.
+        prompts: Prompts `extraction` and `gleaning` that replace the templates. With `loop`, the model is first asked whether
+            records are still missing before each further gleaning, and quotes around texts in records are removed.
+        claims: Prompt for claims about the entities of a chunk; None extracts no claims.
     """
 
     def __init__(
@@ -200,16 +200,16 @@ class LLMExtractor:
 
     @property
     def in_flight(self) -> int:
-        """Return chunks at once."""
+        """Return the maximum number of chunks processed concurrently."""
         return self._model.in_flight
 
     async def extract_one(self, document_id: str, chunks: Sequence[Chunk]) -> KnowledgeGraph:
-        """Return the graph of a document."""
+        """Extract a document's graph."""
         reads = await together(*(self.read_one(chunk.text) for chunk in chunks))
         return merged(document_id, {chunk.index: read for chunk, read in zip(chunks, reads, strict=True)})
 
     async def read_one(self, text: str) -> ChunkRead:
-        """Return the records of a chunk; what is gleaned comes after what was said first."""
+        """Extract the records of one chunk; records of follow-up requests come last."""
         messages = list(self._prompt.messages(text=text))
         replies: list[Reply] = []
         checks: list[Reply] = []
@@ -245,12 +245,13 @@ class _Triples(BaseModel):
 
 
 class OpenIE:
-    """Asks a model for the names in a chunk, and then for triples that hold them.
+    """Extractor by open information extraction: asks a model for the names in a chunk, then for triples with these names
+    (HippoRAG).
 
     Args:
         model: The model.
-        prompt: A template file of one's own for the triples.
-        prompts: `names` and `triples` in place of the templates.
+        prompt: A user's template file for the triples.
+        prompts: Prompts `names` and `triples` that replace the templates.
     """
 
     def __init__(self, model: ChatModel, prompt: str | None = None, prompts: Mapping[str, Prompt] | None = None) -> None:
@@ -265,11 +266,11 @@ class OpenIE:
 
     @property
     def in_flight(self) -> int:
-        """Return chunks at once."""
+        """Return the maximum number of chunks processed concurrently."""
         return self._model.in_flight
 
     async def read_one(self, text: str) -> ChunkRead:
-        """Return the triples of a chunk as relations; without names the model is asked for triples all the same."""
+        """Extract a chunk's triples as relations; triples are requested even if no names were found."""
         named = await self._model.ask(self._names.messages(text=text), step="names")
         names = strings_in(named.text) if named.failed is None else None
         listed = {"names": json.dumps(names or [], ensure_ascii=False), "named_entities": json.dumps({"named_entities": names or []})}
@@ -279,7 +280,7 @@ class OpenIE:
 
 
 def triple_records(reply: str, malformed: Counter[str] | None = None) -> Records:
-    """Return the triples in a reply as relations whose description is the triple itself."""
+    """Parse the triples in a reply as relations, each described by the triple itself."""
     lost: Counter[str] = malformed if malformed is not None else Counter()
     read = parse_json(reply, _Triples)
     if read.value is None:
@@ -296,7 +297,7 @@ def triple_records(reply: str, malformed: Counter[str] | None = None) -> Records
 
 
 def extractor_of(config: GraphConfig, services: Services) -> WorldsExtractor | NounPhrases | LLMExtractor | FileTriples:
-    """Return the extractor that options name."""
+    """Build the extractor that the options select."""
     if config.extractor == "file":
         return FileTriples(data_path(config.file or ""))
     if (llm := config.active_llm) is None:
@@ -311,10 +312,10 @@ _FENCES = 16
 
 
 def strings_in(reply: str) -> list[str] | None:
-    """Return the strings of the one list in a reply: fences, prose around it and any key are forgiven.
+    """Parse the only list of strings in a reply; code fences, surrounding prose and an enclosing object are ignored.
 
     Returns:
-        The strings as they stand, items of other types left out; None where there is no list.
+        The strings (other items are dropped); None if there is no list.
     """
     for candidate in (reply, *_FENCE.findall(reply)[:_FENCES], _from_first_bracket(reply)):
         if candidate and (result := _strings(_loads(candidate))) is not None:

@@ -1,7 +1,7 @@
-"""One index over the chunks of a document or corpus: the graph, vectors of all three, and matrices made once.
+"""Graph index over the chunks of a document or corpus: knowledge graph, vectors, and matrices for graph RAG methods.
 
-What models read out of the chunks is kept line by line while the index is built, so that a build that was cut off continues,
-and says what it cost whenever the index is opened. All else is computed from that when it is first needed.
+The records that models extract are saved chunk by chunk during the build, so that an interrupted build resumes and the cost is
+known when the index is reopened. Everything else is computed from them on first use.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ JOURNAL = "extraction.jsonl"
 
 
 def read_chunks(extractor: Any, texts: Sequence[str], folder: Path | None, in_flight: int, where: str = "llm") -> list[ChunkRead]:
-    """Return the model's reading of each chunk, new or stored; a chunk whose call failed is read again next time.
+    """Extract records from each chunk, reusing saved ones; a chunk whose call failed is retried the next time.
 
     Args:
-        extractor: Has `read_one(text)` and `fingerprint`.
-        texts: Of the chunks.
-        folder: Where it is kept; None: nowhere.
-        in_flight: Chunks at once.
-        where: The option that names who is asked.
+        extractor: Extractor with `read_one(text)` and `fingerprint`.
+        texts: Texts of the chunks.
+        folder: Folder for the records; None saves nothing.
+        in_flight: Maximum number of chunks processed concurrently.
+        where: Name of the option with the model, for messages.
 
     Raises:
-        Broke: No call was answered, of all or of many in a row.
+        Broke: All calls, or many consecutive ones, failed.
     """
     items = [(content_hash((text,)), extractor.fingerprint, text) for text in dict.fromkeys(texts)]
     journal = Journal(folder / JOURNAL) if folder is not None else None
@@ -46,17 +46,17 @@ def read_chunks(extractor: Any, texts: Sequence[str], folder: Path | None, in_fl
 
 
 class GraphIndex:
-    """The graph over some chunks, with what is computed from it.
+    """A knowledge graph over chunks, with vectors and matrices derived from it.
 
     Args:
-        texts: Of the chunks, in order.
+        texts: Texts of the chunks, in order.
         reads: What was read out of each.
-        encoder: From texts to unit vectors, shape (texts, dimension).
-        document_id: Of the graph.
-        sentences: Whether what is said of nodes and edges are sentences of the chunks, as rules have it.
+        encoder: Function from texts to unit vectors, shape (texts, dimension).
+        document_id: Id of the graph's document.
+        sentences: Whether descriptions of nodes and edges are sentences of the chunks (rule-based extraction).
 
     Attributes:
-        texts: Of the chunks.
+        texts: Texts of the chunks.
         graph: Entities and relations of all chunks.
         reads: What was read out of each.
     """
@@ -72,25 +72,29 @@ class GraphIndex:
         self._made: dict[Any, Any] = {}
 
     def once(self, name: Any, make: Callable[[], Any]) -> Any:
-        """Return a system's own computation over this index, made once under its name."""
+        """Return a method's own computation over this index, cached by name."""
         if name not in self._made:
             self._made[name] = make()
         return self._made[name]
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """Return unit vectors of texts, shape (texts, dimension)."""
+        """Encode texts as unit vectors, shape (texts, dimension)."""
         return self._encoder.passages(list(texts))
 
     @cached_property
     def entities(self) -> Vectors:
-        """Return vectors of each node: of its name and descriptions; where these are sentences, the mean of the name's and theirs."""
+        """Return one vector per node, of its name and descriptions (mean over name and sentences if descriptions are
+        sentences). Shape (nodes, dimension).
+        """
         if self._sentences:
             return self._means([(node.name.lower(), *node.descriptions) for node in self.graph.nodes])
         return self.vectors([node.text for node in self.graph.nodes])
 
     @cached_property
     def relations(self) -> Vectors:
-        """Return vectors of each edge: of its keywords, ends and descriptions; where these are sentences, the mean of theirs."""
+        """Return one vector per edge, of its keywords, ends and descriptions (mean over sentences if descriptions are
+        sentences). Shape (edges, dimension).
+        """
         if self._sentences:
             return self._means([edge.descriptions for edge in self.graph.edges])
         return self.vectors([" ".join((*e.keywords, e.source, e.target, *e.descriptions)) for e in self.graph.edges])
@@ -103,38 +107,38 @@ class GraphIndex:
 
     @cached_property
     def chunks(self) -> Vectors:
-        """Return vectors of the chunks."""
+        """Return one unit vector per chunk, shape (chunks, dimension)."""
         return self.vectors(self.texts)
 
     @cached_property
     def ends(self) -> NDArray[np.int64]:
-        """Return nodes that each edge joins, shape (edges, 2)."""
+        """Return the node indices of each edge's ends, shape (edges, 2)."""
         positions = self.graph.positions
         return np.array([(positions[e.source], positions[e.target]) for e in self.graph.edges], np.int64).reshape(-1, 2)
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:
-        """Return the edges' weights, shape (edges,)."""
+        """Return the edge weights, shape (edges,)."""
         return np.array([edge.weight for edge in self.graph.edges], np.float64)
 
     @cached_property
     def degrees(self) -> NDArray[np.int64]:
-        """Return edges at each node, shape (nodes,)."""
+        """Return the number of edges of each node, shape (nodes,)."""
         return np.bincount(self.ends.ravel(), minlength=len(self.graph.nodes))
 
     @cached_property
     def node_chunks(self) -> Any:
-        """Return which chunks name each node: sparse 0 and 1, shape (nodes, chunks)."""
+        """Return the incidence matrix of nodes and the chunks that mention them: sparse 0/1, shape (nodes, chunks)."""
         return incidence([node.chunks for node in self.graph.nodes], len(self.texts))
 
     @cached_property
     def edge_chunks(self) -> Any:
-        """Return which chunks state each edge: sparse 0 and 1, shape (edges, chunks)."""
+        """Return the incidence matrix of edges and the chunks that state them: sparse 0/1, shape (edges, chunks)."""
         return incidence([edge.chunks for edge in self.graph.edges], len(self.texts))
 
 
 def incidence(rows: Sequence[Sequence[int]], columns: int) -> Any:
-    """Return a sparse matrix of 0 and 1 that has 1 where a row lists a column: CSR, shape (rows, columns), sorted."""
+    """Build a sparse 0/1 matrix with ones at the listed columns of each row: CSR, shape (rows, columns), sorted indices."""
     from scipy.sparse import csr_array
 
     counts = np.fromiter(map(len, rows), np.int64, len(rows))
@@ -145,11 +149,11 @@ def incidence(rows: Sequence[Sequence[int]], columns: int) -> Any:
 
 
 def chunks_of(texts: Sequence[str]) -> list[Chunk]:
-    """Return texts as chunks in this order, for extractors that read documents."""
+    """Wrap texts as consecutive chunks, for extractors that process documents."""
     starts = np.cumsum([0, *(len(text) for text in texts)]).tolist()
     return [Chunk(index, text, start, start + len(text)) for index, (text, start) in enumerate(zip(texts, starts, strict=False))]
 
 
 def read_locally(extractor: Any, texts: Sequence[str]) -> list[ChunkRead]:
-    """Extract entities and relations from texts, which are chunks of one document, with a rule-based extractor."""
+    """Extract records from texts with a rule-based extractor; the texts count as chunks of one document."""
     return [ChunkRead(item.entities, item.relations) for item in extractor.records(chunks_of(texts))]

@@ -1,4 +1,4 @@
-"""The knowledge graph of a document: entities, how they are related, and in which chunks that stands."""
+"""The knowledge graph of a document: entities, their relations, and the chunks that mention them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ FIELD = "<|>"
 RECORD = "##"
 END = "<|COMPLETE|>"
 UNKNOWN = "UNKNOWN"
-"""Type of an entity that is only named as an end of a relation."""
+"""Type of an entity that occurs only as an end of a relation."""
 DEFAULT_STRENGTH = 1.0
 STRONGEST = 10.0
 
 _FIELDS = {"entity": (4, 4), "relationship": (5, 6)}
 CONTENT = "content_keywords"
-"""Tag of a record that LightRAG's prompt asks for and its code leaves out."""
+"""Record type that LightRAG's prompt requests and its code ignores."""
 _START = re.compile(r"\(\s*[\"'“”]?(entity|relationship|content_keywords)[\"'“”]?\s*<\|>", re.IGNORECASE)
 _QUOTES = "\"'“”‘’„«»`"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -48,7 +48,7 @@ _LEFTOVER = re.compile(r"[\s#`]*(?:json|text)?[\s`]*", re.IGNORECASE)
 
 
 class EntityRecord(NamedTuple):
-    """An entity as one chunk mentions it; name and type in capitals."""
+    """An entity as mentioned in one chunk; name and type are upper-case."""
 
     name: str
     type: str
@@ -56,7 +56,7 @@ class EntityRecord(NamedTuple):
 
 
 class RelationRecord(NamedTuple):
-    """A relation as one chunk states it; between two different names."""
+    """A relation as stated in one chunk, between two different names."""
 
     source: str
     target: str
@@ -64,11 +64,11 @@ class RelationRecord(NamedTuple):
     strength: float
     keywords: str = ""
     triple: tuple[str, str, str] | None = None
-    """Subject, predicate and object as a model wrote them; None for relations from other extractors."""
+    """The triple (subject, predicate, object) as the model wrote it; None for other extractors."""
 
 
 class ClaimRecord(NamedTuple):
-    """A claim as one chunk makes it: its subject in capitals, and a text with status and dates (`methods/graphs/claims.py`)."""
+    """A claim as stated in one chunk: the upper-case subject, and a text with status and dates (`methods/graphs/claims.py`)."""
 
     subject: str
     text: str
@@ -80,8 +80,8 @@ class Records:
 
     Attributes:
         entities, relations: In the reply's order.
-        malformed: What was lost or may be, by reason.
-        repaired: What was read although it was not as it should be, by reason.
+        malformed: Number of lost or possibly lost records, by reason.
+        repaired: Number of records that were parsed despite errors, by reason.
         claims: Claims about entities, in the reply's order.
     """
 
@@ -93,12 +93,12 @@ class Records:
 
 
 def inside_records(reply: str, start: re.Pattern[str], malformed: Counter[str]) -> Iterator[tuple[re.Match[str], str]]:
-    """Yield the records of a reply, each as its opening mark and what is before its last bracket.
+    """Yield the records of a reply, each as the match of its opening mark and the text up to its last closing bracket.
 
     Args:
-        reply: A model's.
-        start: The opening mark.
-        malformed: Gets what was lost or may be, by reason.
+        reply: The model's reply.
+        start: Pattern of a record's opening mark.
+        malformed: Counter of lost or possibly lost records, by reason.
     """
     body, end, _ = reply.partition(END)
     starts = list(start.finditer(body))
@@ -121,11 +121,11 @@ def inside_records(reply: str, start: re.Pattern[str], malformed: Counter[str]) 
 
 
 def parse(reply: str, quoted: bool = False) -> Records:
-    """Read a reply. A record goes from its opening mark to the last bracket before the next one's.
+    """Parse the entity and relation records in a model's reply.
 
     Args:
-        reply: A model's.
-        quoted: Remove quotes around a description or keywords.
+        reply: The model's reply.
+        quoted: Whether to remove quotes around descriptions and keywords.
     """
     entities: list[EntityRecord] = []
     relations: list[RelationRecord] = []
@@ -153,7 +153,7 @@ def _unquoted(text: str) -> str:
 
 
 def render(entities: Iterable[EntityRecord], relations: Iterable[RelationRecord]) -> str:
-    """Return records in the grammar."""
+    """Format records in the grammar that `parse` reads."""
     rows: list[tuple[str, ...]] = [("entity", *record) for record in entities]
     rows += [("relationship", *record[:3], *filter(None, (record.keywords,)), f"{record.strength:g}") for record in relations]
     lines = [f'("{tag}"{FIELD}{FIELD.join(fields)})' for tag, *fields in rows]
@@ -161,12 +161,12 @@ def render(entities: Iterable[EntityRecord], relations: Iterable[RelationRecord]
 
 
 def clean_name(name: str) -> str:
-    """Return a name as nodes have it: entities of HTML and control characters resolved, no quotes around it, capitals."""
+    """Normalize an entity name: decode HTML entities, remove control characters and quotes, upper-case."""
     return clean(name).strip(_QUOTES + " ").upper()
 
 
 def clean(text: str) -> str:
-    """Return a text on one line without entities of HTML and control characters."""
+    """Normalize a text: one line, HTML entities decoded, no control characters."""
     return " ".join(_CONTROL.sub(" ", html.unescape(text)).split())
 
 
@@ -208,19 +208,19 @@ def _strength(text: str, repaired: Counter[str]) -> float:
 
 
 FORMAT = 1
-"""Layout of the file."""
+"""Version of the file format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An entity.
+    """An entity of the graph.
 
     Attributes:
-        name: In capitals, unique in its graph.
-        type: What most chunks take it for; `UNKNOWN` where it is only named as an end of relations.
-        descriptions: What is said of it, distinct and sorted.
+        name: Upper-case name, unique in the graph.
+        type: Most frequent type among chunks; `UNKNOWN` if it occurs only as an end of relations.
+        descriptions: Distinct descriptions, sorted.
         chunks: Indices of the chunks that mention it, ascending.
-        claims: What is claimed of it, distinct and sorted.
+        claims: Distinct claims, sorted.
     """
 
     name: str
@@ -231,21 +231,21 @@ class Node:
 
     @property
     def text(self) -> str:
-        """Return name and descriptions as one text, for an encoder."""
+        """Return name and descriptions as one text, for encoding."""
         return " ".join((self.name, *self.descriptions))
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Relation between two entities: stated in chunks, similar in their vectors, or both.
+    """Undirected edge between two entities: stated in chunks, similar by their vectors, or both.
 
     Attributes:
-        source, target: Names; `source` comes first in order, the edge has no direction.
-        strength: Sum over what the chunks state; 0 for an edge of similarity alone.
-        descriptions: What is stated, distinct and sorted.
+        source, target: Names of the ends in alphabetical order.
+        strength: Sum of the strengths stated in chunks; 0 if the edge is only due to similarity.
+        descriptions: Distinct descriptions, sorted.
         chunks: Indices of the chunks that state it, ascending.
-        similarity: Cosine, None where it was not above the threshold.
-        keywords: What the relation is about, as the chunks say, distinct and sorted.
+        similarity: Cosine similarity; None if not above the threshold.
+        keywords: Distinct keywords of the relation, sorted.
     """
 
     source: str
@@ -263,20 +263,20 @@ class Edge:
 
     @property
     def weight(self) -> float:
-        """Return strength and similarity together: two kinds are two parallel edges, whose weights add."""
+        """Return strength plus similarity, which are treated as parallel edges."""
         return self.strength + max(self.similarity or 0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class KnowledgeGraph:
-    """A document's graph.
+    """The knowledge graph of a document.
 
     Attributes:
-        document_id: The document.
-        nodes: By name, ascending.
-        edges: By source and target, ascending.
-        counts: What the extraction met: malformed and repaired records by reason, failed calls.
-        made_of: A fingerprint of everything that it was made from, "" where nobody keeps it.
+        document_id: Id of the document.
+        nodes: Nodes sorted by name.
+        edges: Edges sorted by source and target.
+        counts: Number of malformed and repaired records by reason, and of failed calls.
+        made_of: Fingerprint of all inputs; "" if the graph is not saved.
     """
 
     document_id: str
@@ -287,14 +287,14 @@ class KnowledgeGraph:
 
     @cached_property
     def positions(self) -> dict[str, int]:
-        """Return index of each node by name."""
+        """Return the index of each node by name."""
         return {node.name: position for position, node in enumerate(self.nodes)}
 
     def adjacency(self, *, weighted: bool = False) -> Any:
         """Return the symmetric adjacency matrix.
 
         Args:
-            weighted: Edges by `Edge.weight`; otherwise every edge is 1.
+            weighted: Whether entries are `Edge.weight`; otherwise 1.
 
         Returns:
             `scipy.sparse.csr_array` of shape (nodes, nodes), float64, with sorted indices and an empty diagonal.
@@ -310,10 +310,10 @@ class KnowledgeGraph:
         return matrix
 
     def with_similarities(self, pairs: Iterable[tuple[int, int, float]]) -> KnowledgeGraph:
-        """Return the graph with edges of similarity; what is extracted keeps everything it has.
+        """Return a copy with similarity edges added; extracted edges keep their data.
 
         Args:
-            pairs: Indices of two different nodes and their cosine.
+            pairs: Indices of two different nodes, and their cosine similarity.
         """
         edges = {(edge.source, edge.target): edge for edge in self.edges}
         for item, other, similarity in pairs:
@@ -322,7 +322,7 @@ class KnowledgeGraph:
         return replace(self, edges=tuple(edges[key] for key in sorted(edges)))
 
     def save(self, path: Path) -> None:
-        """Write the graph as JSON; a file that is there is replaced at once or not at all."""
+        """Write the graph as JSON, atomically."""
         value = {
             "format": FORMAT,
             "document_id": self.document_id,
@@ -335,10 +335,10 @@ class KnowledgeGraph:
 
     @classmethod
     def load(cls, path: Path) -> KnowledgeGraph:
-        """Read a graph that `save` wrote, or that somebody else made in its layout.
+        """Read a graph that `save` wrote, or a user's file in the same format.
 
         Raises:
-            UserError: The file is not a graph; the message names the field.
+            UserError: The file is not a valid graph; the message names the field.
         """
         read = read_json(path, _GraphFile, "a knowledge graph")
         graph = cls(
@@ -382,7 +382,7 @@ class KnowledgeGraph:
 
 
 class GraphBuilder:
-    """Merges what chunks say; in whatever order they come, the graph is the same."""
+    """Incremental builder that merges the records of chunks; the result does not depend on their order."""
 
     def __init__(self) -> None:
         self._types: dict[str, Counter[str]] = defaultdict(Counter)
@@ -393,7 +393,7 @@ class GraphBuilder:
         self._counts: Counter[str] = Counter()
 
     def add(self, chunk: int, records: Records) -> None:
-        """Take in the records of one chunk."""
+        """Add the records of one chunk."""
         for name, kind, description in records.entities:
             self._types[name][kind] += 1
             self._descriptions[name].add(description)
@@ -406,11 +406,11 @@ class GraphBuilder:
         self._counts.update({f"repaired: {reason}": number for reason, number in records.repaired.items()})
 
     def count(self, what: str, number: int = 1) -> None:
-        """Count something else that was met."""
+        """Increase one of the graph's counts."""
         self._counts[what] += number
 
     def build(self, document_id: str) -> KnowledgeGraph:
-        """Return the graph of everything added."""
+        """Return the merged graph."""
         edges = [
             Edge(
                 *ends,
@@ -477,10 +477,10 @@ _ANEW = "repair the file, or remove it, so that it is rebuilt"
 
 
 def read_json(path: Path, model: type[Any], what: str) -> Any:
-    """Read a JSON file of a given shape.
+    """Read a JSON file and validate it against a pydantic model.
 
     Raises:
-        UserError: It cannot be read, or does not fit.
+        UserError: The file cannot be read or is invalid.
     """
     try:
         return model.model_validate_json(path.read_bytes())
@@ -505,11 +505,11 @@ def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 BLOCK = 1024
-"""Rows and columns compared at once: 4 MiB of cosines, however large the graph."""
+"""Block size for comparing vectors: 4 MiB of cosines, regardless of the graph's size."""
 
 
 class SimilarityConfig(BaseModel):
-    """Criteria by which entities are similar."""
+    """Options for adding edges between similar entities."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -523,15 +523,15 @@ class SimilarityConfig(BaseModel):
 
 
 class TextEncoder(Protocol):
-    """Part of an encoder's interface that is needed here."""
+    """The part of an encoder's interface that this module needs."""
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return vectors of texts, shape (texts, dimension)."""
+        """Encode texts as vectors, shape (texts, dimension)."""
         ...
 
 
 def with_similarity_edges(graph: KnowledgeGraph, config: SimilarityConfig, encoder: TextEncoder) -> KnowledgeGraph:
-    """Return the graph with an edge between every two entities that are alike."""
+    """Return a copy of the graph with an edge between every two entities whose similarity meets the threshold."""
     if not config.enabled or len(graph.nodes) < 2:
         return graph
     vectors = encoder.passages([node.text for node in graph.nodes])
@@ -541,16 +541,16 @@ def with_similarity_edges(graph: KnowledgeGraph, config: SimilarityConfig, encod
 def similar_pairs(
     vectors: NDArray[Any], threshold: float, *, inclusive: bool = False, block: int = BLOCK
 ) -> Iterator[tuple[int, int, float]]:
-    """Yield pairs of rows whose cosine is above a threshold.
+    """Yield all pairs of rows whose cosine similarity is above a threshold.
 
     Args:
-        vectors: Shape (rows, dimension); a row of zeros is like nothing.
-        threshold: In [-1, 1].
-        inclusive: Whether the threshold itself suffices.
-        block: Rows compared at once.
+        vectors: Shape (rows, dimension); zero rows match nothing.
+        threshold: Minimum cosine similarity, in [-1, 1].
+        inclusive: Whether similarity equal to the threshold counts.
+        block: Number of rows compared at a time.
 
     Yields:
-        Two indices, the smaller first, and their cosine; by the blocks they lie in.
+        Two indices, the smaller first, and their cosine; ordered by block.
     """
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = np.divide(vectors, lengths, out=np.zeros_like(vectors, dtype=np.float32), where=lengths > 0)

@@ -1,4 +1,4 @@
-"""Compute the neighborhood of a question's answer in its document's graph: entities, scores, and the two cuts."""
+"""Compute the neighborhood of a question's answer in its document's graph: seed entities, PageRank scores, and two cuts (ARK)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ from methods.models.chat import ChatModel
 from methods.models.llm import LLM, MayAskConfig, defaults
 
 FALLBACK = "jaccard5"
-"""Method of finding seeds whose names match no node: by shared words (Jaccard)."""
+"""Value of `Seeds.found` if seeds were found by word overlap (Jaccard), because no node has the name."""
 NEAREST = 5
-"""Nodes that take the place of names which no node has."""
+"""Number of nodes used as seeds for names that match no node."""
 _WORD = re.compile(r"\w+(?:[.'’-]\w+)*")
 
 
 class SeedConfig(RetiredOptions, MayAskConfig):
-    """Options for finding start entities in a question's answer; if no node has a name, the nodes that share most words are used."""
+    """Options for finding the seed entities in a question's answer; names that match no node are replaced by the nodes with the
+    highest word overlap.
+    """
 
     retired = MappingProxyType({"source": "answer", "fallback": "jaccard5"})
 
@@ -44,13 +46,13 @@ class SeedConfig(RetiredOptions, MayAskConfig):
 
 @dataclass(frozen=True, slots=True)
 class Seeds:
-    """Start entities of one question.
+    """Seed entities of one question.
 
     Attributes:
-        names: Nodes, by name; empty where the question is left out.
-        found: How: `name`, `jaccard5`, or "" where it is left out.
-        wanted: The names that were looked for.
-        failed: Why the names could not be had, where a call failed.
+        names: Names of the seed nodes; empty if the question is skipped.
+        found: How they were found: `name` or `jaccard5`; "" if the question is skipped.
+        wanted: Entity names found in the answer.
+        failed: Reason if the call for entity names failed.
     """
 
     names: tuple[str, ...]
@@ -60,19 +62,21 @@ class Seeds:
 
 
 class Namer(Protocol):
-    """Finds the entities that texts name: for each its names, cleaned, or why there are none (a failed call).
+    """Protocol of entity finders: return the normalized entity names in each text, or the reason of a failed call.
 
-    It has `names(texts, graph)`, or `names_one(text, graph)`, where it asks (`methods.flow`).
+    An implementation has `names(texts, graph)`, or the asynchronous `names_one(text, graph)` if it calls a model.
     """
 
     @property
     def fingerprint(self) -> str:
-        """Return a hash of everything that determines its results."""
+        """Return a hash of everything that determines the results."""
         ...
 
 
 class GraphNamer:
-    """A text is a name itself, and names every node that occurs in it, unless within the name of another."""
+    """Entity finder without a model: a text's entities are the text itself and every node name in it that is not part of a
+    longer one.
+    """
 
     batch_size = 10_000
 
@@ -103,11 +107,11 @@ class GraphNamer:
 
 
 class LLMNamer:
-    """Asks a model which entities a text names.
+    """Entity finder that asks a language model which entities a text names.
 
     Args:
         model: The model.
-        prompt: A template file of one's own.
+        prompt: A user's template file.
     """
 
     def __init__(self, model: ChatModel, prompt: str | None = None) -> None:
@@ -125,15 +129,15 @@ class LLMNamer:
 
 
 Named = Sequence[tuple[str, ...] | str]
-"""Entities found in each of a question's texts."""
+"""Entities found in each of a question's texts, or the reason of failure."""
 
 
 def seeds_of(graph: KnowledgeGraph, named: Sequence[Named]) -> list[Seeds]:
-    """Return the seeds of questions about one document.
+    """Determine the seed entities of questions about one document.
 
     Args:
         graph: The document's graph.
-        named: For each question what was found in its `texts_of`.
+        named: For each question, the entities found in its `texts_of`.
     """
     finder = _Finder(graph)
     return [finder.seeds(names) for names in named]
@@ -164,7 +168,7 @@ class _Finder:
 
 
 def texts_of(question: Question) -> list[str]:
-    """Return the texts that name where a question starts: its first answer."""
+    """Return the texts in which seed entities are searched: the question's first answer."""
     return list(question.answers[:1])
 
 
@@ -177,11 +181,11 @@ def _overlap(item: frozenset[str], other: frozenset[str]) -> float:
 
 
 SIGNIFICANT = 12
-"""Digits of a score that count: nodes in equal positions differ in the last ones by rounding, not by rank."""
+"""Significant digits of a score; symmetric nodes differ in the last digits only by rounding."""
 
 
 class CutConfig(RetiredOptions):
-    """Range for the largest drop of the scores: between positions `min_k` and `max_k` of the ranking."""
+    """Range of ranks (`min_k` to `max_k`) in which the ranking is cut at the largest drop of scores."""
 
     retired = MappingProxyType({"inclusive_k": False, "apply_eps": True})
 
@@ -206,13 +210,12 @@ SMALL = CutConfig.model_validate({"min_k": 3, "max_k": 10})
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Position at which a ranking is cut.
+    """Result of cutting a ranking.
 
     Attributes:
-        size: So many nodes are kept.
-        considered: Nodes of the prefix that entered (|V'|).
-        fall: The relative drop behind the last node kept, as the difference of logarithms; None where all are kept
-            for want of a place to cut.
+        size: Number of nodes kept.
+        considered: Number of nodes considered (|V'|).
+        fall: Relative drop after the last node kept, as a difference of logarithms; None if the ranking was too short to cut.
     """
 
     size: int
@@ -221,10 +224,10 @@ class Cut:
 
 
 def ranked(scores: NDArray[Any], names: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """Return nodes with a positive score, best first, ties by name.
+    """Rank the nodes with a positive score, best first, ties by name.
 
     Returns:
-        Their indices, and their scores to `SIGNIFICANT` digits.
+        Node indices, and scores rounded to `SIGNIFICANT` digits.
     """
     results = np.flatnonzero(scores > 0)
     values = rounded(np.asarray(scores, np.float64)[results])
@@ -234,21 +237,21 @@ def ranked(scores: NDArray[Any], names: Sequence[str]) -> tuple[NDArray[np.intp]
 
 
 def rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return positive numbers to `SIGNIFICANT` digits."""
+    """Round positive numbers to `SIGNIFICANT` digits."""
     return np.array([float(f"{value:.{SIGNIFICANT - 1}e}") for value in values.tolist()], np.float64)
 
 
 def cut(scores: NDArray[np.float64], config: CutConfig, eps: float) -> Cut:
     """Cut a ranking just before its largest relative drop.
 
-    With s_i = −log score_i and d_i = s_i − s_{i−1}, the first i that makes d_i largest among min_k ≤ i < min(max_k,
-    |V'|) is how many are kept; `released` admits i = max_k. With fewer than min_k nodes all are kept, and where no
-    i lies in between the first max_k. Where all scores are equal the first admissible i is taken.
+    With s_i = −log score_i and d_i = s_i − s_{i−1}, the number kept is the first i that maximizes d_i over min_k ≤ i <
+    min(max_k, |V'|); `released` also allows i = max_k. If there are fewer than min_k nodes, all are kept; if the range is
+    empty, the first max_k. If all scores are equal, the first i of the range is used.
 
     Args:
-        scores: Positive, not increasing.
-        config: Where to look.
-        eps: Scores below it are left out, unless `released`.
+        scores: Positive scores in descending order.
+        config: Range of ranks.
+        eps: Scores below it are ignored, unless `released`.
 
     Source:
         Algorithm 1 of ARK; min_k is the released code's.
@@ -265,11 +268,11 @@ def cut(scores: NDArray[np.float64], config: CutConfig, eps: float) -> Cut:
 
 SIZES = ("large", "small")
 SHOWN = 60
-"""Entities that a neighborhood lists at least, those behind the cuts included, where there are as many."""
+"""Minimum number of entities listed in a neighborhood, including those after the cuts, if there are as many."""
 
 
 class NeighborhoodConfig(RetiredOptions):
-    """Options from seeds to cuts."""
+    """Options of the whole computation: seeds, PageRank and cuts."""
 
     retired = MappingProxyType({"force_seeds": False})
 
@@ -287,18 +290,18 @@ PRESETS = {
         "small": {"min_k": 3, "max_k": 10, "released": True},
     },
 }
-"""Settings of paper and released code that differ from the defaults; the paper leaves the sizes of the small cut open."""
+"""Settings of the paper and the released code that differ from the defaults; the paper does not give the small cut's range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """A neighborhood cut to one size.
+    """A neighborhood after one of the two cuts.
 
     Attributes:
         entities: Names, best first.
-        cut: How many of the ranking were kept.
-        considered: Entities that entered the cut (|V'|).
-        fall: The relative drop at the cut, as a difference of logarithms; None where there was no place to cut.
+        cut: Number of entities kept.
+        considered: Number of entities considered (|V'|).
+        fall: Relative drop at the cut, as a difference of logarithms; None if the ranking was too short to cut.
     """
 
     entities: tuple[str, ...]
@@ -307,18 +310,18 @@ class Subgraph:
     fall: float | None
 
     def nodes(self, graph: KnowledgeGraph) -> list[Node]:
-        """Return its nodes, in order."""
+        """Return the entities as nodes of the graph, best first."""
         return [graph.nodes[graph.positions[name]] for name in self.entities]
 
 
 @dataclass(frozen=True, slots=True)
 class Neighborhood:
-    """Neighborhood of a question's answer.
+    """Neighborhood of a question's answer in the graph.
 
     Attributes:
-        question_id: The question.
-        seeds: Where the search began, and how these were found; without names the question is left out.
-        entities: Best first, `SHOWN` of them or as many as the large cut looked at.
+        question_id: Id of the question.
+        seeds: Seed entities; without seeds, the question is skipped.
+        entities: Entities, best first; `SHOWN`, or as many as the large cut considered if that is more.
         scores: One per entity.
         large, small: The two cuts; the small one is contained in the large.
     """
@@ -332,24 +335,24 @@ class Neighborhood:
 
     @property
     def skipped(self) -> bool:
-        """Return whether the question is skipped."""
+        """Return whether the question is skipped because it has no seeds."""
         return not self.small.entities
 
     def size(self, name: str) -> Subgraph:
-        """Return `large` or `small`."""
+        """Return the `large` or `small` subgraph."""
         return {"large": self.large, "small": self.small}[name]
 
 
 def neighborhoods(
     graph: KnowledgeGraph, questions: Sequence[Question], config: NeighborhoodConfig, named: Sequence[Named] | None = None
 ) -> list[Neighborhood]:
-    """Return the neighborhoods of questions about one document, all scored together.
+    """Compute the neighborhoods of all questions about one document in one batch.
 
     Args:
         graph: The document's graph.
-        questions: With their gold.
+        questions: Questions with gold.
         config: Options.
-        named: As in `seeds_of`; None looks for the graph's nodes.
+        named: As in `seeds_of`; None searches the answers for node names.
 
     Returns:
         One per question, in order; those without a seed are `skipped`.

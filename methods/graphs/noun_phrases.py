@@ -1,8 +1,7 @@
-"""Names by rule, and which of them stand near each other: a graph without a language model.
+"""Build a graph without a language model: rule-based names, related if they occur close to each other.
 
-A name is a span of capitalized words (little words between them allowed), a year, or an n-gram of words that comes again
-and again. Whatever spaCy pipeline is installed may take the place of the rules. Two names are related where one follows
-the other within a window of words, and the sentence of the later one says how.
+A name is a span of capitalized words (with function words in between), a year, or a frequent n-gram. A spaCy pipeline can
+replace the rules. Two names within a window of words are related; the relation is described by the sentence of the later one.
 
 Source: the co-occurrence graph is that of GraphRAG's fast indexing; the rules are ours.
 """
@@ -35,10 +34,10 @@ from methods.graphs.knowledge_graph import (
 
 VERSION = 1
 WINDOW = 20
-"""Words between the beginnings of two names that are related."""
+"""Maximum distance in words between the starts of two related names."""
 LONGEST_GRAM = 3
 REPEATED = 3
-"""Times that an n-gram must occur to be a name."""
+"""Minimum number of occurrences for an n-gram to count as a name."""
 
 _CAPITAL = r"(?:[A-ZÀ-ÖØ-ÞĀ-Ž](?:[\w&.-]|[’'](?!s\b))*\w\.?|[A-Z]\.|[A-Z])"
 _LINK = r"(?:of the|of|the|and|for|to|in|on|de|del|della|di|da|du|la|le|van|von|der|den|al|bin|y|&)"
@@ -56,7 +55,7 @@ _LITTLE = frozenset(_LITTLE_LIST.split())
 
 
 class Mention(NamedTuple):
-    """A name in a text: where it begins, in words, and in which sentence."""
+    """An occurrence of a name in a text: position in words, and sentence number."""
 
     name: str
     word: int
@@ -64,11 +63,11 @@ class Mention(NamedTuple):
 
 
 class NounPhrases:
-    """Reads any text.
+    """Rule-based extractor for any English text.
 
     Args:
-        window: Words between two names that are related, from the beginning of one to that of the other.
-        pipeline: A spaCy pipeline that finds names in place of the rules; None: the rules.
+        window: Maximum distance in words between the starts of two related names.
+        pipeline: spaCy pipeline for finding names; None uses the rules.
     """
 
     def __init__(self, window: int = WINDOW, pipeline: str | None = None) -> None:
@@ -87,7 +86,7 @@ class NounPhrases:
         return builder.build(document_id)
 
     def records(self, chunks: Sequence[Chunk]) -> list[Records]:
-        """Return the entities and relations of each chunk, in order; n-grams are counted over all chunks."""
+        """Extract entities and relations of each chunk, in order; n-gram frequencies are counted over all chunks."""
         split = [sentences(chunk.text) for chunk in chunks]
         mentioned = list(map(self._by_pipeline if self._pipeline else _by_rule, split))
         grams = _repeated(split) if self._pipeline is None else frozenset[str]()
@@ -182,7 +181,7 @@ def _records(mentions: Sequence[Mention], split: Sequence[str], window: int) -> 
 
 
 def near(positions: NDArray[np.int64], window: int) -> NDArray[np.int64]:
-    """Return pairs of ascending positions at most a window apart: shape (pairs, 2), the earlier first."""
+    """Return all pairs of ascending positions that are at most a window apart. Shape (pairs, 2), the earlier first."""
     last = np.searchsorted(positions, positions + window, side="right")
     counts = last - np.arange(len(positions)) - 1
     first = np.repeat(np.arange(len(positions)), counts)

@@ -1,10 +1,9 @@
-"""Personalized PageRank from many restart distributions at once, by power iteration, sparse × dense.
+"""Compute personalized PageRank for many restart distributions at once, by sparse power iteration.
 
-For a restart distribution χ (a column that sums to 1) the scores are the fixed point of `x = t χ + (1 − t) W x`, with
-`W = Aᵀ D⁻¹` column-stochastic and t the share of the mass that restarts in every step. In closed form they are
-`t (I − (1 − t) W)⁻¹ χ`. The iteration begins with χ, so that what cannot be reached stays exactly 0, and ends for each
-question when its largest change falls below the tolerance. `W` contracts in the sum of absolute values: there the error
-is at most (1 − t)/t times the last change.
+For a restart distribution χ (a column that sums to 1), the scores are the fixed point of `x = t χ + (1 − t) W x`, with `W = Aᵀ
+D⁻¹` column-stochastic and teleport probability t. In closed form, `x = t (I − (1 − t) W)⁻¹ χ`. The iteration starts with χ, so
+unreachable nodes stay exactly 0, and stops for each question when its largest change is below the tolerance. In the L1 norm,
+the error is at most (1 − t)/t times the last change.
 """
 
 from __future__ import annotations
@@ -29,13 +28,14 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """`follow · W`, `follow` the share of the mass that follows edges, W = Aᵀ D⁻¹ column-stochastic but for nodes without an edge.
+    """Transition matrix `follow · W` of a graph, prepared for iteration. W = Aᵀ D⁻¹ is column-stochastic, except for nodes
+    without edges.
 
     Attributes:
         matrix: CSR, shape (nodes, nodes), over nodes in `order`.
-        order: Place in the adjacency of each row, shape (nodes,).
-        ends: Rows of nodes without an edge to follow.
-        follow: That share.
+        order: Index in the adjacency matrix of each row, shape (nodes,).
+        ends: Rows of dangling nodes (without outgoing edges).
+        follow: Probability of following an edge, 1 − t.
     """
 
     matrix: Any
@@ -45,13 +45,13 @@ class Walk:
 
 
 def walk_over(adjacency: Any, follow: float, *, weighted: bool, dtype: Any) -> Walk:
-    """Return the walk over a graph.
+    """Prepare the transition matrix of a graph.
 
     Args:
         adjacency: Sparse, shape (nodes, nodes); entry (i, j) leads from i to j.
-        follow: The share of the mass that follows edges, in [0, 1).
-        weighted: Whether the entries count, or only where they are.
-        dtype: Of the walk's entries.
+        follow: Probability of following an edge, in [0, 1).
+        weighted: Whether entries are weights; otherwise every nonzero entry counts as 1.
+        dtype: Data type of the matrix.
     """
     from scipy.sparse import csr_array
 
@@ -81,9 +81,11 @@ def _near_each_other(adjacency: Any) -> NDArray[np.intp]:
 Dangling = Literal["restart", "drop"]
 
 RELEASED_TELEPORT = 0.15
-"""The released reading of the paper's 0.85: the share that follows edges (networkx's alpha), not the one that restarts."""
+"""Teleport probability of ARK's released code: it passes the paper's 0.85 as networkx's alpha, the probability of following
+edges.
+"""
 COLUMNS = 24
-"""Questions iterated together: so many that an edge reads whole cache lines, and so few that all scores stay cached."""
+"""Number of questions iterated together, chosen for cache efficiency."""
 
 
 class PageRankConfig(RetiredOptions):
@@ -111,12 +113,12 @@ class PageRankConfig(RetiredOptions):
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Scores, and how the iteration went.
+    """Result of a power iteration.
 
     Attributes:
         scores: Shape (nodes, questions).
-        iterations: Steps per question.
-        changes: Largest change in the last step, per question.
+        iterations: Number of iterations per question.
+        changes: Largest change in the last iteration, per question.
     """
 
     scores: Floats
@@ -133,7 +135,7 @@ def personalized_pagerank(
     dangling: Dangling = "restart",
     weighted: bool = False,
 ) -> Floats:
-    """Return scores of all nodes for each question; arguments and result as for `power_iteration`."""
+    """Compute the scores of all nodes for each question, shape (nodes, questions); arguments as in `power_iteration`."""
     return power_iteration(adjacency, restarts, teleport=teleport, tolerance=tolerance, dangling=dangling, weighted=weighted).scores
 
 
@@ -146,21 +148,21 @@ def power_iteration(
     dangling: Dangling = "restart",
     weighted: bool = False,
 ) -> Ranks:
-    """Iterate until no score of a question changes by `tolerance` in a step.
+    """Compute personalized PageRank by iterating until no score of a question changes by `tolerance` or more.
 
-    A question's scores do not depend on which others are asked with it, but for rounding.
+    Up to rounding, a question's scores do not depend on the other questions.
 
     Args:
         adjacency: Sparse, shape (nodes, nodes); entry (i, j) leads from i to j.
         restarts: Shape (nodes, questions), non-negative; each column is scaled to the sum 1. Its type (float32 or
             float64) is that of the scores.
-        teleport: t, in (0, 1].
-        tolerance: In the maximum norm.
-        dangling: What becomes of mass on nodes without an edge.
-        weighted: Whether the entries of `adjacency` count, or only where they are.
+        teleport: Teleport probability t, in (0, 1].
+        tolerance: Convergence threshold in the maximum norm.
+        dangling: Where the mass of dangling nodes goes.
+        weighted: Whether entries of `adjacency` are weights; otherwise every nonzero entry counts as 1.
 
     Raises:
-        ValueError: A column of `restarts` is empty or negative, or a shape does not fit.
+        ValueError: A column of `restarts` sums to 0 or has negative entries, or shapes do not match.
     """
     restarts = _checked(restarts, adjacency.shape)
     if not 0 < teleport <= 1 or tolerance <= 0:
@@ -170,7 +172,7 @@ def power_iteration(
 
 
 def iterate(walk: Walk, restarts: Floats, *, tolerance: float = 1e-4, dangling: Dangling = "restart") -> Ranks:
-    """Run `power_iteration` over a prepared walk, so that repeated queries to a graph build it once."""
+    """Run `power_iteration` with a prepared `Walk`, to reuse it for several batches of questions."""
     restarts = _checked(restarts, walk.matrix.shape)
     mass, teleport = restarts.sum(axis=0), 1 - walk.follow
     returned = walk.ends if dangling == "restart" else walk.ends[:0]
@@ -223,25 +225,27 @@ def _iterate(walk: Any, ends: NDArray[np.intp], chi: Floats, teleport: float, to
 
 
 def enough_steps(teleport: float, tolerance: float) -> int:
-    """Return steps after which no change can be as large as the tolerance, but for rounding, which may go round in circles."""
+    """Return an upper bound on the iterations until every change is below the tolerance; it guards against endless rounding
+    cycles.
+    """
     if teleport == 1:
         return 2
     return max(2, 2 + math.ceil(math.log(tolerance / 2) / math.log1p(-teleport)))
 
 
 def scores_from_seeds(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]], config: PageRankConfig) -> Floats:
-    """Return scores of a graph's nodes for sets of seeds, all questions of the document together.
+    """Compute personalized PageRank scores from seed entities, for all questions of a document at once.
 
     Args:
         graph: The graph.
-        seeds: Names of nodes per question, at least one each; every one restarts with the same mass.
+        seeds: Names of the seed nodes per question, at least one each; restarts are uniform over them.
         config: Options.
 
     Returns:
         Shape (nodes, questions), float64.
 
     Raises:
-        Broke: `released_exact`, and networkx did not converge.
+        Broke: networkx did not converge (preset `released_exact`).
     """
     if config.released_exact:
         return _released(graph, seeds)

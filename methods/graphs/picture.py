@@ -1,4 +1,4 @@
-"""A neighborhood drawn: entities in circles around the best, their relations, the seeds, and where it was cut."""
+"""Draw a neighborhood as SVG: entities in rings by rank, relations, seeds, and the cuts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from methods.registry import shortened
 
 SIZE = 760
 MOST = 40
-"""Entities that are drawn: beyond these nobody reads names."""
+"""Maximum number of entities drawn."""
 RINGS = (1, 7, 14, 28)
-"""Entities of each ring from the middle outwards; the last takes what is left."""
+"""Number of entities per ring, from the center outwards; the last ring takes the rest."""
 LABEL = 22
 
 _NO_XML = re.compile(r"[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -29,17 +29,17 @@ _STYLE = (
 
 
 def svg(graph: KnowledgeGraph, around: Neighborhood, most: int = MOST) -> str:
-    """Draw a neighborhood.
+    """Draw a neighborhood as SVG.
 
-    The best entity is in the middle, worse ones further out, so that the same neighborhood always looks the same.
+    The best entity is at the center, lower ranks further out; the layout is deterministic.
 
     Args:
         graph: The document's graph.
         around: The neighborhood.
-        most: Entities drawn at most.
+        most: Maximum number of entities drawn.
 
     Returns:
-        An SVG that stands alone; names in it are escaped.
+        A standalone SVG with escaped names.
     """
     names = list(around.entities[:most])
     positions = dict(zip(names, layout(len(names)), strict=True))
@@ -56,7 +56,7 @@ def svg(graph: KnowledgeGraph, around: Neighborhood, most: int = MOST) -> str:
 
 
 def layout(count: int) -> list[tuple[float, float]]:
-    """Return places of this many entities, best first: rings around the middle of the picture."""
+    """Return the coordinates of `count` entities in rings, best first."""
     positions: list[tuple[float, float]] = []
     ring = 0
     while len(positions) < count:
@@ -108,5 +108,5 @@ def _legend(around: Neighborhood, drawn: int) -> Sequence[str]:
 
 
 def escaped(text: str) -> str:
-    """Return text that may be in XML: what XML cannot hold at all is left out."""
+    """Escape a text for XML; characters that XML does not allow are removed."""
     return escape(_NO_XML.sub("", text))

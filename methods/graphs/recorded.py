@@ -1,4 +1,4 @@
-"""Triples and augmented queries that were written elsewhere, read from files in place of asking a language model."""
+"""Read triples and augmented queries from users' files instead of asking a language model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from methods.graphs.knowledge_graph import (
 
 SIZES = ("large", "small")
 BROKEN = "triple without two ends"
-"""Count of triples that were left out."""
+"""Key of the count of triples that were dropped for lack of two different ends."""
 MISSING = "passages that the file does not have"
 
 
@@ -45,10 +45,10 @@ def check_file(named: str, option: str) -> None:
 
 
 class FileTriples:
-    """Reads the graph of a document from a file of passages with their triples.
+    """Extractor that reads a document's graph from a file of passages with triples.
 
-    A line of the file is an object with `text`, `triples` (lists of subject, predicate and object) and perhaps `title`.
-    Each entity is described by the triples that name it.
+    Each line is an object with `text`, `triples` (lists of subject, predicate and object) and optionally `title`. An entity's
+    descriptions are the triples that mention it.
 
     Args:
         path: The file, JSON Lines.
@@ -67,10 +67,10 @@ class FileTriples:
         return dict(rows)
 
     def extract(self, document_id: str, chunks: Sequence[Chunk]) -> KnowledgeGraph:
-        """Return the graph of passages, each of which must be a chunk.
+        """Build the graph of a document's chunks; every chunk's text must occur in the file.
 
         Raises:
-            UserError: The file has none of the passages, or a line cannot be read.
+            UserError: The file lacks a chunk's text, or a line cannot be parsed.
         """
         builder, missing = GraphBuilder(), 0
         for chunk in chunks:
@@ -90,7 +90,7 @@ class FileTriples:
 
 
 def records_of(triples: Sequence[Sequence[str]]) -> Records:
-    """Return triples as entities and relations; triples without two different ends are dropped and counted."""
+    """Convert triples to entity and relation records; triples without two different ends are dropped and counted."""
     entities, relations, lost = list[EntityRecord](), list[RelationRecord](), Counter[str]()
     for triple in triples:
         ends = (clean_name(triple[0]), clean_name(triple[-1])) if len(triple) == 3 else ("", "")
@@ -118,9 +118,9 @@ def _key(text: str) -> str:
 
 
 def recorded_queries(path: Path) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Read augmented queries: by question id and size (`large`, `small`).
+    """Read augmented queries by question id and size (`large`, `small`).
 
-    A line is an object with `id`, `size` and `queries` (a list of texts); other fields are not read.
+    A line is an object with `id`, `size` and `queries` (a list of texts); other fields are ignored.
 
     Raises:
         UserError: The file cannot be read, a line lacks a field, or two lines have the same id and size.

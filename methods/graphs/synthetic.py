@@ -1,7 +1,7 @@
-"""The extractor for worlds: it knows the sentence patterns of their language, and nothing about any world.
+"""Rule-based extractor for generated worlds, which knows their sentence patterns but none of their facts.
 
-It takes the place of a language model where none is at hand. Like one, it sees the text alone: who is meant by a
-pronoun, a shorter name or an epithet it has to find out from the text.
+It replaces a language model for tests and demos. It only sees the text, so it resolves pronouns, short names and epithets by
+itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from methods.graphs.knowledge_graph import EntityRecord, GraphBuilder, Knowledge
 VERSION = 1
 UNRESOLVED = "malformed: statement about nobody known"
 STRENGTH = 8.0
-"""Strength of every relation; worlds state their facts unambiguously."""
+"""Strength assigned to every relation, since worlds state facts unambiguously."""
 
 _NAME = r"(?:[Tt]he )?[A-Z][\w.]*(?: (?:(?:of|to|for|and|the) )?[A-Z][\w.]*)*"
 _SLOTS = {"h": f"(?P<head>{_NAME})", "o": f"(?P<head>{_NAME}|her|him|it)", "p": rf"(?P<head>{_NAME}'s|[Hh]er|[Hh]is|[Ii]ts)"}
@@ -50,7 +50,7 @@ class _Stated(NamedTuple):
 
 
 class WorldsExtractor:
-    """Reads the documents of worlds."""
+    """Extractor for documents of generated worlds."""
 
     @property
     def fingerprint(self) -> str:
@@ -66,7 +66,7 @@ class WorldsExtractor:
         return builder.build(document_id)
 
     def records(self, chunks: Sequence[Chunk]) -> list[Records]:
-        """Return the facts of each chunk, in order."""
+        """Extract the facts of each chunk, in order."""
         records, _ = self._records(chunks)
         return [records.get(chunk.index, Records()) for chunk in chunks]
 

@@ -1,7 +1,7 @@
-"""Triples as text, and the graph that a retriever is pretrained on: every triple of some datasets' graphs, each once.
+"""Convert triples to text, and merge the graphs of datasets into the graph on which GPR pretrains its retriever.
 
-Nothing of the datasets' questions and answers is looked at, which is what makes the retriever "zero-shot"; their graphs
-are. Test graphs are refused, since the test triples themselves would be seen, unless they are asked for by name.
+Questions and answers are not used, which makes the retriever "zero-shot". Graphs of test splits are refused unless explicitly
+allowed, because the retriever would see the test triples.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class LinearizeConfig(FrozenModel):
 
 
 def relation_text(relation: str, rel: RelationText = "last", underscores: Underscores = "keep") -> str:
-    """Return the name of a relation; one without dots is its own last part.
+    """Return a relation's name as text.
 
     Args:
-        relation: As the graph names it (`location.country.languages_spoken`).
+        relation: Name in the graph, such as `location.country.languages_spoken`.
         rel, underscores: As in `LinearizeConfig`.
     """
     parts = [part for part in relation.split(".") if part.strip()]
@@ -54,7 +54,7 @@ def relation_text(relation: str, rel: RelationText = "last", underscores: Unders
 
 
 def linearize(triple: Triple, rel: RelationText = "last", underscores: Underscores = "keep") -> str:
-    """Return the text of one triple.
+    """Convert one triple to text.
 
     Args:
         triple: Head, relation, tail.
@@ -65,15 +65,15 @@ def linearize(triple: Triple, rel: RelationText = "last", underscores: Underscor
 
 
 def linearized(triples: Triples, rows: NDArray[np.integer] | None = None, config: LinearizeConfig | None = None) -> list[str]:
-    """Return the texts of many triples at once; every relation is worked out a single time.
+    """Convert many triples to text; each distinct relation is converted once.
 
     Args:
-        triples: Where the rows are.
-        rows: Which ones, in which order; None: all.
-        config: How they are written.
+        triples: All triples.
+        rows: Rows to convert, in order; None for all.
+        config: Text format.
 
     Returns:
-        One text per row, what `linearize` gives.
+        One text per row, equal to that of `linearize`.
     """
     config = config or LinearizeConfig()
     table = triples.table if rows is None else triples.table[rows]
@@ -90,22 +90,22 @@ def _renamed(relations: Sequence[str], config: LinearizeConfig) -> pa.Array:
 
 
 UNNAMED = r"^[mg]\.[0-9a-z_]+$"
-"""Freebase ids, which stand for entities without a name."""
+"""Pattern of Freebase ids that stand for entities without a name."""
 
 
 @dataclass(frozen=True)
 class PretrainingGraph:
-    """Distinct triples with what they came from.
+    """Merged graph of distinct triples, with their origin.
 
     Attributes:
-        triples: By row; `triples.entities` and `triples.relations` are the names behind the numbers.
-        heads, relations, tails: Numbers of entities and relations, one per triple.
-        references: The data as it was loaded.
-        fingerprint: Of the triples alone.
-        fingerprints: Of the benchmarks, for the record; their questions count there.
-        test: Those of the references that hold test graphs, in which a result is not zero-shot.
-        counts: `triples`, `entities`, `relations`, `unnamed_entities`, `triples_with_unnamed`, `self_loops`, and under
-            each reference how many distinct triples it brought.
+        triples: Triples by row; `triples.entities` and `triples.relations` are the vocabularies.
+        heads, relations, tails: Entity and relation numbers, one per triple.
+        references: Data references that were loaded.
+        fingerprint: Hash of the triples.
+        fingerprints: Fingerprints of the source benchmarks (including their questions), for provenance.
+        test: References with test graphs, for which results are not zero-shot.
+        counts: `triples`, `entities`, `relations`, `unnamed_entities`, `triples_with_unnamed`, `self_loops`, and per reference
+            the number of distinct triples.
     """
 
     triples: Triples
@@ -123,22 +123,22 @@ class PretrainingGraph:
 
     @property
     def names(self) -> pa.Array:
-        """Return names of entities, by number."""
+        """Return the entity names, by number."""
         return self.triples.entities
 
     @cached_property
     def unnamed(self) -> NDArray[np.bool_]:
-        """Return for each entity number whether it has no name."""
+        """Return which entities have no name. Shape (entities,)."""
         return unnamed(self.names)
 
     @cached_property
     def nameable(self) -> NDArray[np.bool_]:
-        """Return for each triple whether both ends have a name, so that a question can be asked about it."""
+        """Return for which triples both ends have a name, so that a question can be generated. Shape (triples,)."""
         return ~(self.unnamed[self.heads] | self.unnamed[self.tails])
 
 
 def unnamed(names: pa.Array) -> NDArray[np.bool_]:
-    """Return which names are ids of entities without a name (`m.0abc`, `g.11x`)."""
+    """Return which names are Freebase ids of entities without a name (`m.0abc`, `g.11x`)."""
     result = pc.match_substring_regex(names, UNNAMED)
     return np.asarray(result.to_numpy(zero_copy_only=False), bool)
 
@@ -146,16 +146,15 @@ def unnamed(names: pa.Array) -> NDArray[np.bool_]:
 def load_graph(
     references: Iterable[str], options: Mapping[str, Mapping[str, Any]] | None = None, *, allow_test: bool = False
 ) -> PretrainingGraph:
-    """Return the union of the graphs of datasets.
+    """Load datasets and merge their graphs.
 
     Args:
         references: Data references whose corpora are triples (`webqsp:train+validation`, `worlds/graph:train`).
-        options: Of datasets, by name.
-        allow_test: Also use test splits; the graph then records it. Worlds of validation and test are never taken.
+        options: Dataset options by name.
+        allow_test: Whether to allow test splits, which the result then records. Validation and test worlds are never allowed.
 
     Raises:
-        UserError: A reference has no triples, is a test split, or holds worlds that must not be trained on; or there
-            is not a triple in any of them.
+        UserError: A reference has no triples, is a test split, or contains validation or test worlds; or all graphs are empty.
     """
     wanted = list(references)
     if not wanted:
@@ -177,13 +176,13 @@ def load_graph(
 
 
 def without_questions(references: Iterable[str], options: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return options of loaders by which those that generate questions make none: a graph is the same without them.
+    """Return dataset options with question generation turned off, because only the graphs are needed.
 
-    So a graph may be read that is too small for some type of question.
+    This also allows graphs that are too small for some question types.
 
     Args:
-        references: Of the graphs.
-        options: Of datasets, by name.
+        references: Data references of the graphs.
+        options: Dataset options by name.
     """
     entries = [entry for item in references for _, entry in [registry.resolve(item)]]
     generated = {entry.id: {**options.get(entry.id, {}), "questions": 0} for entry in entries if "questions" in entry.config.model_fields}
@@ -191,10 +190,10 @@ def without_questions(references: Iterable[str], options: Mapping[str, Mapping[s
 
 
 def graph_of(benchmarks: Sequence[Benchmark], corpora: Sequence[TripleCorpus], test: tuple[str, ...]) -> PretrainingGraph:
-    """Return the union of corpora of triples.
+    """Merge the triple corpora of benchmarks into one graph.
 
     Raises:
-        UserError: They have no triples.
+        UserError: There are no triples.
     """
     whole = corpora[0] if len(corpora) == 1 else united(corpora)
     assert isinstance(whole, TripleCorpus)

@@ -50,7 +50,7 @@ class GraphIndex:
 
     Args:
         texts: Texts of the chunks, in order.
-        reads: What was read out of each.
+        reads: Extracted records of each chunk.
         encoder: Function from texts to unit vectors, shape (texts, dimension).
         document_id: Id of the graph's document.
         sentences: Whether descriptions of nodes and edges are sentences of the chunks (rule-based extraction).
@@ -58,7 +58,7 @@ class GraphIndex:
     Attributes:
         texts: Texts of the chunks.
         graph: Entities and relations of all chunks.
-        reads: What was read out of each.
+        reads: Extracted records of each chunk.
     """
 
     def __init__(

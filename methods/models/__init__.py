@@ -1,2 +1,3 @@
-"""The models that methods and judges are on: `encoder.py` (texts to vectors), `chat.py` (endpoints), `causal.py`
-(local language models). `weights.py` finds a model's folder and hashes what is in it; `pocket/` ships."""
+"""Models used by methods and judges: `encoder.py` (texts to vectors), `chat.py` (endpoints), `causal.py` (local language
+models). `weights.py` locates and hashes model files; `pocket/` is a small shipped model.
+"""

@@ -1,9 +1,9 @@
-"""OpenAI's batch API: requests go in a file, replies come in another, within 24 hours and at a lower price.
+"""Use OpenAI's batch API: upload requests as a file and receive replies within 24 hours at a lower price.
 
-A `BatchEndpoint` is an endpoint whose requests wait in a `Pool` until every question under way waits, or no further request has
-come for a while. The pool then submits files of at most 50,000 requests and 200 MB. A `Ledger` next to the cache of replies knows
-which request is in which batch before anybody waits for it, so that a process that was stopped or killed, and one next to it, attach
-to a batch in place of submitting it again. Replies enter the cache as those of live calls do.
+Requests of a `BatchEndpoint` collect in a `Pool` until all running questions wait, or no request has arrived for a while. The
+pool then submits files of at most 50,000 requests and 200 MB. A `Ledger` next to the reply cache records which request is in
+which batch, so that a restarted or parallel process waits for an existing batch instead of submitting it again. Replies are
+cached like those of live calls.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ PATH = "/v1/chat/completions"
 WINDOW = "24h"
 MOST_REQUESTS = 50_000
 MOST_BYTES = 200_000_000
-"""Maximum size of one file."""
+"""Maximum size of a request file."""
 SETTLE_S = 0.1
-"""Pause between two looks at whether every question waits."""
+"""Seconds between two checks of whether every question waits."""
 QUIET_S = 10.0
 """Seconds without a further request after which the collected requests are submitted."""
 FIRST_PAUSE_S = 1.0
 """Pause before the second look at a batch; grows up to `poll_s`."""
 SAID_S = 60.0
-"""Least pause between two lines about a batch whose status is the same."""
+"""Minimum seconds between two progress lines about a batch with unchanged status."""
 FINAL = frozenset({"completed", "failed", "expired", "cancelled"})
 KEPT_S = 29 * 86400.0
-"""Servers keep files for 30 days; after that a request is submitted again."""
+"""Seconds after which a request is submitted again, because servers delete files after 30 days."""
 _CLOCK_S = 300
 """Most seconds by which the server's clock may differ from ours."""
 
 
 class BatchFault(Fault):
-    """The batch API cannot be used; no further call could succeed."""
+    """Failure of the batch API itself, after which no further call could succeed."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.reason, "stop", status=fault.status, reached=fault.reached)
@@ -69,14 +69,14 @@ class _Lost(Fault):
 
 @dataclass(frozen=True)
 class Record:
-    """A batch in the ledger.
+    """Entry of a batch in the ledger.
 
     Attributes:
-        name: Of its file in the ledger.
-        file: Id of the uploaded requests.
-        requests: Their ids, without those whose replies were taken.
+        name: Name of its file in the ledger.
+        file: Id of the uploaded request file.
+        requests: Ids of the requests whose replies have not been fetched.
         created: When it was submitted, in seconds since 1970.
-        batch: Id of the batch; "" until the server has named it.
+        batch: Id of the batch; "" until the server assigns one.
     """
 
     name: str
@@ -87,10 +87,10 @@ class Record:
 
 
 class Ledger:
-    """Requests per batch and address: a folder with one file per batch.
+    """Record on disk of which request is in which batch: a folder with one file per batch.
 
     Args:
-        folder: Where; made when first written to.
+        folder: The folder; created on first write.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -109,7 +109,7 @@ class Ledger:
             yield Record(**row | {"requests": tuple(row["requests"])})
 
     def put(self, record: Record) -> Record:
-        """Write a batch, or what has changed of it; one without requests is forgotten."""
+        """Write or update a batch's record; a record without requests is deleted."""
         path = self.folder / f"{record.name}.json"
         if record.requests:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -129,11 +129,11 @@ class _Request:
 
 
 class Pool:
-    """Requests to one address that wait for batches; used from one event loop only.
+    """Requests to one address that wait for a batch. Use it from one event loop only.
 
     Args:
         config: Options of the endpoint.
-        ledger: Remembers batches.
+        ledger: Record of submitted batches.
     """
 
     def __init__(self, config: ChatConfig, ledger: Ledger) -> None:
@@ -148,11 +148,11 @@ class Pool:
         self._settling = False
 
     async def ask(self, identifier: str, line: bytes) -> Mapping[str, Any]:
-        """Return the line of the output or error file that replies to a request.
+        """Add a request, wait for its batch, and return its line of the output or error file.
 
         Raises:
-            Fault: There is none.
-            LimitReached: `max_hours` were over before it came.
+            Fault: The request got no reply.
+            LimitReached: `max_hours` passed before the reply arrived.
         """
         if identifier in self._early:
             return self._early.pop(identifier)  # the ledger forgets it when it is old
@@ -348,7 +348,7 @@ _held: Counter[int] = Counter()
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Count a program as one that waits while it waits for an equal call of another."""
+    """Context manager that marks a program as waiting while it waits for another program's identical call."""
     program = id(trace())
     _held[program] += 1
     try:
@@ -368,7 +368,7 @@ def _why(batch: Any) -> str:
 
 
 def chunks(requests: Mapping[str, _Request]) -> Iterator[list[str]]:
-    """Yield the names of requests file by file."""
+    """Yield the request ids of each file to submit."""
     names: list[str] = []
     size = 0
     for name, request in list(requests.items()):
@@ -385,12 +385,12 @@ _pools: weakref.WeakValueDictionary[tuple[int, Address, Path], Pool] = weakref.W
 
 
 class BatchEndpoint(Endpoint):
-    """A client of one endpoint that asks in batches: a `Backend`.
+    """`Backend` that sends requests to an endpoint's batch API.
 
     Args:
         config: Options.
-        home: Folder of the cache of replies, next to which the ledger is kept.
-        salt: What tells its requests from equal ones: the scope and repeat of an execution.
+        home: Folder of the reply cache, where the ledger is stored.
+        salt: Scope and repeat of the execution, which distinguish otherwise equal requests.
     """
 
     def __init__(self, config: ChatConfig, home: Path, salt: str = "") -> None:
@@ -403,7 +403,7 @@ class BatchEndpoint(Endpoint):
         _pools[key] = self._pool
 
     async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
-        """See `Backend`."""
+        """Send one request through the batch pool; see `Backend.send`."""
         with trace().during(waiting=1):
             return self._hidden(await self._send(messages, extra, repetition))
 
@@ -434,7 +434,7 @@ class BatchEndpoint(Endpoint):
         return Fault(reason, "fail", status=status if isinstance(status, int) else None, parameter=str(stated.get("param") or ""))
 
     async def error(self, fault: Fault) -> Broke:
-        """Return a permanent fault as an error message for the user."""
+        """Convert a permanent fault to an error for the user."""
         if not isinstance(fault, BatchFault):
             return await super().error(fault)
         remedy = "the same command attaches to the batches that were submitted"

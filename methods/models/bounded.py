@@ -1,7 +1,7 @@
-"""Read replies in linear time: text between tags, and JSON that needs repair.
+"""Parse untrusted model replies in linear time: text between tags, and JSON that needs repair.
 
-A reply is untrusted: a model in a loop writes 100,000 brackets or 10,000 opening tags, and replies are read on the event
-loop that all calls share.
+A model in a loop may write 100,000 brackets or 10,000 opening tags, and replies are parsed on the event loop that all calls
+share.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 from benchmarks.core.errors import MissingPackage
 
 LONGEST = 200_000
-"""Characters of the longest text that is repaired; one takes about a microsecond."""
+"""Maximum characters of a text to repair; repairing takes about a microsecond per character."""
 DEEPEST = 64
-"""Deepest nesting that is repaired. The shapes that we ask for have four levels."""
+"""Maximum nesting depth to repair; requested JSON has at most four levels."""
 _BRACKET = re.compile(r"[{\[(}\])]")
 
 
@@ -34,11 +34,11 @@ def between(text: str, opening: str, closing: str) -> re.Match[str] | None:
 
 
 def mended(text: str, purpose: str) -> Any:
-    """Parse text that is almost JSON.
+    """Parse text that is almost JSON, repairing it if necessary.
 
     Args:
-        text: Begins with the first bracket.
-        purpose: What the text is read for, named if the package is missing.
+        text: Text that starts with the first bracket.
+        purpose: Purpose of the parsing, for the message if the package is missing.
 
     Returns:
         The value; a list of values if several follow one another.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Sequences (by their positions) that begin with the same `prefix` tokens."""
+    """Sequences, given by their positions, that share a prefix of `prefix` tokens."""
 
     prefix: int
     members: tuple[int, ...]
@@ -50,18 +50,18 @@ class Group:
 def shared_prefixes(sequences: Sequence[Sequence[int]], limits: Sequence[int], smallest: int = 1, members: int = 2) -> list[Group]:
     """Group sequences so that computing each group's common prefix once saves the most tokens.
 
-    A group of m sequences with p tokens in common saves (m − 1) · p. Sorted, the sequences form a tree of common
-    prefixes; at each of its nodes either all sequences below share that node's prefix or its children decide for
-    themselves, whichever saves more. One pass over the sorted sequences, from the leaves up.
+    A group of m sequences with p common tokens saves (m − 1) · p. The sorted sequences form a prefix tree. At each node, either
+    all sequences below share the node's prefix, or its children are grouped separately, whichever saves more; this is computed
+    bottom-up in one pass.
 
     Args:
         sequences: Token ids.
-        limits: Longest prefix that may be taken from each sequence (its last tokens stay its own).
-        smallest: Shortest prefix worth sharing.
-        members: Fewest sequences worth sharing for.
+        limits: Maximum prefix length of each sequence, which must keep its last tokens.
+        smallest: Minimum prefix length.
+        members: Minimum group size.
 
     Returns:
-        Disjoint groups; a sequence that shares nothing is in none of them.
+        Disjoint groups; sequences without a shared prefix are in none.
     """
     heads = [tuple(sequence[: max(0, limit)]) for sequence, limit in zip(sequences, limits, strict=True)]
     order = sorted((position for position in range(len(heads)) if heads[position]), key=heads.__getitem__)
@@ -135,7 +135,7 @@ def _common(first: tuple[int, ...], second: tuple[int, ...]) -> int:
 
 
 def rows_of(cache: Any, rows: Tensor) -> Any:
-    """Return a copy of a `transformers` key–value cache that holds the given rows, in that order, repeats allowed.
+    """Copy the given rows of a `transformers` key–value cache, in order; rows may repeat.
 
     The copy can be extended without changing the original.
 
@@ -163,12 +163,12 @@ def _layers(model: Any) -> tuple[set[str], bool]:
 
 
 def supports(model: Any) -> bool:
-    """Return whether a model's cache only has keys and values, so that its rows can be selected."""
+    """Return whether a model's cache consists only of keys and values, so that rows can be selected (`rows_of`)."""
     return _layers(model)[0] <= {"full_attention", "sliding_attention"} and not getattr(model, "_is_stateful", False)
 
 
 def windowed(model: Any) -> bool:
-    """Return whether some layer has windowed attention, or caches anything other than keys and values."""
+    """Return whether a layer uses sliding-window attention, or caches anything other than keys and values."""
     kinds, window = _layers(model)
     return window or kinds != {"full_attention"} or not supports(model)
 
@@ -179,7 +179,7 @@ def windowed(model: Any) -> bool:
 
 
 class CausalLogprobs:
-    """Scores token sequences.
+    """Computes token log-probabilities under a causal model.
 
     Args:
         model: A causal language model of `transformers`, in evaluation mode.
@@ -357,7 +357,7 @@ class Sampling:
 
 
 def sampler(sampling: Sampling, seeds: Sequence[int]) -> Any:
-    """Return a processor of scores that makes `generate(do_sample=False)` sample.
+    """Return a logits processor that makes `generate(do_sample=False)` sample with per-row seeds.
 
     Args:
         sampling: Sampling options.
@@ -424,16 +424,16 @@ class Generation:
 
 
 NO_THINKING: Mapping[str, Any] = {"enable_thinking": False, "thinking": False}
-"""Variables that tell chat templates (Qwen3, GLM, SmolLM3; DeepSeek, Granite) not to begin a thought."""
+"""Template variables that disable thinking (Qwen3, GLM, SmolLM3; DeepSeek, Granite)."""
 
 
 def template_variables(tokenizer: Any, wanted: Mapping[str, Any], where: str | None = None) -> dict[str, Any]:
-    """Return the variables that a chat template knows.
+    """Return those of the given variables that a model's chat template uses.
 
     Args:
-        tokenizer: Tokenizer whose `chat_template` is searched for each name.
+        tokenizer: Tokenizer with the `chat_template`.
         wanted: Variables with their values.
-        where: The option that names them; the template must then have each.
+        where: Name of the option with the variables; if given, the template must use each of them.
 
     Raises:
         UserError: The template lacks a variable of the option.
@@ -451,7 +451,7 @@ def template_variables(tokenizer: Any, wanted: Mapping[str, Any], where: str | N
 
 
 QUIET = {"enable_thinking": False}
-"""Templates of models that think aloud leave that out; others do not know the word."""
+"""Template variables that disable thinking; templates without them ignore them."""
 
 
 def chat_text(tokenizer: Any, messages: Messages, variables: Mapping[str, Any] | None = None, joined: str = "\n\n") -> str:
@@ -483,13 +483,13 @@ def chat_text(tokenizer: Any, messages: Messages, variables: Mapping[str, Any] |
 
 
 class CausalModel:
-    """A loaded causal language model: generates, and gives log-probabilities (see `likelihood.py`).
+    """A loaded causal language model, for generation and log-probabilities (see `likelihood.py`).
 
     Args:
         config: Options.
         device: "cpu", "cuda" …; None chooses.
         share_prefixes: Whether `generate` computes the common prefix of a batch's prompts once.
-        own: Load weights that the caller may change, instead of those that equal models share.
+        own: Whether to load separate weights that the caller may change; otherwise equal models share weights.
 
     Raises:
         UserError: The model cannot be loaded, or leaves no room for a prompt.
@@ -529,7 +529,7 @@ class CausalModel:
         return room
 
     def end_at(self, token: str) -> None:
-        """Let texts also end at a token of the vocabulary.
+        """Add a token at which generation stops.
 
         Raises:
             UserError: The vocabulary does not have the token.
@@ -577,7 +577,7 @@ class CausalModel:
         seeds: Sequence[int] | None = None,
         stop: Sequence[str] = (),
     ) -> list[Generation]:
-        """Continue prompts.
+        """Generate continuations of prompts in batches.
 
         Args:
             prompts: Texts from `render`, or their token ids; each at most `room` tokens long.
@@ -644,7 +644,7 @@ def end_tokens(model: Any, tokenizer: Any) -> list[int]:
 
 
 def decoding(max_new_tokens: int, pad: int, ends: Sequence[int]) -> dict[str, Any]:
-    """Return options of `generate` that override the defaults of a checkpoint: greedy, unless a processor samples."""
+    """Return `generate` options for greedy decoding that override a checkpoint's defaults."""
     alone = {"do_sample": False, "num_beams": 1, "temperature": None, "top_p": None, "top_k": None, "repetition_penalty": 1.0}
     return {**alone, "max_new_tokens": max_new_tokens, "pad_token_id": pad, "eos_token_id": list(ends) or None}
 
@@ -656,7 +656,7 @@ def checked_seeds(
     sampling: Sampling | None,
     seeds: Sequence[int] | None,
 ) -> list[int]:
-    """Return the seed of each prompt; an empty list without sampling.
+    """Check the prompts' lengths and return the seed of each prompt; [] without sampling.
 
     Raises:
         ValueError: A prompt is longer than `room`, or empty; seeds without sampling.
@@ -693,7 +693,7 @@ class Decoder:
         return text
 
     def read(self, written: list[int], ends: Sequence[int], stop: Sequence[str]) -> tuple[str, list[int], bool]:
-        """Return the text of a row of a batch, its tokens, and whether it is complete.
+        """Decode a row of generated tokens; returns its text, its tokens, and whether it is complete.
 
         Args:
             written: The row, padded after its end while others continue.
@@ -713,12 +713,12 @@ class Decoder:
 
 
 def before(text: str, stop: Sequence[str]) -> str:
-    """Return a text up to the first mark that ends it."""
+    """Return a text up to the first of the stop texts."""
     return text[: min((place for mark in stop if (place := text.find(mark)) >= 0), default=len(text))]
 
 
 def stopping(tokenizer: Any, stop: Sequence[str], width: int) -> Any:
-    """Return criteria for `generate` that end each row after one of the stop texts.
+    """Return stopping criteria for `generate` that end each row after a stop text.
 
     Args:
         tokenizer: Tokenizer that decodes the last tokens of a row.

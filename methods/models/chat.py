@@ -42,7 +42,7 @@ from methods.spending import charged, current
 WAYS = ("json_schema", "json_object", "prompt")
 """Ways to request JSON, in order of preference."""
 LIKENESS = 85.0
-"""Minimum similarity (0 to 100) of a misspelled field name to the name that it is read as."""
+"""Minimum similarity (0 to 100) at which a misspelled field name is accepted."""
 _REFUSED = re.compile(r"response_format|response format|json_schema|json_object|json mode|structured|guided|schema", re.I)
 _FENCE = re.compile(r"```(?:json)?\s*(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 
@@ -58,7 +58,7 @@ class Parsed(Generic[M]):
 
     Attributes:
         value: The object, None if the reply could not be parsed.
-        failed: Why it could not be parsed.
+        failed: Reason why it could not be parsed.
         repaired: Whether it was not plain JSON of the right shape.
     """
 
@@ -87,7 +87,7 @@ def strict_schema(model: type[BaseModel]) -> dict[str, Any]:
 def asked(
     way: str, messages: Sequence[Mapping[str, str]], name: str, schema: Mapping[str, Any]
 ) -> tuple[list[dict[str, str]], dict[str, Any]]:
-    """Return a conversation and the further request fields that request JSON in one of `WAYS`."""
+    """Return the conversation and extra request fields that ask for JSON in one of `WAYS`."""
     conversation = [dict(message) for message in messages]
     if way == "json_schema":
         form = {"type": "json_schema", "json_schema": {"name": name, "schema": dict(schema), "strict": True}}
@@ -98,15 +98,15 @@ def asked(
 
 
 def refuses(status: int | None, reason: str) -> bool:
-    """Return whether an endpoint's error is about the form in which JSON was requested."""
+    """Return whether an endpoint's error means that it rejects this way of requesting JSON."""
     return status in (400, 415, 422, 501) and bool(_REFUSED.search(reason))
 
 
 def parse(text: str, model: type[M]) -> Parsed[M]:
-    """Read a reply.
+    """Parse a reply as JSON of the given shape, repairing it if possible.
 
     Raises:
-        MissingPackage: It is not plain JSON, and the package that could repair it is not installed.
+        MissingPackage: The reply needs repair, and the package for it is not installed.
     """
     try:
         return Parsed(model.model_validate_json(text))
@@ -166,7 +166,7 @@ def _plain(name: str) -> str:
 
 
 SCRIPTED = "scripted/"
-"""Prefix of the names of scripts that stand in for models; labels their answers."""
+"""Prefix of model names of scripts, which marks their answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,23 +229,23 @@ class Reply:
 
     @property
     def scripted(self) -> bool:
-        """Return whether a script stood in for the model, which its rows must state."""
+        """Return whether the reply came from a script instead of a model."""
         return self.model.startswith(SCRIPTED)
 
 
 __all__ = ["ChatConfig", "ChatModel", "Messages", "Reply", "reach_model"]
 
 BRIEF = 0.1
-"""Share of a pause that is used after an isolated fault."""
+"""Fraction of the normal pause before a retry after an isolated fault."""
 DOUBT = 4
-"""Number of tries while an endpoint has not answered at all."""
+"""Maximum number of tries while an endpoint has never responded."""
 LEAST_USD = 1e-12
 _Request = tuple[list[dict[str, str]], dict[str, Any]]
 
 PREFLIGHT = "Reply with the word ok."
 """User message that tests an endpoint before the first call of a run."""
 PREFLIGHT_SYSTEM = "You answer in one word."
-"""The system message of that request, since most requests of a run have one."""
+"""System message of the test request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Checks of encoders and rerankers: damaged weights, output that is not finite, a missing preset, truncated texts.
+"""Detect faulty encoders and rerankers: damaged weights, non-finite output, missing presets, truncated texts.
 
-None of these faults stops a model: it ranks NaN vectors, encodes without the prefix that it was trained with, and drops
-the end of long passages. So each is looked for here, before anything is kept on disk.
+None of these faults raises an error by itself: a model would rank NaN vectors, encode without its training prefix, or drop the
+end of long passages. They are therefore checked before anything is stored on disk.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def check_weights(model: Any, name: str, noun: str) -> None:
 
     Args:
         model: A torch module.
-        name: What the options call the model.
-        noun: What errors call its kind.
+        name: Name of the model in the options.
+        noun: Noun for the model in errors.
 
     Raises:
         UserError: Some weights are not finite.
@@ -53,10 +53,10 @@ def check_output(values: Any, name: str, noun: str, dtype: str, what: str = "vec
 
     Args:
         values: An array whose first axis counts the texts or pairs, or a sequence of such arrays, one per text.
-        name: What the options call the model.
-        noun: What errors call its kind.
+        name: Name of the model in the options.
+        noun: Noun for the model in errors.
         dtype: The type of its weights.
-        what: What texts get: vectors, scores.
+        what: Noun for the output: vectors, scores.
 
     Raises:
         UserError: Some output is not finite.
@@ -102,7 +102,7 @@ _CARD_NAME = re.compile(r"^(?:#[ \t]+(?P<head>\S.*)|base_model:[ \t]*(?P<base>\S
 
 
 def missing_preset(config: Any) -> tuple[str, str] | None:
-    """Return the preset of an encoder's family if the options and the model's files lack what the preset sets.
+    """Return the preset that an encoder needs but whose settings are neither in the options nor in the model's files.
 
     The family is read from the model's name, its `config.json` and its model card.
 
@@ -191,17 +191,17 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def truncation(tokenizer: Any, limit: int | None, texts: Sequence[str], prefix: str = "") -> dict[str, Any]:
-    """Count the tokens of passages that a model does not read.
+    """Measure how much of the passages a model does not read because of its length limit.
 
     Args:
-        tokenizer: Of `transformers`.
-        limit: Tokens that the model reads of a text, special tokens included; None: any number.
+        tokenizer: Tokenizer of `transformers`.
+        limit: Maximum tokens per text, including special tokens; None for no limit.
         texts: The passages.
-        prefix: Put before each passage.
+        prefix: Text before each passage.
 
     Returns:
-        `limit`, `passages` (their number), `truncated` (how many are) and `share` (of their characters that is not read); empty if
-        the model has no limit or no tokenizer.
+        `limit`, `passages` (number of passages), `truncated` (number of truncated ones) and `share` (fraction of all characters
+        that is not read); empty if the model has no limit or no tokenizer.
     """
     if not limit or not callable(tokenizer) or not len(texts):
         return {}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 SMALLEST_PASSAGE = 8
-"""Tokens that are always reserved for the passage."""
+"""Minimum tokens reserved for the passage."""
 USUAL_QUERY = 24
 """Approximate tokens of a question."""
 Features = dict[str, list[int]]
@@ -36,12 +36,12 @@ Features = dict[str, list[int]]
 
 
 class PairTokens:
-    """Encodes pairs for a cross-encoder.
+    """Tokenizer of (query, passage) pairs for a cross-encoder.
 
     Args:
         tokenizer: Tokenizer of `transformers`.
         length: Longest pair in tokens.
-        query_share: Maximum share of it for the query.
+        query_share: Maximum fraction of the pair's tokens for the query.
     """
 
     def __init__(self, tokenizer: Any, length: int, query_share: float) -> None:
@@ -50,7 +50,7 @@ class PairTokens:
         self.query_length = min(int(query_share * length), length - specials - SMALLEST_PASSAGE)
 
     def cut(self, query: str) -> str:
-        """Return the query without what goes beyond its share."""
+        """Cut a query to its maximum length."""
         tokenizer = self.tokenizer
         encoded = tokenizer(query, add_special_tokens=False, return_offsets_mapping=tokenizer.is_fast)
         if len(encoded["input_ids"]) <= self.query_length:
@@ -60,14 +60,14 @@ class PairTokens:
         return str(tokenizer.decode(encoded["input_ids"][: self.query_length]))
 
     def encoded(self, query: str, passages: Sequence[str]) -> list[Features]:
-        """Return a query, already cut, with each of some passages."""
+        """Tokenize a (cut) query with each passage."""
         if not passages:
             return []
         encoded = self.tokenizer([query] * len(passages), list(passages), truncation="only_second", max_length=self.length)
         return [{name: encoded[name][row] for name in encoded} for row in range(len(passages))]
 
     def padded(self, pairs: Sequence[Features], device: Any) -> dict[str, Tensor]:
-        """Return a batch as tensors."""
+        """Pad tokenized pairs to a batch of tensors."""
         return dict(self.tokenizer.pad(list(pairs), return_tensors="pt").to(device))
 
 
@@ -125,10 +125,10 @@ class CrossEncoderModel:
             )
 
     def load(self, device: str) -> Any:
-        """Return the cross-encoder, which calls with equal weights share.
+        """Load the cross-encoder; calls with equal weights share one model.
 
         Raises:
-            UserError: It cannot be loaded, or brings code that is not trusted.
+            UserError: The model cannot be loaded, or contains untrusted code.
         """
         config = self.config
         with remote_code_refused(config.model), loading("cross-encoder", config.model):
@@ -156,22 +156,21 @@ class CrossEncoderModel:
         return str(self._model.device)
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Count what is cut off passages next to a query of usual length, as `checks.truncation`."""
+        """Measure truncated passage text next to a query of typical length; see `checks.truncation`."""
         cut = truncation(self._pairs.tokenizer, self._pairs.length - USUAL_QUERY, texts)
         return cut | {"limit": self._pairs.length} if cut else {}
 
     def scores(self, query: str, passages: Sequence[str]) -> NDArray[np.float64]:
-        """Return the relevance of each passage to the query: shape (passages,); otherwise as `many`."""
+        """Return the relevance of each passage to the query, shape (passages,); see `many` for errors."""
         return self.many([(query, passages)])[0]
 
     def many(self, requests: Sequence[tuple[str, Sequence[str]]]) -> list[NDArray[np.float64]]:
-        """Return the relevance of passages to queries: for each query shape (its passages,).
+        """Compute relevance scores for several queries at once: per query an array of shape (its passages,).
 
-        Pairs of all queries go through together, like lengths with each other; what company a pair has changes its
-        score by less than 1e-5 in float32.
+        Pairs of all queries are batched by length; the composition of a batch changes a score by less than 1e-5 in float32.
 
         Raises:
-            UserError: A score is not a number, as happens when float16 overflows.
+            UserError: A score is NaN or infinite, for example because float16 overflowed.
         """
         keys: list[list[tuple[int, ...]]] = []
         pairs: dict[tuple[int, ...], dict[str, list[int]]] = {}

@@ -1,4 +1,4 @@
-"""A trained encoder kept as its difference to the base: each matrix in low rank, vectors and what is new whole.
+"""Store a trained encoder as its difference from the base model: matrices in low rank, everything else in full.
 
     delta.json                  the base and its hash, the hash of every other file
     adapter_config.json         of PEFT, whose `PeftModel.from_pretrained(base, folder)` loads the matrices as well
@@ -6,7 +6,7 @@
     rest.safetensors            the differences of vectors (biases, norms), and whole what the base has not (heads)
     ...                         the checkpoint's other files, numbers in half precision; its tokenizer is the base's
 
-A checkpoint of several encoders (`question/`, `triple/`) has one such folder for each. Everything is in half precision.
+A checkpoint with several encoders (`question/`, `triple/`) has one such folder for each. All numbers are in half precision.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LAYOUT = 1
 MATRIX = 2
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 UNREAD = ("README.md", CHECKPOINT_CARD, DELTA)
-"""Files that decide nothing of what the model computes."""
+"""Files that do not affect what the model computes."""
 _TEXT = "Ünlike 1,024 words: a sentence's tokens, [SEP] and all."
 _PEFT = "base_model.model."
 _FACTORS = {"lora_A.weight": "lora_B.weight", "lora_embedding_A": "lora_embedding_B"}
@@ -46,8 +46,8 @@ class Shrunk:
     """Size and error of a compressed difference.
 
     Attributes:
-        size: Bytes of the folder.
-        kept: Norm of the difference that was kept over that of the whole, between 0 and 1.
+        size: Size of the folder in bytes.
+        kept: Norm of the stored difference divided by the norm of the full difference, between 0 and 1.
     """
 
     size: int
@@ -55,16 +55,16 @@ class Shrunk:
 
 
 def shrink(checkpoint: Path, target: Path, base: str, rank: int = 4) -> Shrunk:
-    """Write a checkpoint as its difference to a base; the folder appears whole or not at all.
+    """Write a checkpoint as its low-rank difference from a base model, atomically.
 
     Args:
-        checkpoint: A folder with one or several encoders whose matrices are called as the base's.
-        target: A folder that is not there yet.
-        base: The model that training began from, as `locate` takes it; a folder when located.
-        rank: Of each matrix's difference.
+        checkpoint: Folder with one or several encoders whose matrices have the base's names.
+        target: Output folder, which must not exist.
+        base: The base model of the training, available as a local folder.
+        rank: Rank of each matrix's difference.
 
     Raises:
-        UserError: The folder holds no such encoder, its tokenizer or shape is another one than the base's, or the target exists.
+        UserError: The folder has no such encoder, tokenizer or shapes differ from the base's, or the target exists.
     """
     root = Path(locate(base))
     encoders = [path.parent for path in sorted(checkpoint.rglob(WEIGHTS)) if _is_encoder(path.parent)]
@@ -210,7 +210,7 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def write_halves(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors in half precision, which keeps eleven binary digits of each number."""
+    """Write tensors in half precision (float16, 11 significant bits)."""
     from safetensors.torch import save_file
 
     save_file({name: (item.half() if item.is_floating_point() else item).contiguous() for name, item in tensors.items()}, str(path))
@@ -218,19 +218,19 @@ def write_halves(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def is_delta(folder: str) -> bool:
-    """Return whether a folder, or a hub id, is a difference to a base."""
+    """Return whether a folder or hub id contains a difference from a base model."""
     return (Path(folder) / DELTA).is_file()
 
 
 def load_whole(folder: str, load: Callable[[str], Any]) -> Any:
-    """Return a model of a folder; of a difference its base with the difference added.
+    """Load a model; for a difference folder, load the base and add the difference.
 
     Args:
-        folder: As `locate` gives it.
-        load: Makes a torch module of a folder, with parameters that are called as the files have them.
+        folder: Model folder, as returned by `locate`.
+        load: Function that loads a folder as a torch module with the parameter names of its files.
 
     Raises:
-        UserError: The base is another one, or a file is missing, cut short or changed.
+        UserError: The base model differs, or a file is missing, truncated or modified.
     """
     if not is_delta(folder):
         return load(folder)

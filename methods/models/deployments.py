@@ -1,7 +1,7 @@
-"""Identify a model behind an endpoint that reports no revision, by `created` of its entry in `/v1/models`.
+"""Identify the deployment of a model behind an endpoint that reports no revision, by `created` in `/v1/models`.
 
-Some servers fill `created` with the time of the request, so it counts only if two requests some seconds apart agree. What
-was seen is kept next to the cached replies: later runs need one quick request, and none if nothing answers any more.
+Some servers fill `created` with the time of the request, so it is only used if two requests some seconds apart agree. Results
+are stored with the reply cache, so that later runs need one quick request, or none if the server is gone.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from methods.models.reply_cache import ResponseCache
 from methods.models.revision import Answer, Unreachable, fetch
 
 PAUSE_S = 2.0
-"""Between two requests that must agree."""
+"""Seconds between two requests whose `created` must agree."""
 QUICK_S = 5.0
-"""Longest wait for a list of models."""
+"""Timeout in seconds for the list of models."""
 NO_TIME = frozenset({0, 1, -1, 1677610602})
-"""Values of `created` that identify nothing: what servers write that know no time; the last one is LiteLLM's."""
+"""Values of `created` that servers send without knowing the time; the last one is LiteLLM's."""
 _JUST_NOW_S = 5.0
 """A server whose `created` is at most this far from its clock is taken to fill in the time, if it did so before."""
 
@@ -34,10 +34,10 @@ class Deployment:
     """Known properties of a model's deployment.
 
     Attributes:
-        revision: What identifies it; "" where nothing does.
-        source: Where that comes from.
-        before: The revision that an earlier run saw, if it is another one.
-        seen: When a last known revision was last seen, in seconds since 1970; None where that is unknown.
+        revision: Identifier of the deployment; "" if unknown.
+        source: Source of the revision.
+        before: Revision in an earlier run, if different.
+        seen: Time at which the revision was last seen, in seconds since 1970; None if unknown.
     """
 
     revision: str
@@ -47,12 +47,12 @@ class Deployment:
 
 
 def identify(config: ChatConfig, cache: ResponseCache, wait: Callable[[float], object] = time.sleep) -> Deployment:
-    """Identify the deployment of a model that answers at its endpoint.
+    """Determine the deployment of a model behind an endpoint.
 
     Args:
-        config: The model; it states no revision.
-        cache: Whose file keeps what was seen.
-        wait: Waits some seconds between two requests.
+        config: Options of the model, without a `revision`.
+        cache: Reply cache, whose file stores the results.
+        wait: Sleep function.
     """
     known = _seen(cache, config)
     try:

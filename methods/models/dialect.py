@@ -1,7 +1,6 @@
-"""Learn what an endpoint accepts: parameters that it refuses by name, its name of the token limit, and the system role.
+"""Adapt requests to what an endpoint accepts: rejected parameters, name of the token limit, and system role.
 
-A refusal costs one request. The endpoint's dialect is then shared by all clients of its model in this process, and said
-once on stderr.
+Each rejection costs one request. The result is shared by all clients of the model in this process, and reported once on stderr.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 LIMITS = ("max_tokens", "max_completion_tokens")
-"""The names under which endpoints know the longest reply."""
+"""Names under which endpoints accept the maximum reply length."""
 _KEPT = frozenset({"model", "messages", "stream", "response_format"})
 """Fields that are never dropped; how JSON is asked for is decided elsewhere."""
 _REFUSED = (400, 404, 405, 415, 422, 501)
@@ -33,15 +32,15 @@ _NO_SYSTEM = re.compile(
 
 
 class Dialect:
-    """Request fields that the endpoint of one model rejects.
+    """What the endpoint of one model accepts.
 
     Args:
         name: The model, for messages.
 
     Attributes:
-        dropped: Parameters that are not sent.
-        limit: The name of the longest reply that the endpoint asked for; "" if the configured one works.
-        folds: Whether system messages go to the head of the first user message.
+        dropped: Parameters to omit.
+        limit: Required name of the token limit; "" if the configured one works.
+        folds: Whether system messages are prepended to the first user message.
     """
 
     def __init__(self, name: str) -> None:
@@ -53,7 +52,7 @@ class Dialect:
         self._lock = threading.Lock()
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a request as this endpoint accepts it."""
+        """Convert a request body to what this endpoint accepts."""
         sent = {name: value for name, value in body.items() if name not in self.dropped}
         if self.limit:
             sent = {self.limit if name in LIMITS else name: value for name, value in sent.items()}
@@ -62,18 +61,18 @@ class Dialect:
         return sent
 
     def unsent(self, options: Mapping[str, Any]) -> str:
-        """Return a note on the options that are left out; "" for none."""
+        """Return a note about options that are not sent; "" if there are none."""
         names = sorted(self.dropped & options.keys())
         return f"sent without {', '.join(names)}" if names else ""
 
     def learn(self, sent: Mapping[str, Any], status: int | None, parameter: str, message: str) -> bool:
-        """Learn from a refused request; return whether it would now be sent differently.
+        """Update the dialect from a rejected request; returns whether a retry would be sent differently.
 
         Args:
-            sent: The request as it was sent.
+            sent: The request body that was sent.
             status: HTTP status of the refusal.
-            parameter: The parameter that the endpoint names in a field of its own; "" for none.
-            message: The endpoint's words.
+            parameter: Parameter that the endpoint's error names; "" if none.
+            message: The endpoint's error message.
         """
         with self._lock:
             if self.body(sent) != sent:  # another request learned it meanwhile
@@ -139,7 +138,7 @@ def _place(name: str, message: str) -> int:
 
 
 def folded(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Return a conversation whose system messages are at the head of its first user message."""
+    """Move system messages to the beginning of the first user message."""
     system = [message["content"] for message in messages if message["role"] == "system" and message["content"]]
     turns = [dict(message) for message in messages if message["role"] != "system"]
     if not system:

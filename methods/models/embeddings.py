@@ -1,8 +1,8 @@
-"""Search by inner product: exactly, by blocked matrix products, or approximately, by a FAISS index on disk.
+"""Search by inner product, exactly (blocked matrix products) or approximately (FAISS index on disk), and cache embeddings.
 
-Both find a few rows that may be among the best; the caller decides between those in float64, where a result does not
-depend on what else was in the batch. Exact search misses none of the best: its margin is a bound on the rounding error
-of the product, whatever type it was computed in. Up to about a million vectors it is also the fastest.
+Both return candidate rows that may be among the best; the caller rescores them in float64, so that results do not depend on the
+batch. Exact search never misses a best row, because its margin bounds the rounding error of the product. Up to about a million
+vectors it is also the fastest.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ if TYPE_CHECKING:
 Vectors = NDArray[np.float32]
 HASH_BYTES = 16
 CALLS_AT_ONCE = 4096
-"""Hashes per statement; SQLite allows 32,766."""
+"""Hashes per SQL statement; SQLite allows 32,766 parameters."""
 WAIT_SECONDS = 300.0
-"""Longest wait for another writer; one holds the lock for as long as writing one batch takes."""
+"""Maximum seconds to wait for another writer's lock."""
 
 
 def text_hash(text: str) -> bytes:
-    """Return the key of a text: 128 bits, so that a collision among 10^12 texts has a chance of 10^-15."""
+    """Return a 128-bit key of a text; the collision probability among 10^12 texts is about 10^-15."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
 
 
 class EmbeddingCache:
-    """The vectors of one model.
+    """Disk cache of one model's vectors by text.
 
     Args:
-        folder: Where caches live; this model's is a folder in it.
-        model: Fingerprint of everything that decides a text's vector.
+        folder: Folder of all caches; the model gets a subfolder.
+        model: Fingerprint of everything that determines a text's vector.
         dimension: Length of a vector.
 
     Raises:
-        UserError: The folder is not such a cache, or one of vectors of another length.
+        UserError: The folder is not a cache, or has vectors of another length.
     """
 
     def __init__(self, folder: Path, model: str, dimension: int) -> None:
@@ -86,10 +86,10 @@ class EmbeddingCache:
             return int(index.execute("SELECT rows FROM size").fetchone()[0])
 
     def get(self, texts: Sequence[str]) -> tuple[NDArray[np.bool_], Vectors]:
-        """Look texts up.
+        """Look up the vectors of texts.
 
         Returns:
-            Which texts are there, shape (texts,), and their vectors in order, shape (found, dimension).
+            A mask of the cached texts, shape (texts,), and their vectors in order, shape (found, dimension).
 
         Raises:
             UserError: The cache is damaged: rows that it lists are missing.
@@ -102,7 +102,7 @@ class EmbeddingCache:
         return result, self._read(positions[result])
 
     def put(self, texts: Sequence[str], vectors: Vectors) -> None:
-        """Keep vectors; durable when this returns. Texts that are there already keep the vector they have.
+        """Store vectors durably; vectors of texts that are already cached are kept.
 
         Args:
             texts: The texts.
@@ -125,11 +125,11 @@ class EmbeddingCache:
             index.execute("COMMIT")
 
     def vectors(self, texts: Sequence[str], encode: Callable[[Sequence[int]], Vectors]) -> Vectors:
-        """Return the vectors of texts, encoding only those that are new, each once.
+        """Return the vectors of texts, encoding and caching each new text once.
 
         Args:
             texts: The texts.
-            encode: From positions in `texts` to their vectors.
+            encode: Function from positions in `texts` to their vectors.
 
         Returns:
             Shape (texts, dimension).
@@ -211,14 +211,14 @@ class EmbeddingCache:
 
 
 def write_vectors(path: Path, starts: Iterable[int], encode: Callable[[int], NDArray], dimension: int, dtype: Any = np.float32) -> None:
-    """Write vectors as one array file, unless it is there; each chunk is a file next to it until all are.
+    """Write vectors to an array file chunk by chunk, resuming an interrupted write; an existing file is kept.
 
     Args:
         path: The file to write (`….npy`).
-        starts: Where the chunks begin: the same on every call.
-        encode: From where a chunk begins to its vectors, shape (rows, dimension).
+        starts: Start rows of the chunks, the same on every call.
+        encode: Function from a chunk's start row to its vectors, shape (rows, dimension).
         dimension: Length of a vector.
-        dtype: Of its numbers.
+        dtype: Data type of the numbers.
     """
     if path.exists():
         return
@@ -248,14 +248,14 @@ def write_vectors(path: Path, starts: Iterable[int], encode: Callable[[int], NDA
 
 
 def read_array(path: Path, *, mapped: bool) -> NDArray:
-    """Read an array of an index.
+    """Load an array file of an index.
 
     Args:
         path: The file.
-        mapped: Whether it stays on disk; an array without rows cannot. What is written to it stays in memory.
+        mapped: Whether to memory-map it (copy-on-write); an empty array is always loaded.
 
     Raises:
-        UserError: It is not there, or damaged.
+        UserError: The file is missing or damaged.
     """
     try:
         # "c": torch wraps only writable arrays.
@@ -273,41 +273,41 @@ Rows = NDArray[np.int64]
 Precision = Literal["float32", "bfloat16"]
 
 BLOCK = 65536
-"""Vectors multiplied at once: bounds memory at BLOCK × QUERIES scores."""
+"""Vectors multiplied at a time, which limits memory to BLOCK × QUERIES scores."""
 QUERIES = 256
-"""Queries multiplied at once."""
+"""Queries multiplied at a time."""
 RESIDENT_BYTES = 2 << 30
-"""Largest bfloat16 copy kept in main memory."""
+"""Maximum size of a bfloat16 copy in main memory."""
 EPSILON = float(np.finfo(np.float32).eps)
 ROUNDOFF = {"bfloat16": 2.0**-8, "tf32": 2.0**-11}
-"""Largest relative error of rounding a number to this type."""
+"""Maximum relative rounding error of each type."""
 
 
 class Search(Protocol):
-    """Finds candidates."""
+    """Protocol of vector search."""
 
     def near(self, queries: Vectors, k: int) -> list[Rows]:
-        """Return per query the ascending rows that may be among the k with the largest inner product."""
+        """Return, per query, ascending candidate rows that may be among the k with the largest inner product."""
         ...
 
 
 def exact_scores(vectors: Vectors, query: NDArray, rows: Rows) -> NDArray[np.float64]:
-    """Return inner products of some rows with a query in float64, each summed on its own: shape (rows,)."""
+    """Compute inner products of some rows with a query in float64, each summed independently: shape (rows,)."""
     return (vectors[rows].astype(np.float64) * query.astype(np.float64)).sum(axis=1)
 
 
 class ExactSearch:
-    """Every vector compared with every query.
+    """Exact search that compares every vector with every query.
 
-    With d dimensions and float32's ε, a computed inner product is off by at most d · ε · |q| · max |v|, in whatever
-    order it was summed. In bfloat16 the rounding of query, vectors and result comes on top; how far the vectors are off
-    is measured, not estimated. Twice the sum of these separates what can still change places from what cannot.
+    In d dimensions, the error of a float32 inner product is at most d · ε · |q| · max |v|, in any order of summation. In
+    bfloat16, the rounding of query, vectors and result is added; that of the vectors is measured. Rows whose scores differ by
+    more than twice the total error cannot change places.
 
     Args:
-        vectors: Shape (n, d), in memory or mapped; writable or mapped with mode "c", as torch asks for.
-        device: Where to multiply. Vectors stay on an accelerator that has room for them.
-        precision: Type to multiply in. None is float32 but for processors that multiply bfloat16 in hardware (AMX) and
-            accelerators that only have room for that.
+        vectors: Shape (n, d), in memory or mapped; writable or mapped with mode "c", as torch requires.
+        device: Device for the products. Vectors stay on a GPU with enough memory.
+        precision: Type of the products. None uses float32, or bfloat16 on CPUs with AMX and on GPUs that only have memory for
+            that.
     """
 
     def __init__(self, vectors: Vectors, device: str = "cpu", precision: Precision | None = None) -> None:
@@ -318,7 +318,7 @@ class ExactSearch:
 
     @cached_property
     def longest(self) -> float:
-        """Return length of the longest vector, in one pass over them."""
+        """Return the largest norm of all vectors, in one pass."""
         longest = float(np.max([np.linalg.norm(block, axis=1).max() for block in self._numpy_blocks()], initial=0.0))
         if not np.isfinite(longest):
             raise UserError(
@@ -329,14 +329,14 @@ class ExactSearch:
         return longest
 
     def near(self, queries: Vectors, k: int) -> list[Rows]:
-        """Return rows that may be among the k best of each query: all whose score is within rounding of the k-th best.
+        """Return, per query, all rows whose score is within the rounding error of the k-th best.
 
         Args:
             queries: Shape (m, d).
-            k: Wanted.
+            k: Number of results wanted.
 
         Returns:
-            Per query at least min(k, n) ascending rows.
+            Per query, at least min(k, n) ascending row numbers.
         """
         k = min(k, len(self.vectors))
         if not len(queries) or k <= 0:
@@ -445,11 +445,11 @@ def _precision(vectors: Vectors, device: str) -> Precision:
 
 
 class ApproximateSearch:
-    """An index of FAISS, memory-mapped from disk: for more vectors than can be compared one by one.
+    """Approximate search with a memory-mapped FAISS index, for corpora too large for exact search.
 
     Args:
         path: A file that `build` wrote.
-        overfetch: Candidates per wanted row; the caller's float64 scores choose among them.
+        overfetch: Number of candidates per wanted row, which the caller rescores in float64.
 
     Raises:
         MissingPackage: FAISS is not installed.
@@ -476,17 +476,17 @@ class ApproximateSearch:
 
     @staticmethod
     def build(vectors: Vectors, path: Path, kind: Literal["hnsw", "ivfpq"], seed: int = 0) -> None:
-        """Write an index, shard by shard; shards that a build before left complete are not built again.
+        """Build a FAISS index on disk, shard by shard; finished shards of an interrupted build are reused.
 
-        Memory is that of a shard and of the training sample. Inverted lists are merged on disk, next to the index. Graphs
-        cannot be merged: each shard of `GRAPH` vectors stays one, and all are searched.
+        Memory is limited to one shard and the training sample. Inverted lists are merged on disk. HNSW graphs cannot be merged:
+        each shard of `GRAPH` vectors stays separate, and all are searched.
 
         Args:
             vectors: Shape (n, d).
-            path: The file; it appears when all others are there.
-            kind: hnsw: graphs over full vectors, the better recall; ivfpq: inverted lists of compressed vectors, a tenth
-                to a thirtieth of the size.
-            seed: Which vectors the compression is trained on.
+            path: Output file, written last.
+            kind: `hnsw` (graphs over full vectors, better recall) or `ivfpq` (inverted lists of compressed vectors, 10 to 30
+                times smaller).
+            seed: Random seed for the training sample.
 
         Raises:
             MissingPackage: FAISS is not installed.
@@ -498,7 +498,7 @@ class ApproximateSearch:
             _build_lists(vectors, path, seed)
 
     def near(self, queries: Vectors, k: int) -> list[Rows]:
-        """Return candidates for the k best of each query; some of the best may be missing."""
+        """Return, per query, approximate candidates for the k best; some of the best may be missing."""
         total = sum(index.ntotal for index in self._indexes)
         wanted = min(k * self._overfetch, total)
         if not len(queries) or wanted <= 0:
@@ -520,13 +520,13 @@ class ApproximateSearch:
 
 
 GRAPH = 1_000_000
-"""Vectors of a graph: 1.8 GB of memory while it is built, of 384 numbers each."""
+"""Vectors per HNSW graph; building one needs 1.8 GB of memory for 384 dimensions."""
 LISTED = 262_144
 """Vectors added to inverted lists between two writes."""
 TRAINING_BYTES = 1 << 29
-"""Largest sample of vectors that inverted lists are trained on."""
+"""Maximum size of the training sample for inverted lists."""
 LEAST_TRAINED = 39
-"""Vectors of the sample per list; FAISS warns of fewer."""
+"""Minimum training vectors per inverted list, below which FAISS warns."""
 
 
 def _graph(path: Path, number: int) -> Path:

@@ -47,7 +47,7 @@ from methods.models.weights import (
 
 
 class DprTower:
-    """One of the two encoders.
+    """One of DPR's two encoders.
 
     Args:
         model: A folder or hub id.
@@ -204,7 +204,7 @@ class EncoderConfig(FrozenModel):
         return cls.model_validate({**PRESETS[name], **changes})
 
     def prompt(self, side: Side) -> str | None:
-        """Return the prompt of a text; None for the model's own."""
+        """Return the prompt of queries or passages; None for the model's own."""
         prompt = self.query_prompt if side == "query" else self.passage_prompt
         return prompt if prompt is None or self.instruction is None else prompt.replace("{instruction}", self.instruction)
 
@@ -300,7 +300,7 @@ class Encoder:
         return self._passages.truncation(texts)
 
     def keep_lengths(self) -> None:
-        """Skip modules of the model that scale vectors of passages to length 1."""
+        """Skip the model's normalization of passage vectors to length 1."""
         if isinstance(self._passages, SentenceTower):
             self._passages.keep_lengths()
 
@@ -507,7 +507,7 @@ class SentenceTower:
         return other
 
     def keep_lengths(self) -> None:
-        """Skip modules that scale vectors to length 1."""
+        """Skip the model's normalization of vectors to length 1."""
         if isinstance(self._model, PlainEncoder):
             self._model = self._model.unscaled()
             return

@@ -59,7 +59,7 @@ _LIKE_A_KEY = re.compile(r"(?:hf|gsk|r8|sk|gh[pousr]|github_pat)_[A-Za-z0-9_]{16
 
 
 UNSTATED = 4096
-"""Assumed maximum tokens of a reply if `max_tokens` is null."""
+"""Assumed maximum reply length in tokens if `max_tokens` is null."""
 _SECRET_NAME = re.compile(r"auth|key|token|secret|password|cookie|signature", re.IGNORECASE)
 _SHORTEST_SECRET = 6
 """Minimum length of a header's value to be masked, since shorter values may be part of ordinary words."""
@@ -202,7 +202,7 @@ class ChatConfig(BaseModel):
 
     @property
     def longest(self) -> int:
-        """Return the longest reply in tokens, for estimates and limits."""
+        """Return the maximum reply length in tokens, for estimates and limits."""
         return self.max_tokens or UNSTATED
 
     @property
@@ -230,7 +230,7 @@ class ChatConfig(BaseModel):
 
     @property
     def address(self) -> Address:
-        """Return the address that call limits are counted for.
+        """Return the endpoint, key and model for which concurrency is limited.
 
         Raises:
             UserError: The key is not set.
@@ -238,7 +238,7 @@ class ChatConfig(BaseModel):
         return Address.of(self.url, self.key(), self.model)
 
     def resolved_revision(self) -> str:
-        """Return the revision as a text, "" if none is stated; a probe is read each time.
+        """Return the revision as text, "" if none is configured; a probe is fetched on each call.
 
         A probe without a `url` reads the endpoint itself: its list of models, then its base URL.
 
@@ -307,7 +307,7 @@ class ChatConfig(BaseModel):
 
 
 REFUSALS = {401: "refuses the key", 403: "refuses access", 404: "does not know this model or path"}
-"""Statuses that every further call would receive, too."""
+"""HTTP status codes that affect every call, with their meaning."""
 _PASSING = (408, 409, 425, 429)
 """Statuses below 500 after which a retry can help."""
 _QUOTA = "insufficient_quota"
@@ -405,7 +405,7 @@ class _Connected:
 
 
 class Endpoint:
-    """A client of one endpoint: a `Backend`.
+    """`Backend` for one OpenAI-compatible endpoint.
 
     Args:
         config: Options.
@@ -481,7 +481,7 @@ class Endpoint:
             await client.client.close()
 
     async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
-        """See `Backend`."""
+        """Send one request; see `Backend.send`."""
         with trace().during(serving=1):
             return self._hidden(await self._send(messages, extra, repetition))
 
@@ -514,7 +514,7 @@ class Endpoint:
             return replace(completion, version="; ".join(filter(None, (completion.version, unsent)))) if unsent else completion
 
     async def called(self, call: Callable[[Any, Mapping[str, Any]], Awaitable[T]]) -> T:
-        """Call a function with a client and the keyword arguments of its methods.
+        """Run an API call with a client, and convert its failures to `Fault`.
 
         Raises:
             Fault: The call failed.
@@ -613,13 +613,13 @@ class Endpoint:
         return " ".join(secrets.hidden(text).split())[:300]
 
     def hopeless(self, fault: Fault) -> bool:
-        """Return whether a fault after all retries means that no other call can succeed either."""
+        """Return whether a fault that persists after all retries means that no other call can succeed."""
         if fault.advice == "stop":
             return True
         return not self.answered and (fault.misdirected or not (self.reached or fault.reached))
 
     async def error(self, fault: Fault) -> Broke:
-        """Return a permanent fault as an error message for the user."""
+        """Convert a permanent fault to an error for the user."""
         where = f"model {self.config.model!r}"
         if not fault.reached:
             way = connection_variables(self.config.url)
@@ -749,7 +749,7 @@ class Estimate:
 
 
 class Counter(Protocol):
-    """Interface of a token counter, called `name`; counters with equal `fingerprint` count alike."""
+    """Interface of a token counter with a `name`; counters with equal `fingerprint` give equal counts."""
 
     name: str
 
@@ -766,7 +766,7 @@ class Counter(Protocol):
 
     @property
     def begin(self) -> int:
-        """Return the number of tokens that are put before a text."""
+        """Return the number of special tokens before a text."""
         ...
 
     def first(self, text: str, tokens: int, special: bool = True) -> str:
@@ -779,7 +779,7 @@ class Counter(Protocol):
 
 
 class TokenCounter:
-    """Counts a conversation's tokens.
+    """Counter of a conversation's tokens with a tokenizer file.
 
     Args:
         tokenizer: A `tokenizer.json` or a folder with one; None counts characters / 4.
@@ -829,7 +829,7 @@ class TokenCounter:
 
     @property
     def begin(self) -> int:
-        """Return the number of tokens that the tokenizer's own settings put before a text."""
+        """Return the number of special tokens that the tokenizer puts before a text."""
         return 0 if self._tokenizer is None else self._tokenizer.encode("a").special_tokens_mask.count(1)
 
     def first(self, text: str, tokens: int, special: bool = True) -> str:

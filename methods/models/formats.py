@@ -1,4 +1,4 @@
-"""Prompts of models that were trained on one format only."""
+"""Prompt formats of models that support only the format they were trained on."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from methods.models.weights import POCKET
 
 
 class OwnFormat(Protocol):
-    """The one format that a model knows; prompts have no beginning-of-sequence token."""
+    """Protocol of a model's own prompt format; prompts have no beginning-of-sequence token."""
 
     EOS: str
     QUESTION: str
     PARAPHRASE: str
 
     def document(self, text: str) -> str:
-        """Return a passage, whose title is its first line, as the model reads passages."""
+        """Format a passage (its first line is the title) as the model's input."""
 
     def numbered(self, blocks: Sequence[str]) -> str:
-        """Return passages, or what stands for them, behind their numbers."""
+        """Join passages, or their placeholders, with numbers."""
 
     def asking(self, question: str) -> str:
-        """Return the end of a prompt that asks for an answer."""
+        """Return the end of a prompt that asks the question."""
 
     def answer_prompt(self, question: str, passages: Sequence[Passage] = ()) -> str:
-        """Return the prompt for an answer."""
+        """Return the prompt for answering a question from passages."""
 
     def question_prompt(self, answer: str, passages: Sequence[Passage]) -> str:
-        """Return the prompt for a question that this answer answers."""
+        """Return the prompt for generating a question with this answer from passages."""
 
 
 def own_format(model: str, template: str = "auto") -> OwnFormat | None:
-    """Return the format of a model that knows one only, None for any other model.
+    """Return the format of a model that supports only one; None for other models.
 
     Args:
-        model: Its folder, hub id or name.
-        template: The format's name asks for it whatever the model, `auto` leaves it to the model; else there is none.
+        model: Folder, hub id or name of the model.
+        template: `auto` decides by the model; a format's name selects it for any model; other values give None.
     """
     return pocket if template == POCKET or (template == "auto" and model == POCKET) else None

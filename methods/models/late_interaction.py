@@ -1,4 +1,4 @@
-"""Late interaction: a vector per token, and a score that matches each token of the query with its best in the passage.
+"""Late interaction (ColBERT): one vector per token; each query token is matched with its most similar passage token.
 
     score(q, p) = Σ over the query's tokens of max over the passage's tokens of their inner product
 
@@ -50,7 +50,7 @@ class LateInteraction:
         device: "cpu", "cuda" …; None chooses.
 
     Raises:
-        UserError: The model cannot be loaded, brings code that is not trusted, or has no projection of its own.
+        UserError: The model cannot be loaded, contains untrusted code, or has no projection layer.
     """
 
     def __init__(self, config: LateInteractionConfig, device: str | None = None) -> None:
@@ -99,11 +99,11 @@ class LateInteraction:
             )
 
     def passages(self, texts: Sequence[str]) -> list[TokenVectors]:
-        """Encode passages: one matrix each."""
+        """Encode passages: one matrix per passage."""
         return self._vectors(self._model.encode_document, texts, self.config.batch_size)
 
     def queries(self, texts: Sequence[str]) -> list[TokenVectors]:
-        """Encode queries, one by one, so that a matrix depends on its text alone."""
+        """Encode queries one by one, so that results do not depend on the batch: one matrix per query."""
         return [matrix for text in texts for matrix in self._vectors(self._model.encode_query, [text], 1)]
 
     def _vectors(self, encode: Callable[..., Sequence[Tensor]], texts: Sequence[str], batch_size: int) -> list[TokenVectors]:
@@ -115,13 +115,13 @@ class LateInteraction:
         return vectors
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Count what is cut off passages, as `checks.truncation`."""
+        """Measure truncated passage text; see `checks.truncation`."""
         limit = getattr(self._model[0], "document_length", None) or self._model.max_seq_length
         return truncation(getattr(self._model, "tokenizer", None), limit, texts)
 
 
 def max_sim(query: TokenVectors, passages: Sequence[TokenVectors]) -> NDArray[np.float64]:
-    """Return the score of each passage: shape (passages,). A passage without tokens scores −∞."""
+    """Compute the MaxSim score of each passage, shape (passages,); −∞ for a passage without tokens."""
     scores = np.full(len(passages), -np.inf)
     filled = [position for position, passage in enumerate(passages) if len(passage)]
     if filled and len(query):
@@ -160,11 +160,11 @@ class M3Config(FrozenModel):
 
 @dataclass(frozen=True, slots=True)
 class M3Vectors:
-    """One text.
+    """The three representations of one text by BGE-M3: dense, sparse and multi-vector.
 
     Attributes:
         dense: Shape (d,), of length 1.
-        tokens, weights: Ids that occur, ascending, and how much each counts (> 0); shape (ids,).
+        tokens, weights: Sparse representation: ascending token ids and their weights (> 0), shape (ids,).
         multi: Shape (tokens, e), each row of length 1.
     """
 
@@ -175,7 +175,7 @@ class M3Vectors:
 
 
 class M3Encoder:
-    """BGE-M3 with its two heads.
+    """BGE-M3 with its sparse and multi-vector heads.
 
     Args:
         config: Options.
@@ -237,7 +237,7 @@ class M3Encoder:
         )
 
     def encode(self, texts: Sequence[str]) -> list[M3Vectors]:
-        """Encode queries or passages; BGE-M3 puts nothing before either."""
+        """Encode queries or passages; BGE-M3 uses no prompts."""
         import torch
 
         encoded = [self._tokenizer(text, truncation=True, max_length=self.config.max_length) for text in texts]
@@ -261,7 +261,7 @@ class M3Encoder:
         return [done[position] for position in range(len(texts))]
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Count what is cut off texts, as `checks.truncation`."""
+        """Measure truncated text; see `checks.truncation`."""
         return truncation(self._tokenizer, self.config.max_length, texts)
 
     def _lexical(self, ids: NDArray[np.int64], weights: NDArray) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -273,7 +273,7 @@ class M3Encoder:
         return tokens[kept], most[kept]
 
     def scores(self, queries: Sequence[M3Vectors], passages: Sequence[M3Vectors], modes: Sequence[Mode] = MODES) -> NDArray[np.float64]:
-        """Return the weighted sum of the modes' scores: shape (queries, passages)."""
+        """Compute the weighted sum of the modes' scores: shape (queries, passages)."""
         weights = self.config.weights
         total = np.zeros((len(queries), len(passages)))
         for mode in modes:
@@ -282,7 +282,7 @@ class M3Encoder:
 
 
 def dense_scores(queries: Sequence[M3Vectors], passages: Sequence[M3Vectors]) -> NDArray[np.float64]:
-    """Return inner products of the dense vectors: shape (queries, passages)."""
+    """Compute inner products of the dense vectors: shape (queries, passages)."""
     if not queries or not passages:
         return np.zeros((len(queries), len(passages)))
     left, right = (np.stack([item.dense for item in items]).astype(np.float64) for items in (queries, passages))
@@ -290,7 +290,7 @@ def dense_scores(queries: Sequence[M3Vectors], passages: Sequence[M3Vectors]) ->
 
 
 def sparse_scores(queries: Sequence[M3Vectors], passages: Sequence[M3Vectors]) -> NDArray[np.float64]:
-    """Return inner products of the token weights: shape (queries, passages)."""
+    """Compute inner products of the sparse token weights: shape (queries, passages)."""
     from scipy.sparse import csr_array
 
     if not queries or not passages:
@@ -306,7 +306,7 @@ def sparse_scores(queries: Sequence[M3Vectors], passages: Sequence[M3Vectors]) -
 
 
 def multi_scores(queries: Sequence[M3Vectors], passages: Sequence[M3Vectors]) -> NDArray[np.float64]:
-    """Return mean over a query's tokens of the largest inner product with a passage's tokens: shape (queries, passages)."""
+    """Compute the mean over a query's tokens of the maximum inner product with a passage's tokens: shape (queries, passages)."""
     scores = np.zeros((len(queries), len(passages)))
     if not queries or not passages:
         return scores

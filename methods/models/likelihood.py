@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 UNBOUNDED = 1 << 62
-"""An unlimited budget, if only rows are limited."""
+"""Value for an unlimited token budget."""
 
 
 def by_length(lengths: Sequence[int], budget: int, rows: int | None = None, fixed: int = 0) -> list[list[int]]:
@@ -59,10 +59,10 @@ def by_length(lengths: Sequence[int], budget: int, rows: int | None = None, fixe
 
 
 ANCHORS = (":", "\n", "a")
-"""Texts that precede a target during tokenization; the first that stays separate from the target's tokens is used."""
+"""Texts put before a target during tokenization; the first one that is not merged with the target's tokens is used."""
 
 Span = tuple[int, int]
-"""Characters of a prompt, from the first to the one after the last."""
+"""Start and end (exclusive) of a part of a prompt, in characters."""
 
 
 class TextEncoder:
@@ -179,7 +179,7 @@ def rows_for(targets: Sequence[int], vocabulary: int, device: str) -> int:
 
 @contextmanager
 def logits_only_at(model: Any, rows: Tensor, columns: Tensor) -> Iterator[None]:
-    """Let a model compute logits only at the given positions of a batch, within a block.
+    """Context manager in which a model computes logits only at the given positions of a batch.
 
     The output layer receives the hidden states at (rows[n], columns[n]) as one sequence, so logits have the shape
     [1, n, vocabulary]. Later changes of logits by a model (scaling, soft caps) are elementwise and still apply.
@@ -275,7 +275,7 @@ class Likelihood:
 
 @dataclass(frozen=True, slots=True)
 class ScoringRequest:
-    """A question of a grid: the template's values besides the chunk, and the target."""
+    """A question to score with every chunk: placeholder values besides the chunk, and the target."""
 
     fields: Mapping[str, str]
     target: str
@@ -466,7 +466,7 @@ class LabelScores:
 
     @property
     def best(self) -> str:
-        """Return the most likely label, the first of equal ones."""
+        """Return the most likely label; ties go to the first."""
         return self.labels[max(range(len(self.labels)), key=self.probabilities.__getitem__)]
 
 

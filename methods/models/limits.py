@@ -1,4 +1,4 @@
-"""Costs of calls by role, budgets that calls in flight cannot exceed, and how many calls are in flight at an endpoint."""
+"""Account for calls by role, enforce token and dollar budgets, and limit concurrent calls per endpoint."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ LIMIT = "limit reached"
 
 @dataclass(slots=True)
 class CallCost:
-    """Totals of one role.
+    """Totals of calls, tokens and dollars of one role.
 
     Attributes:
-        calls: Requests sent, tries included.
-        cached: Replies that came from the cache.
-        failed: Conversations that ended without a reply.
-        prompt_tokens, completion_tokens, cost_usd: Of replies that were not cached.
-        cached_tokens: Of the prompt tokens those that the endpoint read from its own cache.
-        unpriced: Replies whose cost nobody knows.
+        calls: Number of requests sent, including retries.
+        cached: Number of replies from the cache.
+        failed: Number of conversations without a reply.
+        prompt_tokens, completion_tokens, cost_usd: Totals of replies that were not cached.
+        cached_tokens: Prompt tokens that the endpoint read from its own cache.
+        unpriced: Number of replies with unknown cost.
     """
 
     calls: int = 0
@@ -44,17 +44,17 @@ class CallCost:
     unpriced: int = 0
 
     def add(self, other: CallCost) -> None:
-        """Add another's totals to these."""
+        """Add another role's totals."""
         for item in fields(self):
             setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object with every field."""
+        """Return all fields as a JSON object."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
 class UsageByRole:
-    """The cost of calls of each role (reader, judge, extractor …); may be shared by models and threads."""
+    """Thread-safe totals of calls per role (reader, judge, extractor …), which models may share."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,7 +74,7 @@ class UsageByRole:
 
     @property
     def total(self) -> CallCost:
-        """Return all roles together."""
+        """Return the sum over all roles."""
         with self._lock:
             total = CallCost()
             for cost in self._roles.values():
@@ -88,15 +88,15 @@ class UsageByRole:
 
 
 class Budget:
-    """Limits on one execution; used from one event loop only.
+    """Token and dollar limit of one execution. Use it from one event loop only.
 
-    A call reserves the most that it may need before it is sent and settles what it used, so that calls in flight
-    together cannot pass a limit. While others may still give back what they reserved, a call waits; once what is
-    used leaves no room for it, it is refused.
+    A call reserves its maximum before it is sent and settles its actual usage afterwards, so that concurrent calls cannot
+    exceed a limit. A call waits while others may still return part of their reservation, and is refused if the used amount
+    leaves no room.
 
     Args:
-        tokens: Most tokens, None for no limit.
-        usd: Most dollars, None for no limit.
+        tokens: Maximum tokens, None for no limit.
+        usd: Maximum dollars, None for no limit.
     """
 
     def __init__(self, tokens: int | None, usd: float | None) -> None:
@@ -113,7 +113,9 @@ class Budget:
         return self.tokens is None and self.usd is None
 
     async def reserve(self, tokens: int, usd: float) -> str | None:
-        """Set aside what a call may need at most; returns why it must not be sent, None if it may."""
+        """Reserve a call's maximum tokens and dollars, waiting if necessary; returns None if the call may be sent, else the
+        reason for refusing it.
+        """
         while True:
             if self.tokens is not None and self.spent_tokens + tokens > self.tokens:
                 return f"{LIMIT}: run_tokens {self.tokens:,}, of which {self.spent_tokens:,} are used"
@@ -130,7 +132,7 @@ class Budget:
             await asyncio.shield(self._settled)
 
     def settle(self, reserved: tuple[int, float], used: tuple[int, float] | None) -> None:
-        """Replace what a call had reserved by what it used: each tokens and dollars; None: it was not answered."""
+        """Replace a reservation (tokens, dollars) with the actual usage; None if the call got no reply."""
         self._reserved_tokens -= reserved[0]
         self._costs.end(reserved[1], None if used is None else used[1])
         tokens, usd = used or (0, 0.0)
@@ -142,38 +144,38 @@ class Budget:
 
 
 WINDOW = 50
-"""Calls that the share of faults is taken over."""
+"""Number of recent calls for measuring the fault rate."""
 FROM_BUSY = 3
-"""Fewer refusals (429 or 503) among them say nothing about the endpoint's room."""
+"""Minimum number of refusals (429 or 503) in the window before the limit is reduced."""
 BUSY_SHARE = 0.05
-"""Share of refusals above which the limit is reduced."""
+"""Fraction of refusals above which the limit is reduced."""
 BROKEN_SHARE = 0.2
-"""Share of resets and time-outs among the last `WINDOW` calls above which the limit is reduced."""
+"""Fraction of resets and time-outs among the last `WINDOW` calls above which the limit is reduced."""
 DEEPEST = 0.5
-"""The most that one reduction takes the limit to."""
+"""Smallest factor of a single reduction of the limit."""
 GROWTH = 1 / 16
-"""Share by which the limit grows per round trip beyond the last limit that was good."""
+"""Relative growth of the limit per round trip beyond the last good limit."""
 
 Signal = Literal["ok", "busy", "broken"]
 """Outcome of a call: answered (with any status), rejected for lack of capacity (429, 503), or reset or timed out."""
 
 
 Ticket = tuple[int, int]
-"""Number of reductions of the limit before a call was sent, and number of calls sent since then."""
+"""Number of earlier reductions of the limit, and of calls sent since then, at the time a call was sent."""
 
 
 class RateLimiter:
-    """Slots for calls, shared by everything that asks one endpoint; used from one event loop only.
+    """Adaptive limit on concurrent calls to one endpoint, shared by all its users. Use it from one event loop only.
 
-    The limit starts at the most allowed. A window of calls with too many refusals reduces it by their share, since an
-    endpoint with room for 6 of 64 calls refuses 58. Calls that left before a reduction do not count towards the next.
-    Afterwards it doubles per round trip up to the last limit that was good, and grows by a sixteenth beyond that.
+    The limit starts at the maximum. If too many calls in a window are refused, it is reduced by their fraction (an endpoint
+    with capacity for 6 of 64 calls refuses 58). Calls sent before a reduction do not count toward the next one. Afterwards the
+    limit doubles per round trip up to the last good limit, and grows by 1/16 beyond it.
 
     Attributes:
-        most: Never more slots than this: the smallest `concurrency` of those who joined.
-        limit: Slots now, as a fraction that is rounded down when applied.
-        cuts: How often it was reduced.
-        troubled: Whether more than `BROKEN_SHARE` of the last calls met a fault of any kind.
+        most: Maximum limit: the smallest `concurrency` of all users.
+        limit: Current limit, rounded down when applied.
+        cuts: Number of reductions.
+        troubled: Whether more than `BROKEN_SHARE` of the last calls failed in any way.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -193,7 +195,7 @@ class RateLimiter:
             self.join(most)
 
     def join(self, most: int) -> int:
-        """Add somebody who allows so many calls in flight; returns the name to leave the group by."""
+        """Add a user that allows `most` concurrent calls; returns its number for `part`."""
         name = next(self._names)
         first = not self._joined
         self._joined[name] = most
@@ -202,17 +204,17 @@ class RateLimiter:
         return name
 
     def part(self, name: int) -> None:
-        """Remove somebody who joined; the rest decide the most."""
+        """Remove a user; the maximum is recomputed from the others."""
         if self._joined.pop(name, None) is not None and self._joined:
             before, self.most = self.most, min(self._joined.values())
             if self.limit >= before:  # nothing but the one who left held it down
                 self.limit = float(self.most)
 
     async def enter(self, *, again: bool = False) -> Ticket:
-        """Wait for a slot; returns a ticket for `ended`.
+        """Wait for a free slot; returns a ticket for `ended`.
 
         Args:
-            again: This is a further try, which goes before calls that were not sent yet.
+            again: Whether this is a retry, which takes precedence over new calls.
         """
         if self._running < int(self.limit) and not self._waiting:
             self._running += 1
@@ -236,7 +238,7 @@ class RateLimiter:
         return self.cuts, len(self._sent) - 1
 
     def leave(self, after: float | None = None) -> None:
-        """Give a slot back: at once, or in this many seconds if the endpoint asked this call to wait."""
+        """Free a slot, immediately or after the seconds that the endpoint asked to wait."""
         if after:
             asyncio.get_running_loop().call_later(after, self.leave)
             return
@@ -248,7 +250,7 @@ class RateLimiter:
         return sum(self._faults) > BROKEN_SHARE * len(self._faults)
 
     def ended(self, ticket: Ticket, signal: Signal, *, faulty: bool = False) -> None:
-        """Note how a call ended that entered with this ticket, and whether another try may cure it."""
+        """Record how the call with this ticket ended; `faulty` means that a retry may help."""
         self._faults.append(faulty)
         cuts, number = ticket
         if cuts != self.cuts:  # it left before the last reduction
@@ -297,7 +299,7 @@ class Address:
 
     Attributes:
         url: Base URL of the endpoint.
-        key: Hash of the API key, which itself is kept nowhere.
+        key: Hash of the API key; the key itself is not stored.
         model: The model's name there.
     """
 
@@ -307,16 +309,16 @@ class Address:
 
     @classmethod
     def of(cls, url: str, key: str, model: str) -> Address:
-        """Return the address of a model for the owner of a key."""
+        """Build the address of a model for an API key."""
         return cls(url, hashlib.blake2b(key.encode(), digest_size=16).hexdigest(), model)
 
 
 class Limiters:
-    """The limiter of each address in this process, as long as somebody uses it.
+    """Registry of this process's rate limiters by address; a limiter exists while it has users.
 
     Args:
-        make: Makes the limiter of an address. Replace it (`limiters.make = …`) to share limits across processes: what it
-            returns needs the methods of `RateLimiter`.
+        make: Factory of limiters. Replace it (`limiters.make = …`) to share limits across processes; its results need the
+            methods of `RateLimiter`.
     """
 
     def __init__(self, make: Callable[[Address], RateLimiter] = lambda address: RateLimiter()) -> None:
@@ -347,10 +349,10 @@ def _unlimited(address: Address) -> Budget:
 
 @contextmanager
 def execution(make: Callable[[Address], Budget] = _unlimited) -> Iterator[None]:
-    """Let all models that are opened within this block spend from one budget per address: one execution of a task.
+    """Context manager in which all opened models share one budget per address, for one execution of a task.
 
     Args:
-        make: Makes the budget of an address. A worker passes one that asks the process in which the budgets are kept.
+        make: Factory of budgets. A worker passes one that forwards to the process with the budgets.
     """
     token = _execution.set(({}, make))
     try:
@@ -360,9 +362,9 @@ def execution(make: Callable[[Address], Budget] = _unlimited) -> Iterator[None]:
 
 
 def budget_of(address: Address | None, tokens: int | None, usd: float | None) -> Budget:
-    """Return the budget that a model spends from: of the execution that it is opened in, or else its own.
+    """Return the budget of a model: that of the current execution, or else a new one.
 
-    If models of an execution state different limits, the smallest counts.
+    If models of an execution have different limits, the smallest applies.
     """
     current = _execution.get()
     if current is None or address is None:

@@ -99,7 +99,7 @@ class LocalConfig(_Options):
 
 
 class ScriptedConfig(_Options):
-    """Options of a script that stands in for a language model; rows that use it are marked and never ranked."""
+    """Options of a script that replaces a language model; results that use it are marked and never ranked."""
 
     scripted: str = Field(description="source of the facts that it can answer from: a benchmark of worlds, such as worlds/multihop:test")
     options: dict[str, Any] = Field(default={}, description="options of that benchmark, as in the experiment")
@@ -185,7 +185,7 @@ class MayAskConfig(BaseModel):
 
     @property
     def active_llm(self) -> LLMConfig | None:
-        """Return the model in use, or None."""
+        """Return the options of the language model if it is used, else None."""
         return self.llm if getattr(self, self.choice) == "llm" else None
 
 
@@ -193,7 +193,7 @@ def check_llm(config: LLMConfig) -> None:
     """Check, without loading anything, that a model can be called here.
 
     Raises:
-        UserError: Its key is not set, its folder is missing, or there is no such script.
+        UserError: Its key is not set, its folder is missing, or the script does not exist.
     """
     if isinstance(config, ChatConfig):
         config.key()
@@ -219,21 +219,21 @@ def reach_llm(config: LLMConfig, cache: Path | None) -> None:
 
 
 def chats(options: Any) -> list[ChatConfig]:
-    """Return the models at endpoints that options name at any depth."""
+    """Return all endpoint models in options, at any depth."""
     if isinstance(options, ChatConfig):
         return [options]
     return [config for value in _inner(options).values() for config in chats(value)]
 
 
 def unpriced(options: Any) -> list[str]:
-    """Return the models at endpoints and the apps without a price in the options, at any depth, each once."""
+    """Return the names of endpoint models and apps without a configured price, at any depth."""
     if getattr(options, "priced", None) is False:
         return [options.model if isinstance(options, ChatConfig) else options.served]
     return list(dict.fromkeys(name for value in _inner(options).values() for name in unpriced(value)))
 
 
 def with_chats(options: T, change: Callable[[ChatConfig], ChatConfig]) -> T:
-    """Replace models at endpoints in options, at any depth; returns the same object if nothing changes."""
+    """Apply a function to all endpoint models in options, at any depth; returns the same object if nothing changes."""
     if isinstance(options, ChatConfig):
         return change(options)  # type: ignore[return-value]
     inner = _inner(options)
@@ -257,9 +257,9 @@ def _inner(options: Any) -> dict[Any, Any]:
 
 @contextmanager
 def smallest_concurrency(options: Any) -> Iterator[list[str]]:
-    """Limit each endpoint in options to its smallest `concurrency` there, for the duration of a block.
+    """Context manager that limits each endpoint to the smallest `concurrency` set for it anywhere in the options.
 
-    Otherwise a part that is not open at the moment would be ignored.
+    Otherwise the setting of a part that is not open yet would be ignored.
 
     Yields:
         A line about each endpoint with different values.
@@ -280,7 +280,7 @@ def smallest_concurrency(options: Any) -> Iterator[list[str]]:
 
 
 def endpoints(options: Any) -> frozenset[str]:
-    """Return the models at endpoints, `URL MODEL`, that options name at any depth."""
+    """Return all endpoint models in options as `URL MODEL`, at any depth."""
     return frozenset(f"{config.url} {config.model}" for config in chats(options))
 
 
@@ -290,7 +290,7 @@ def llm_name(config: LLMConfig) -> str:
 
 
 def llm_hash(config: LLMConfig) -> str:
-    """Return the hash of a local model's weights; "" for other models, because only their name is known."""
+    """Return the hash of a local model's weights; "" for endpoints and scripts."""
     if not isinstance(config, LocalConfig):
         return ""
     adapter = weights_hash(config.adapter, None) if config.adapter else ""
@@ -298,10 +298,10 @@ def llm_hash(config: LLMConfig) -> str:
 
 
 def asks_released(config: LLMConfig, prompt: str) -> bool:
-    """Return whether a model uses the published prompt of a name by default.
+    """Return whether a model uses the published prompt of this name by default.
 
-    It does if it is a local model that does not ship with ragmeter, or if its name at an endpoint is that of a checkpoint of
-    the prompt. A script only knows our prompts.
+    It does if it is a local model other than the shipped ones, or if its name at an endpoint is one of the prompt's
+    checkpoints. Scripts only support ragmeter's prompts.
     """
     if isinstance(config, LocalConfig):
         return config.local not in SHIPPED
@@ -309,7 +309,7 @@ def asks_released(config: LLMConfig, prompt: str) -> bool:
 
 
 def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, thinks: bool = False, known: bool = False) -> ChatModel:
-    """Return the model that an option names.
+    """Open the language model that an option selects.
 
     Args:
         config: The option.
@@ -401,7 +401,7 @@ class Rendered(NamedTuple):
 
 
 class Conversations:
-    """Renders conversations with a model's tokenizer, and tokenizes each once.
+    """Renders conversations with a model's tokenizer, and caches their tokens.
 
     Attributes:
         model: Model that has the tokenizer and renders: a `CausalModel`, a `Seq2SeqModel` or a `ServedModel`.
@@ -415,7 +415,7 @@ class Conversations:
         self._known: dict[tuple[Any, ...], Rendered] = {}
 
     def parts(self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any] | None = None) -> Rendered:
-        """Return a conversation in the form that the model reads. It is tokenized once for all users."""
+        """Return a conversation in the form that the model reads, tokenized once for all users."""
         key = (*((message["role"], message["content"]) for message in messages), *map(repr, sorted((variables or {}).items())))
         if key not in self._known:
             if len(self._known) >= KNOWN:
@@ -427,7 +427,7 @@ class Conversations:
 
 
 class Loaded(Conversations):
-    """A loaded model with its waiting callers; the prompts of all callers are generated together.
+    """A loaded local model shared by concurrent callers, whose prompts are batched together.
 
     Args:
         config: Options.
@@ -526,7 +526,7 @@ class OwnCounter:
 
 
 class LocalBackend(_Here):
-    """A local language model: a `Backend`.
+    """`Backend` with a local language model.
 
     JSON is requested in the prompt. Samples depend only on the conversation, the seed and the repetition.
 
@@ -557,7 +557,7 @@ class LocalBackend(_Here):
         self._sampling = Sampling(config.temperature, config.top_p, seed=seed) if config.temperature else None
 
     async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
-        """See `Backend`."""
+        """Generate a reply; see `Backend.send`."""
         prompt = self.weights.parts(messages, self.variables)
         (seed,) = self._sampling.seeds([f"{repetition}\0{prompt.text}{prompt.start}"]) if self._sampling else (0,)
         config = self.config
@@ -578,7 +578,7 @@ class Choice:
 
 
 class LabelModel(ABC):
-    """A model that chooses the label that is most likely as the reply, so that a reply is never unreadable.
+    """Base class of models that choose the most likely of several labels, so that no reply has to be parsed.
 
     Args:
         conversations: Renders and tokenizes conversations.
@@ -597,7 +597,7 @@ class LabelModel(ABC):
         self._targets: dict[tuple[str, tuple[str, ...]], tuple[tuple[int, ...], ...]] = {}
 
     async def choose(self, messages: Messages, labels: Sequence[str], step: str = "") -> tuple[LabelScores | None, Usage]:
-        """Return the likelihood of each label, or None if a call failed.
+        """Return the log-probabilities of the labels as replies to a conversation (None if a call failed), and the usage.
 
         Args:
             messages: The conversation; a last message of the assistant is the beginning of the reply.
@@ -613,11 +613,11 @@ class LabelModel(ABC):
 
     @abstractmethod
     async def scored(self, choice: Choice, messages: Messages, step: str) -> tuple[LabelScores | None, Usage]:
-        """Score the labels of a choice and record the calls."""
+        """Compute the labels' scores, record the calls, and return scores and usage."""
 
 
 class LocalLabelModel(LabelModel):
-    """A local model that chooses among labels.
+    """Label model with a local language model.
 
     Args:
         config: Options; models with equal weights are loaded once per process.
@@ -655,7 +655,7 @@ class LocalLabelModel(LabelModel):
 
 @dataclass(frozen=True)
 class Script:
-    """A registered script.
+    """A registered script, which replaces a language model in trials.
 
     Attributes:
         id: The part of `scripted:` before the slash.
@@ -670,7 +670,7 @@ SCRIPTS: Registry[Script] = Registry("script", "ragmeter.scripted", "ragmeter.sc
 
 
 def register_script(identifier: str) -> Callable[[Callable[[ScriptedConfig], Callable[[Messages], Completion]]], Any]:
-    """Declare a script; decorates its `open`."""
+    """Register a script; decorates its `open` function."""
 
     def decorate(factory: Callable[[ScriptedConfig], Callable[[Messages], Completion]]) -> Any:
         SCRIPTS.add(Script(identifier, factory), factory.__module__)
@@ -686,10 +686,10 @@ def _open_script(options: str) -> Callable[[Messages], Completion]:
 
 
 class ScriptBackend(_Here):
-    """A script: a `Backend`.
+    """`Backend` with a script.
 
     Raises:
-        UserError: There is no such script, or its benchmark cannot be loaded.
+        UserError: The script does not exist, or its benchmark cannot be loaded.
     """
 
     url = "scripted"
@@ -703,5 +703,5 @@ class ScriptBackend(_Here):
         self._reply: Batcher[Messages, Completion] = Batcher(lambda several: [reply(messages) for messages in several], self.together)
 
     async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
-        """See `Backend`."""
+        """Return the script's reply; see `Backend.send`."""
         return await self._reply(messages)

@@ -1,7 +1,7 @@
-"""Weights that stay in memory, so that tasks of one process that name the same model load it once.
+"""Keep loaded models in memory, so that tasks of one process that use the same model load it once.
 
-Code that changes a model (training, adapters) must load its own. A model whose weights were changed in place all the same is
-not given to others: they load it again.
+Code that changes a model (training, adapters) must load separate weights. If weights were changed in place anyway, the model is
+not shared further, and others load it again.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 SHARE = 0.25
-"""Largest part of a device's memory that models may fill while no task uses them."""
+"""Maximum fraction of a device's memory for models that no task uses."""
 CROWDED = 0.5
-"""Part of an accelerator's memory that must be free; if less is, idle models leave before another is loaded."""
+"""Fraction of a GPU's memory that must be free before loading; otherwise unused models are removed first."""
 
 
 def memory_of(device: str) -> tuple[int, int]:
-    """Return the free and the total bytes of a device; of a CPU, whose system pages memory, the total twice."""
+    """Return free and total bytes of a device; for a CPU, the total twice."""
     if device.startswith("cuda"):
         import torch
 
@@ -41,10 +41,9 @@ def _state(model: Any) -> tuple[tuple[int, int], ...]:
 
 
 class Kept:
-    """Models by what was loaded.
+    """Cache of loaded models by key.
 
-    A model lives as long as a task holds it. Of those that no task holds, the ones used last stay, up to `SHARE` of the
-    device's memory.
+    A model stays while a task holds a reference. Unused models stay in order of last use, up to `SHARE` of the device's memory.
     """
 
     def __init__(self) -> None:
@@ -54,12 +53,12 @@ class Kept:
         self._lock = threading.RLock()
 
     def get(self, key: Hashable, device: str, load: Callable[[], Any]) -> Any:
-        """Return the model of a key, loaded if no task did so before.
+        """Return the cached model of a key, or load it.
 
         Args:
-            key: Everything that the loaded model depends on, with the hash of its files.
-            device: Where it is.
-            load: Returns a torch module in evaluation mode, on the device.
+            key: Everything that determines the loaded model, including the hash of its files.
+            device: Device of the model.
+            load: Function that loads the torch module in evaluation mode on the device.
         """
         with self._lock:
             model = self._alive.get(key)
@@ -71,7 +70,7 @@ class Kept:
             return model
 
     def clear(self) -> None:
-        """Let go of every model that no task holds."""
+        """Remove all models that no task uses."""
         with self._lock:
             self._held.clear()
         gc.collect()
@@ -114,4 +113,4 @@ class Kept:
 
 
 KEPT = Kept()
-"""The models of this process."""
+"""Model cache of this process."""

@@ -1,4 +1,4 @@
-"""Natural language inference: whether a premise entails a hypothesis, leaves it open, or contradicts it.
+"""Natural language inference: probabilities that a premise entails, is neutral to, or contradicts a hypothesis.
 
 Models order their labels differently (BART-MNLI: contradiction first; mDeBERTa-XNLI: entailment first), so labels are
 found by the names in the model's config, never by position.
@@ -38,7 +38,7 @@ class NliConfig(FrozenModel):
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """Probabilities per pair, each of shape (pairs,); the three sum to one."""
+    """Probabilities of entailment, neutral and contradiction, each of shape (pairs,); they sum to 1."""
 
     entailment: NDArray[np.float64]
     neutral: NDArray[np.float64]
@@ -65,10 +65,10 @@ class NliModel:
         self._columns = label_columns(self._model.config.id2label, config.model)
 
     def infer(self, premises: Sequence[str], hypotheses: Sequence[str]) -> Inference:
-        """Judge pairs.
+        """Classify pairs of premise and hypothesis.
 
         Raises:
-            UserError: A hypothesis alone is longer than `max_length` leaves room for.
+            UserError: A hypothesis does not fit into `max_length`.
         """
         import torch
 
@@ -102,7 +102,7 @@ class NliModel:
 
 
 def label_columns(names: Mapping[int, str], model: str) -> tuple[int, int, int]:
-    """Return the columns of entailment, neutral and contradiction among a classifier's labels.
+    """Return the output columns of entailment, neutral and contradiction, by the names in the model's config.
 
     Raises:
         UserError: The labels are not these three.

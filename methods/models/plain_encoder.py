@@ -1,8 +1,8 @@
-"""Encoders of the usual layout, loaded by transformers alone: importing sentence-transformers takes most of a short run.
+"""Load standard sentence encoders with transformers only, because importing sentence-transformers dominates a short run.
 
-A folder of `sentence-transformers` is read here if everything in it that decides a vector is known: a BERT-like encoder, pooling
-by the first token, the mean or the maximum, and perhaps a `Normalize`. Vectors differ from those of `sentence-transformers` by
-float noise (at most 1e-6 per component was seen in float32). `layout` returns None for every other folder.
+A `sentence-transformers` folder is supported if it consists of a BERT-like encoder, pooling by first token, mean or maximum,
+and optionally `Normalize`; `layout` returns None for other folders. Vectors differ from those of `sentence-transformers` by
+float noise (at most 1e-6 per component in float32).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Layout:
 
 
 def layout(folder: Path) -> Layout | None:
-    """Return the settings of a folder; None if anything in it is unknown here."""
+    """Read the settings of a folder; None if it contains anything unsupported."""
     modules = _read(folder / "modules.json")
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         return None
@@ -99,11 +99,11 @@ def _read(path: Path, missing: Any = None) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class PlainEncoder:
-    """An encoder with the methods of a `SentenceTransformer` that this package calls.
+    """Encoder with the subset of `SentenceTransformer`'s methods that this package uses.
 
     Args:
         model: A transformer of `ENCODERS`.
-        tokenizer: Its tokenizer, with the longest input.
+        tokenizer: Its tokenizer, with the maximum length set.
         layout: Settings.
     """
 
@@ -113,7 +113,7 @@ class PlainEncoder:
 
     @classmethod
     def load(cls, folder: str, settings: Layout, device: str, dtype: str) -> PlainEncoder:
-        """Load a folder, its tokenizer with the length that `sentence-transformers` gives it."""
+        """Load a folder; the maximum length is the one that `sentence-transformers` would use."""
         import torch
         from transformers import AutoModel, AutoTokenizer
 
@@ -131,7 +131,7 @@ class PlainEncoder:
 
     @property
     def max_seq_length(self) -> int:
-        """Return the longest input in tokens."""
+        """Return the maximum input length in tokens."""
         return int(self.tokenizer.model_max_length)
 
     def __iter__(self) -> Iterator[Any]:
@@ -146,19 +146,19 @@ class PlainEncoder:
         return int(self.model.config.hidden_size)
 
     def unscaled(self) -> PlainEncoder:
-        """Return the same model without scaling vectors to length 1."""
+        """Return a view of the model without normalization to length 1."""
         return replace(self, layout=replace(self.layout, normalize=False))
 
     def preprocess(self, texts: Sequence[str]) -> Any:
-        """Return the model's inputs for texts."""
+        """Tokenize texts to the model's inputs."""
         return self.tokenizer(list(texts), padding=True, truncation="longest_first", return_tensors="pt")
 
     def encode_query(self, texts: Sequence[str], *, prompt: str | None, batch_size: int, **_: Any) -> Any:
-        """Return the vectors of queries, shape (texts, dimension); `prompt`: None for the model's own."""
+        """Encode queries, shape (texts, dimension); `prompt` None for the model's own."""
         return self._encode(texts, self.layout.prompts["query"] if prompt is None else prompt, batch_size)
 
     def encode_document(self, texts: Sequence[str], *, prompt: str | None, batch_size: int, **_: Any) -> Any:
-        """Return the vectors of passages, shape (texts, dimension); `prompt`: None for the model's own."""
+        """Encode passages, shape (texts, dimension); `prompt` None for the model's own."""
         return self._encode(texts, self.layout.prompts["document"] if prompt is None else prompt, batch_size)
 
     def _encode(self, texts: Sequence[str], prompt: str, batch_size: int) -> Any:

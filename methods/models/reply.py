@@ -15,17 +15,17 @@ from typing import Any
 from methods.models.thoughts import CUT, split
 
 CACHED = {"text": str, "finish_reason": str, "prompt_tokens": int, "completion_tokens": int, "model": str}
-"""Fields of a completion that are always cached, with their types."""
+"""Completion fields that are always cached, with their types."""
 STATED = ("system_fingerprint", "version", "thought")
-"""Further texts that are cached if the endpoint sent them."""
+"""Optional text fields that are cached if the endpoint sent them."""
 SPENT = {"cached_tokens": int, "cost_usd": float, "batched": bool}
-"""Further numbers that are cached if they are not the default, with their types."""
+"""Optional number fields that are cached if they differ from the default, with their types."""
 SMALLEST_LIMIT = 64 * 1024
-"""Size in bytes that a reply may always have."""
+"""Minimum of the size limit of replies, in bytes."""
 BYTES_PER_TOKEN = 32
-"""Bytes that a reply may have per token of its limit."""
+"""Size limit of a reply in bytes per allowed token."""
 UNSTATED_TOKENS = 32_768
-"""Assumed limit of tokens for the size of replies if `max_tokens` is null."""
+"""Assumed token limit for the size limit of replies if `max_tokens` is null."""
 _FILTERED = frozenset({"content_filter", "safety", "prohibited_content", "recitation", "blocklist", "spii"})
 _CALLS_TOOL = frozenset({"tool_calls", "tool_use", "function_call"})
 _THOUGHT_PARTS = frozenset({"thinking", "reasoning", "thought", "redacted_thinking"})
@@ -35,10 +35,10 @@ _DEEPEST = 8
 
 
 class ErrorReply(Exception):
-    """An error instead of a reply, with HTTP status 200.
+    """Raised if an endpoint returns an error with HTTP status 200.
 
     Attributes:
-        message: The endpoint's words.
+        message: The endpoint's error message.
         code: The HTTP status that the error states; None if it states none.
     """
 
@@ -63,10 +63,10 @@ class Logprobs:
 
     @classmethod
     def of(cls, stated: Any) -> Logprobs | None:
-        """Read the field `logprobs` of a text completion; None if it has none.
+        """Parse the field `logprobs` of a text completion; None if absent.
 
         Raises:
-            ValueError: It does not follow the protocol.
+            ValueError: The field is malformed.
         """
         if not isinstance(stated, dict) or "tokens" not in stated:
             return None
@@ -117,7 +117,7 @@ class Completion:
 
     @property
     def counted(self) -> bool:
-        """Return whether the endpoint counted the tokens."""
+        """Return whether the endpoint reported token counts."""
         return self.prompt_tokens > 0 and (self.completion_tokens > 0 or not self.raw.strip())
 
     def to_json(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class Completion:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Completion:
-        """Read what `to_json` wrote.
+        """Restore a completion from `to_json`.
 
         Raises:
             ValueError: A field is missing, unknown or of the wrong type.
@@ -146,7 +146,7 @@ class Completion:
 
     @property
     def raw(self) -> str:
-        """Return the whole reply as text, with a separate thought before it in tags."""
+        """Return the whole reply as text; a separate thought precedes it in tags."""
         return f"<think>\n{self.thought.strip()}\n</think>\n\n{self.text}" if self.thought.strip() else self.text
 
 
@@ -166,7 +166,7 @@ class Content:
 
 
 def read(completion: Completion, *, raw: bool = False, max_tokens: int | None = None) -> Content:
-    """Read a completion.
+    """Extract answer and thought from a completion, or the reason why there is no answer.
 
     Args:
         completion: The completion.
@@ -222,12 +222,12 @@ def _bytes(text: str) -> int:
 
 
 def completion_of(value: Any) -> Completion:
-    """Read the body of an endpoint's response.
+    """Parse the JSON body of an endpoint's response.
 
     Raises:
-        ErrorReply: It is an error despite HTTP status 200.
-        LookupError: It has no choices.
-        ValueError: It is not a chat completion.
+        ErrorReply: The body is an error despite HTTP status 200.
+        LookupError: The body has no choices.
+        ValueError: The body is not a chat completion.
     """
     item = value[0] if isinstance(value, list) and len(value) == 1 else value
     if not isinstance(item, dict):
@@ -289,7 +289,7 @@ def _cost(usage: Mapping[str, Any]) -> float | None:
 
 
 def dollars(value: Any) -> float | None:
-    """Return a number, or a text of one, as dollars; None if it is not a number, or below 0."""
+    """Parse a number (or its text) as dollars; None if it is not a number or is negative."""
     try:
         number = None if isinstance(value, bool) or not isinstance(value, int | float | str) else float(value)
     except ValueError:

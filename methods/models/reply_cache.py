@@ -1,7 +1,7 @@
-"""Cache replies of models on disk by the content of the request, so that no call is paid for twice.
+"""Cache model replies on disk by request content, so that no call is paid for twice.
 
-One SQLite file in WAL mode: any number of processes read and write it, and a reply is committed before its caller
-sees it, so that `kill -9` loses at most the calls in flight. Values are JSON. Failed calls are never cached.
+The cache is one SQLite file in WAL mode that any number of processes can use. A reply is committed before its caller receives
+it, so that `kill -9` loses at most the calls in flight. Failed calls are never cached.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PAUSE_S = 0.01
 
 
 def use_wal(connection: sqlite3.Connection, patience_s: float) -> None:
-    """Put a connection's file into WAL mode, in which readers and a writer do not wait for each other.
+    """Switch a connection's file to WAL mode, in which readers and a writer do not block each other.
 
     SQLite ignores the connection's timeout for the lock that setting the mode takes, so processes that open a new file
     together would fail; therefore this function waits.
@@ -57,7 +57,7 @@ def use_wal(connection: sqlite3.Connection, patience_s: float) -> None:
 VERSION = 2
 """Version of the file's layout; older files are upgraded in place."""
 BUSY_S = 60.0
-"""Longest wait for another writing process."""
+"""Maximum seconds to wait for another writing process."""
 _LOOKUP = 500
 _COLUMNS = "key, model, request, reply, created, call"
 _SCHEMA = """
@@ -85,7 +85,7 @@ _FURTHER = (
 
 @dataclass(frozen=True)
 class Call:
-    """Content of a request, which is the key of its cached reply.
+    """Content of a request, which determines the key of its cached reply.
 
     Attributes:
         endpoint: Base URL.
@@ -164,7 +164,7 @@ class Entry:
 
 
 class ResponseCache:
-    """A cache of replies; safe for many threads and processes. `shared` returns one object per file and process.
+    """Disk cache of replies, safe for many threads and processes. `shared` returns one object per file and process.
 
     Args:
         path: The SQLite file; created with its folder when first used.
@@ -290,7 +290,7 @@ class ResponseCache:
         return deleted
 
     def close(self) -> None:
-        """Close the file; it opens again when next used."""
+        """Close the file; the next use reopens it."""
         with self._lock:
             if self._connection is not None and self._pid == os.getpid():
                 self._connection.close()
@@ -375,7 +375,7 @@ _shared_lock = threading.Lock()
 
 
 def shared(path: Path) -> ResponseCache:
-    """Return the cache of a file: one object per file and process, so that identical calls in flight find each other."""
+    """Return the cache object of a file, one per file and process, so that identical concurrent calls share one request."""
     path = Path(path).absolute()
     with _shared_lock:
         return _shared.setdefault(path, ResponseCache(path))

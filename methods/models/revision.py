@@ -1,7 +1,7 @@
-"""The revision of a deployment: what tells two systems apart that answer behind one address.
+"""The revision of a deployment, which distinguishes versions of a system behind the same address.
 
-A revision is a text, or a probe that fetches one: from a JSON document, from a header, or from a command's output. Stored
-numbers, the identity of runs and the cache of replies hold the text, never the probe.
+A revision is a text, or a probe that fetches it from a JSON document, a header, or a command's output. Results, run identities
+and the reply cache store the text, never the probe.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benchmarks.core.errors import Broke, UserError, described
 from methods.api import UNKNOWN_REVISION
 
 LONGEST = 200
-"""Characters of a revision."""
+"""Maximum characters of a revision."""
 _NOTHING = frozenset({UNKNOWN_REVISION, "none", "null", "undefined", "n/a"})
 """Placeholders that builds print if they do not know their revision."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -57,10 +57,10 @@ def filled(text: str) -> str:
 
 
 def checked(text: str) -> str:
-    """Return a revision without white space around it.
+    """Return a revision stripped of white space, after validating it.
 
     Raises:
-        ValueError: It is empty, too long, identifies nothing, or holds a line break or another invisible character.
+        ValueError: It is empty, too long, a placeholder value, or contains line breaks or invisible characters.
     """
     if "\n" in text.strip(" \t") or "\r" in text.strip(" \t"):
         raise ValueError("a revision must be one line, but this has a line break")
@@ -80,7 +80,7 @@ def checked(text: str) -> str:
 
 
 class Probe(BaseModel):
-    """Source of a deployment's revision at the start of a run: `{url, json}`, `{url, header}` or `{command}`."""
+    """Where to read a deployment's revision at the start of a run: `{url, json}`, `{url, header}` or `{command}`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_by_name=True, serialize_by_alias=True)
 
@@ -138,7 +138,7 @@ class Probe(BaseModel):
 
     @property
     def place(self) -> str:
-        """Return name of what is asked, for messages."""
+        """Return the URL or command, for messages."""
         if self.command:
             return f"the command {self.command if isinstance(self.command, str) else ' '.join(self.command)!r}"
         return str(self.url)
@@ -166,15 +166,15 @@ def _read(value: Any) -> Any:
 
 
 Revision = Annotated[str | Probe | None, BeforeValidator(_read)]
-"""The option `revision:`."""
+"""Type of the option `revision:`."""
 DESCRIPTION = "what identifies the deployment: a text (${GITHUB_SHA}), or a probe {url, json}, {url, header} or {command}"
 
 
 def stated(text: str, where: str) -> str:
-    """Read a revision that a command line states.
+    """Parse a revision given on the command line.
 
     Raises:
-        UserError: It is none.
+        UserError: The text is not a valid revision.
     """
     try:
         return checked(filled(text))
@@ -205,7 +205,7 @@ def found(document: Any, path: str) -> str:
     """Return the text or number at a JSON path.
 
     Raises:
-        ValueError: There is nothing, or something else; the message says what is there.
+        ValueError: Nothing is at the path, or another type; the message names it.
     """
     value, seen = document, "the document"
     for step in steps(path):
@@ -225,15 +225,15 @@ def _shape(value: Any) -> str:
 
 
 def ask(probe: Probe, urls: Sequence[str] = (), headers: Mapping[str, str] | None = None) -> str:
-    """Fetch a revision.
+    """Fetch a revision with a probe.
 
     Args:
-        probe: Where it is.
-        urls: Addresses to read, one after another until one has it, if the probe names none.
+        probe: The probe.
+        urls: URLs to try in order if the probe has none.
         headers: Further request headers.
 
     Raises:
-        Broke: There is none: a time-out, an error status, nothing at the path, a command that fails.
+        Broke: The revision cannot be read: a time-out, an error status, nothing at the path, or a failed command.
         UserError: A variable of the request headers is not set.
     """
     try:
@@ -306,24 +306,24 @@ def _output(command: str | tuple[str, ...], timeout_s: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response: status, headers by lowercase name, and body."""
+    """HTTP response: status, headers by lower-case name, and body."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
     def require(self) -> None:
-        """Refuse a status other than success by a ValueError."""
+        """Raise ValueError unless the status means success."""
         if 300 <= self.status < 400:
             raise ValueError(f"HTTP {self.status}, which redirects to {self.headers.get('location', 'nowhere')}")
         if not 200 <= self.status < 300:
             raise ValueError(f"HTTP {self.status}")
 
     def json(self) -> Any:
-        """Return the document.
+        """Parse the body as JSON.
 
         Raises:
-            ValueError: It is not JSON.
+            ValueError: The body is not JSON.
         """
         try:
             return json.loads(self.body)
@@ -340,14 +340,14 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 
 class Unreachable(ValueError):
-    """Error: no answer was received."""
+    """Raised if no response was received."""
 
 
 def fetch(url: str, headers: Mapping[str, str], timeout_s: float) -> Answer:
-    """Get a URL.
+    """Send a GET request and return the response.
 
     Raises:
-        Unreachable: No response came within the time.
+        Unreachable: No response arrived within the timeout.
         ValueError: The response is too long.
     """
 

@@ -1,8 +1,8 @@
-"""The rewriter by a language model: asks for each passage in another style, and lets nothing through unchecked.
+"""Rewrite passages in another style with a language model, and check every result.
 
-What comes back must be a text of its own (not empty, not a refusal, not the source, not a fragment or a ramble, with as
-many sentences where they count), and then pass the validators that were injected: judges of style and of content. What
-does not is asked for again, with the reason; what never does is given up. Every failed try is kept with its reason.
+A result must not be empty, a refusal, the source itself, or much shorter or longer than it, and must have the same number of
+sentences if they matter. It must then pass the injected validators (judges of style and content). A failed result is requested
+again with the reason, and given up after too many attempts. All failed attempts are recorded with their reasons.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ _REFUSAL = re.compile(
 
 
 class Whole(BaseModel):
-    """A rewritten text."""
+    """Reply with a rewritten text."""
 
     text: str = Field(description="the rewritten text")
 
 
 class Sentences(BaseModel):
-    """A rewritten text, sentence by sentence."""
+    """Reply with a rewritten text, sentence by sentence."""
 
     sentences: list[str] = Field(description="each sentence rewritten, in the order of the text")
 
 
 def load_prompt(style: str, folder: str | None = None) -> Prompt:
-    """Return the prompt of a style: of one's own folder, or the one that ships.
+    """Load the prompt of a style from the user's folder, or the shipped one.
 
     Raises:
-        UserError: There is none, it cannot be read, or its placeholders are not those of the prompts that ship.
+        UserError: The prompt does not exist, cannot be read, or has other placeholders than the shipped ones.
     """
     if style not in styles_of(folder):
         raise unknown_name("style", style, styles_of(folder), where=folder)
@@ -78,48 +78,48 @@ def load_prompt(style: str, folder: str | None = None) -> Prompt:
 
 
 def request_for(prompt: Prompt, text: str, words: tuple[int, int], form: str, again: str = "") -> Messages:
-    """Return the conversation; the text cannot end its tags."""
+    """Fill the prompt and return the chat messages; the text is escaped, so that it cannot close tags."""
     messages = prompt.messages(text=_TAG.sub(r"‹\1›", text), low=words[0], high=words[1], form=form, again=again)
     messages[-1]["content"] = messages[-1]["content"].strip()
     return messages
 
 
 def prompts_hash(folder: str | None) -> str:
-    """Return a hash of all prompts, so that a rewriter with changed prompts is another one."""
+    """Return a hash of all prompts, for the rewriter's id."""
     own = [] if folder is None else [read(Path(folder).expanduser() / f"{style}.txt") for style in styles_of(folder)]
     prompts = own or [template.load() for template in PROMPTS.values()]
     return content_hash([*(prompt.source for prompt in prompts), PLAIN, LINES, JSON, JSON_LINES, AGAIN])
 
 
 def styles_of(folder: str | None) -> tuple[str, ...]:
-    """Return the styles that there are prompts for."""
+    """Return the styles that have a prompt."""
     if folder is None:
         return STYLES
     return tuple(sorted(path.stem for path in Path(folder).expanduser().glob("*.txt")))
 
 
 def form_of(passage: Passage, *, structured: bool) -> str:
-    """Return the requested form of the reply: by sentences, if the passage has any."""
+    """Return the requested reply format: by sentences if the passage has separate sentences."""
     if not passage.sentences:
         return JSON if structured else PLAIN
     return Template(JSON_LINES if structured else LINES).substitute(lines=len(passage.sentences))
 
 
 def shown(passage: Passage) -> str:
-    """Return a passage's text as the prompt shows it: a line for each sentence, where it has any."""
+    """Format a passage's text for the prompt: one line per sentence if sentences are separate."""
     if not passage.sentences:
         return passage.text.strip()
     return "\n".join(" ".join(sentence.split()) for sentence in passage.sentences)
 
 
 def word_range(text: str, shares: tuple[float, float]) -> tuple[int, int]:
-    """Return fewest and most words of a rewriting, for a text."""
+    """Return the allowed minimum and maximum number of words of a rewrite."""
     words = len(text.split())
     return max(1, math.floor(words * shares[0])), max(1, math.ceil(words * shares[1]))
 
 
 def said(reply: str) -> str:
-    """Return a reply without what models put around a text: a greeting, a fence, a label, quotes."""
+    """Strip what models add around a text: greetings, code fences, labels, quotes."""
     text = reply.strip()
     fenced = _FENCE.search(text)
     if fenced:
@@ -133,7 +133,7 @@ def said(reply: str) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a reply that was asked for by lines, without bullets or numbers where all have one."""
+    """Split a reply into lines, removing bullets or numbers if all lines have them."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and all(_NUMBERED.match(line) for line in lines):
         return [_NUMBERED.sub("", line) for line in lines]
@@ -141,7 +141,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def refuses(text: str) -> bool:
-    """Return whether a reply declines to do what it was asked."""
+    """Return whether a reply is a refusal."""
     return bool(_REFUSAL.match(text))
 
 
@@ -150,20 +150,20 @@ VERSION = 1
 
 
 class Validator(Protocol):
-    """Says of rewritten texts why they cannot be used (`judges.style` has some).
+    """Protocol of checks of rewritten texts (`judges.style` has implementations).
 
-    It has `objections(sources, rewritten, style)`, for each pair a reason, `what: detail`, or None where there is nothing
-    against it; or `objections_one(source, rewritten, style)`, where it asks (`methods.flow`).
+    An implementation has `objections(sources, rewritten, style)`, which returns per pair a reason `what: detail`, or None if
+    the text passes; or the asynchronous `objections_one(source, rewritten, style)`.
     """
 
     @property
     def id(self) -> str:
-        """Return its name, a part of the rewriter's id."""
+        """Return the validator's name, which is part of the rewriter's id."""
         ...
 
 
 class RewritingOptions(FrozenModel):
-    """Options for rewriting with a language model, and checks of its output."""
+    """Options for rewriting with a language model and for checking its output."""
 
     tries: int = Field(3, ge=1, description="maximum attempts per passage")
     output: Literal["text", "json"] = Field("text", description="format of replies")
@@ -187,25 +187,25 @@ class RewritingOptions(FrozenModel):
 
 
 REPLY = defaults(max_tokens=512)
-"""Settings that a rewriting requires of its model."""
+"""Defaults for the language model's options."""
 
 
 class RewriterConfig(AskingConfig, RewritingOptions):
-    """Options of the rewriter by a language model."""
+    """Options of the language-model rewriter."""
 
     llm: Annotated[LLM, REPLY] = Field(description="the model that rewrites")
 
 
 class LLMRewriter:
-    """Rewrites by a language model.
+    """Rewriter with a language model.
 
     Args:
         config: Options.
-        validators: Asked in order about what passed the checks before; later ones see what earlier ones let through.
-        services: Of them the cache of replies, and for a local model device and seed.
+        validators: Validators, applied in order; each sees only texts that passed all earlier checks.
+        services: Services: reply cache, and for a local model device and seed.
 
     Raises:
-        UserError: The key is not set, or a prompt cannot be used.
+        UserError: The API key is not set, or a prompt is invalid.
     """
 
     def __init__(self, config: RewriterConfig, *, validators: Sequence[Validator] = (), services: Services | None = None) -> None:
@@ -218,7 +218,7 @@ class LLMRewriter:
 
     @property
     def id(self) -> str:
-        """Return model, version, and a hash of everything else that decides what it writes."""
+        """Return model, version, and a hash of everything else that determines its output."""
         options = self.config.model_dump(mode="json", exclude={"llm"})
         model = self.model.config.model_dump(mode="json")
         also = fingerprint({**model, **options}, self._prompts_hash, [v.id for v in self.validators])
@@ -228,25 +228,25 @@ class LLMRewriter:
         return [outcome.passage for outcome in self.outcomes(passages, style)]
 
     def outcomes(self, passages: Sequence[Passage], style: str) -> Iterator[Outcome]:
-        """Rewrite passages; what fails is asked for again, with the reason.
+        """Rewrite passages; a failed attempt is repeated with the reason.
 
         Args:
             passages: The formal passages.
-            style: One that there is a prompt for.
+            style: A style that has a prompt.
 
         Returns:
-            One per passage, in order, each as soon as it and those before it are there; `by` is the model as its endpoint
-            names it.
+            One outcome per passage, in order, as soon as it and all earlier ones are finished; `by` is the model's name at its
+            endpoint.
 
         Raises:
-            UserError: There is no prompt of this style.
-            Broke: No further call could succeed: wrong key, unknown model, or nothing answers at all.
+            UserError: The style has no prompt.
+            Broke: No further call could succeed: wrong key, unknown model, or unreachable endpoint.
         """
         prompt = load_prompt(style, self.config.prompts)
         return in_order(lambda passage: self._rewritten(passage, style, prompt), passages, self.model.in_flight)
 
     def estimate(self, passages: Sequence[Passage], style: str) -> Estimate:
-        """Estimate one call per passage, without the validators; nothing is asked."""
+        """Estimate the cost of one call per passage, without validators and without calling the model."""
         prompt = load_prompt(style, self.config.prompts)
         return self.model.estimate([self._messages(passage, prompt, ()) for passage in passages if passage.text.strip()])
 

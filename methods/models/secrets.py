@@ -1,7 +1,7 @@
-"""Secrets that this process sends to endpoints: API keys and values of headers.
+"""Mask secrets (API keys and header values) in texts from endpoints.
 
-Some services repeat a key in an error message or in a reply, perhaps in another encoding. Every text that an endpoint sends
-passes `hidden` before it is shown, cached or stored.
+Some services repeat a key in an error message or a reply, possibly in another encoding. Every text from an endpoint passes
+through `hidden` before it is shown, cached or stored.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _used: dict[str, re.Pattern[str] | None] = {}
 
 
 def use(secret: str) -> str:
-    """Remember a secret and return it.
+    """Register a secret for masking, and return it.
 
-    Words such as `EMPTY` or `not-needed`, which servers without keys are given, are not secrets: hiding them would change
-    answers. A secret has at least 8 characters and both letters and digits, or at least 16 characters.
+    A text counts as secret if it has at least 8 characters with both letters and digits, or at least 16 characters.
+    Placeholders such as `EMPTY` are not masked, because that would change answers.
     """
     mixed = re.search(r"[0-9]", secret) and re.search(r"[A-Za-z]", secret)
     if secret not in _used and len(secret) >= (_SHORTEST if mixed else _SHORTEST_PLAIN):
@@ -48,7 +48,7 @@ def _encoded(secret: str) -> set[str]:
 
 
 def hidden(text: str) -> str:
-    """Return a text with `***` in place of each secret in use; the longest first, since one may contain another."""
+    """Replace each registered secret in a text with `***`, longest first."""
     for secret in sorted((secret for secret in _used if secret in text), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     for pattern in _used.values():

@@ -1,7 +1,7 @@
-"""Local encoder–decoder models (T5, Flan-T5, BART): batched generation and log-probabilities of what a decoder writes.
+"""Run local encoder–decoder models (T5, Flan-T5, BART): batched generation and log-probabilities.
 
-A prompt goes to the encoder with the special tokens of its tokenizer; an answer is the decoder's. Prompts that are
-scored with several targets are encoded once.
+The encoder reads the prompt, with the tokenizer's special tokens; the decoder generates or scores the reply. A prompt with
+several targets is encoded once.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Seq2SeqModel:
     """A loaded encoder–decoder model.
 
     Args:
-        config: Options. `max_prompt_tokens` null: what the checkpoint states it was made for.
+        config: Options; `max_prompt_tokens` null uses the checkpoint's own limit.
         device: "cpu", "cuda" …; None chooses.
-        own: Load weights that the caller may change, instead of those that equal models share.
+        own: Whether to load separate weights that the caller may change; otherwise equal models share weights.
 
     Raises:
         UserError: The model cannot be loaded, or is not an encoder–decoder model with an output layer.
@@ -97,19 +97,19 @@ class Seq2SeqModel:
         return length or FALLBACK_LENGTH
 
     def render(self, system: str, user: str, variables: Mapping[str, Any] | None = None) -> str:
-        """Return the text of a prompt: these models know no roles, so one part after the other."""
+        """Join system and user message, since these models have no roles."""
         return f"{system}\n\n{user}" if system else user
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any] | None = None) -> str:
-        """Return the text of a conversation, one message after the other."""
+        """Join the messages of a conversation, since these models have no roles."""
         return "\n\n".join(message["content"] for message in messages if message["content"])
 
     def encode(self, prompt: str) -> list[int]:
-        """Return a prompt's token ids as the encoder gets them."""
+        """Return a prompt's token ids for the encoder."""
         return self.text_encoder.prompts([prompt])[0]
 
     def prompt_room(self, target: int) -> int:
-        """Return longest prompt in tokens; targets are the decoder's and take none of it."""
+        """Return the maximum prompt length in tokens, which does not depend on the target."""
         return self.room
 
     def generate(
@@ -120,14 +120,14 @@ class Seq2SeqModel:
         seeds: Sequence[int] | None = None,
         stop: Sequence[str] = (),
     ) -> list[Generation]:
-        """Answer prompts; arguments as those of `CausalModel.generate`.
+        """Generate replies to prompts; see `CausalModel.generate`.
 
         Args:
-            prompts: As `render` makes them, or their token ids.
-            starts: What the decoder is forced to start with; not part of the returned text.
-            sampling: How tokens are drawn; None: greedily.
-            seeds: One per prompt; None: made of `sampling.seed` and the prompt.
-            stop: Texts at which an answer ends; they are not part of the returned text.
+            prompts: Texts from `render`, or token ids.
+            starts: Forced beginnings of the replies; not part of the returned texts.
+            sampling: Sampling options; None for greedy decoding.
+            seeds: One per prompt; None derives them from `sampling.seed` and the prompt.
+            stop: Stop texts; not part of the returned texts.
 
         Raises:
             ValueError: A prompt is longer than `room`, or empty; seeds without sampling.
@@ -171,7 +171,7 @@ class Seq2SeqModel:
         return results
 
     def logprobs(self, items: Sequence[Item], config: ScoringConfig) -> list[list[float]]:
-        """Return log-probability of each token of each target, given its prompt: see `LikelihoodScorer`.
+        """Return the log-probability of each token of each target, given its prompt; see `LikelihoodScorer`.
 
         Raises:
             ValueError: A prompt or a target has no tokens.

@@ -1,10 +1,12 @@
-"""Static encoders: a vector per token, made from another encoder, and a text is the mean of its tokens' vectors.
+"""Static encoders (Model2Vec): one fixed vector per token, distilled from another encoder; a text is the mean of its tokens'
+vectors.
 
-Nothing is computed with a transformer once the vectors are there, so encoding is much faster and ranks worse.
-`python -m perf.backends` states the overlap of the rankings.
+After distillation no transformer is used, so encoding is much faster but less accurate. `python -m perf.backends` measures the
+overlap of the rankings.
 
 Source: Tulkens and van Dongen 2024, Model2Vec (github.com/MinishLab/model2vec): each token of the vocabulary is encoded on its
-own, principal components replace the dimensions, and token r by rank is weighed by a / (a + p(r)), with p by Zipf's law.
+own, principal components replace the dimensions, and the token of frequency rank r is weighted by a / (a + p(r)), with p from
+Zipf's law.
 """
 
 from __future__ import annotations
@@ -24,18 +26,18 @@ VERSION = 1
 """Version of the distillation; part of the name of its output folders."""
 DIMENSION = 256
 SIF = 1e-4
-"""The constant a of the weights (Arora et al. 2017)."""
+"""Constant a of the SIF weights (Arora et al. 2017)."""
 AT_ONCE = 1024
-"""Tokens encoded at once."""
+"""Number of tokens encoded at a time."""
 
 
 def distilled(key: str, device: str, load: Callable[[], Any]) -> Any:
-    """Return the static encoder of an encoder, distilled once and kept under the cache folder.
+    """Return the static version of an encoder, distilled once and cached on disk.
 
     Args:
-        key: Everything that the encoder depends on.
-        device: Where it is to be.
-        load: Returns the encoder, a `SentenceTransformer`.
+        key: Key of everything that determines the encoder.
+        device: Device of the result.
+        load: Function that loads the encoder, a `SentenceTransformer`.
     """
     from sentence_transformers import SentenceTransformer
 
@@ -51,10 +53,10 @@ def distilled(key: str, device: str, load: Callable[[], Any]) -> Any:
 
 
 def distill(encoder: Any, dimension: int = DIMENSION) -> Any:
-    """Make a static encoder of a `SentenceTransformer`.
+    """Distill a `SentenceTransformer` to a static encoder.
 
     Args:
-        encoder: With a tokenizer of the library `tokenizers`.
+        encoder: Encoder with a tokenizer of the library `tokenizers`.
         dimension: Length of a vector; not more than the encoder's.
 
     Raises:

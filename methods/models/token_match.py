@@ -1,10 +1,10 @@
-"""A cross-encoder's last module: to its score it adds how well each token of the query is met in the passage.
+"""Final module of a cross-encoder that adds a token-matching score (as in late interaction) to the head's score z.
 
     z + w · mean over tokens i of the query of max over tokens j of the passage of cos(h_i, h_j)
 
-An embedding model begins so at about its own level, where a new head begins at chance. The folder of such a cross-encoder
-names this class, which `sentence-transformers` loads with `trust_remote_code=True` where this package is installed, and
-`load_cross_encoder` without it.
+With it, a cross-encoder initialized from an embedding model starts at about that model's quality, whereas a new head starts at
+chance. A cross-encoder's folder refers to this class; `sentence-transformers` loads it with `trust_remote_code=True` if this
+package is installed, and `load_cross_encoder` without that.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class TokenMatch(Module):
-    """The module; tokens are of query or passage by their type, marks and all.
+    """The token-matching module; token types tell query and passage apart, special tokens included.
 
     Args:
-        weight: w, as it begins.
+        weight: Initial value of w.
     """
 
     def __init__(self, weight: float = 10.0) -> None:
@@ -36,7 +36,7 @@ class TokenMatch(Module):
         self.weight = torch.nn.Parameter(torch.tensor(weight))
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Add to `scores` [pairs, 1 or 2], of which the last ranks."""
+        """Add the matching score to `scores` [pairs, 1 or 2]; the last column is the ranking score."""
         states: Tensor = normalize(features["token_embeddings"].float(), dim=-1)
         read, kinds = features["attention_mask"].bool(), features["token_type_ids"]
         query, passage = read & (kinds == 0), read & (kinds == 1)
@@ -47,13 +47,13 @@ class TokenMatch(Module):
         return features
 
     def save(self, output_path: str, *_: Any, safe_serialization: bool = True, **__: Any) -> None:
-        """Write it."""
+        """Write the module to a folder."""
         self.save_config(output_path)
         self.save_torch_weights(output_path, safe_serialization=safe_serialization)
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> TokenMatch:
-        """Read what `save` wrote."""
+        """Load a module that `save` wrote."""
         model = cls()
         known = {name: options[name] for name in ("token", "cache_folder", "revision", "local_files_only") if name in options}
         cls.load_torch_weights(model_name_or_path, subfolder=subfolder, model=model, **known)
@@ -61,11 +61,11 @@ class TokenMatch(Module):
 
 
 def load_cross_encoder(folder: str, **options: Any) -> Any:
-    """Return a `CrossEncoder` of a folder or hub id; of a folder that ends in a `TokenMatch` made module by module.
+    """Load a `CrossEncoder` from a folder or hub id, including folders with a `TokenMatch` module.
 
     Args:
-        folder: As `locate` gives it.
-        options: Of `CrossEncoder`.
+        folder: Model folder, as returned by `locate`.
+        options: Options of `CrossEncoder`.
     """
     from sentence_transformers import CrossEncoder
 

@@ -26,7 +26,7 @@ _NAMES = {"id"}
 
 
 def checkpoints_named(options: Any) -> dict[str, Path]:
-    """Return the folders of the checkpoints that options in JSON form name, by hash.
+    """Return the folders of all checkpoints that (JSON) options name, by hash.
 
     An option names a checkpoint by its folder, a subfolder (one of two encoders), or a parent folder. The hash is
     `benchmarks.core.fingerprint.folder_sha256`, as in its card and the registry of checkpoints.
@@ -73,13 +73,13 @@ def _checkpoints_at(path: Path) -> Iterator[Path]:
 
 
 MINILM = "minilm"
-"""Name of the encoder that a package contains, so that it is available offline."""
+"""Name of the encoder that an installable package contains, so that it works offline."""
 
 POCKET = "pocket"
-"""Name of the small language model that ships with this package."""
+"""Name of the shipped small language model."""
 
 CLARA_POCKET = "clara-pocket"
-"""Name of CLaRa's adapters for that model, which also ship with this package."""
+"""Name of the shipped CLaRa adapters for the pocket model."""
 
 SHIPPED: Mapping[str, str] = {
     POCKET: "models/pocket/weights",
@@ -167,7 +167,7 @@ class MissingWeights(UserError):
 
 
 def missing_weights(checkpoint: Checkpoint) -> MissingWeights | None:
-    """Return the remedy for a model whose files are neither in a folder nor in the hub's cache; None if they are."""
+    """Return an error with a remedy if a model's files are neither in a folder nor in the hub's cache, else None."""
     model, revision = checkpoint.model, checkpoint.revision
     if files_of(model, revision, "adapter_config.json" if checkpoint.adapter else "config.json") is not None:
         return None
@@ -239,7 +239,8 @@ def has_hash(model: str, revision: str | None, recorded: str) -> bool:
 
 
 def beginning_hash(model: str) -> str:
-    """Return the addition to the hash of a model whose prompts changed when chat formats got the tokenizer's first token.
+    """Return a suffix for the weights hash of models whose prompts changed when ragmeter began to add the first token to chat
+    prompts.
 
     It is empty if the folder's chat template writes that token, or if there is no chat template.
     """
@@ -279,7 +280,7 @@ def _file_hash(path: str, size: int, modified: int) -> str:
 
 @contextmanager
 def loading(noun: str, model: str) -> Iterator[None]:
-    """Convert a library's failure to load a model into an error with a remedy.
+    """Context manager that converts a library's failure to load a model into an error with a remedy.
 
     Raises:
         UserError: The block raised an exception of the model libraries for missing, incompatible or damaged models.
@@ -312,7 +313,7 @@ def loading(noun: str, model: str) -> Iterator[None]:
 
 @contextmanager
 def without_load_report() -> Iterator[None]:
-    """Suppress library warnings about missing weights, because the callers expect or check them."""
+    """Context manager that suppresses library warnings about missing weights, which the callers check."""
     import logging
 
     from transformers.utils import logging as reports
@@ -480,7 +481,7 @@ def _configuration(model: str, revision: str | None) -> Any:
 
 
 def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) -> Any:
-    """Return a model with the low-rank updates of a PEFT adapter merged into its weights.
+    """Merge a PEFT adapter into a model's weights and return the model.
 
     Args:
         model: A `transformers` model.
@@ -634,7 +635,7 @@ REMOTE_CODE = frozenset(
 
 
 def check_remote_code(model: str, trusted: bool) -> None:
-    """Refuse a model that contains its own code, unless it is trusted.
+    """Refuse a model that needs its own code, unless `trusted`.
 
     A folder's list of modules shows whether it contains code; of the hub's models, only those of presets are known. Code
     for the transformer itself may exist without being needed: the library decides (`remote_code_refused`).
@@ -662,7 +663,7 @@ def check_models(options: Any) -> None:
 
 @contextmanager
 def remote_code_refused(model: str) -> Iterator[None]:
-    """Convert a library's refusal to run a model's code into our error, which names the option."""
+    """Context manager that converts a library's refusal to run a model's code into an error that names the option."""
     try:
         yield
     except UserError as error:
@@ -680,9 +681,9 @@ def _refusal(model: str) -> UserError:
 
 
 TOKEN_MATCH = "methods.models.token_match.TokenMatch"
-"""Module of this package that a cross-encoder's folder may name."""
+"""Class of this package that a cross-encoder's folder may reference."""
 PYLATE = "pylate.models.Dense.Dense"
-"""The projection of PyLate's checkpoints, which the library replaces by its own layer."""
+"""Class name of the projection in PyLate's checkpoints, which sentence-transformers replaces by its own layer."""
 
 
 def _brings_code(folder: Path) -> bool:

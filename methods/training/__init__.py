@@ -1,12 +1,12 @@
-"""Declare trainings: stages that can be stopped and taken up again, each ending in a checkpoint folder.
+"""Trainings: sequences of stages that can be interrupted and resumed, each ending in a checkpoint folder.
 
-`ragmeter train NAME` builds a training from its options and runs its stages one after another. A stage that was
-finished before is taken over; a stage that was interrupted resumes where it was. After each stage the command writes
-the card (`ragmeter.json`) into its folder and enters the checkpoint into the store.
+`ragmeter train NAME` builds a training from its options and runs its stages in order. Finished stages are reused, and an
+interrupted stage resumes. After each stage, the command writes the card (`ragmeter.json`) into its folder and registers the
+checkpoint in the store.
 
-`stages.py` carries stages and their files, `loop.py` the steps of one, `journal.py` its log; `contrast.py` is what
-rerankers that learn by contrast share; `adapters.py` and `soft_prompts.py` are what is on a frozen base;
-`packing.py`, `candidates.py` and `balance.py` serve rows and losses.
+`stages.py` manages stages and their files, `loop.py` is the training loop, `journal.py` saves results of calls. `contrast.py`
+is shared by rerankers with contrastive training; `adapters.py` and `soft_prompts.py` extend a frozen base model; `packing.py`,
+`candidates.py` and `balance.py` are for rows and losses.
 """
 
 from __future__ import annotations
@@ -29,59 +29,60 @@ from methods.work import Lengths, Needs, StageWork
 
 
 class TrainingConfig(RetiredOptions):
-    """Base of every training's options: frozen, and unknown keys are errors.
+    """Base class of every training's options: immutable, and unknown keys are errors.
 
-    A field's default is the spec's; its description also gives the paper's and the released value where they differ.
+    If a default differs from the paper or the released code, the field's description gives their values.
     """
 
     seed: int = Field(0, ge=0, lt=2**32, description="random seed")
 
     def preflight(self) -> None:
-        """Check, without loading anything, that these options can work here: files, keys, packages.
+        """Check, without loading anything, that files, keys and packages needed by these options are available.
 
         Raises:
-            UserError: Something is missing; the message says how to get it.
+            UserError: Something is missing; the message explains how to get it.
         """
 
     def reach(self, cache: Path | None) -> None:
-        """Make one short call to every endpoint that these options name, unless replies of its model are kept.
+        """Check that every endpoint in the options responds, with one short call each; endpoints with cached replies are
+        skipped.
 
         Raises:
-            Broke: One does not answer.
+            Broke: An endpoint does not respond.
         """
 
     @property
     def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:
-        """Return name and options of the judge of answers that the training is to be provided with (`Services.judge`); None: none."""
+        """Return name and options of the judge that the training needs (`Services.judge`), or None."""
         return None
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the stages that end in a checkpoint with these options; the last one is the training's result."""
+        """Return which of the given stages end in a checkpoint with these options; the last one is the training's result."""
         return stages
 
 
 class TrainingOptions(RetiredOptions):
-    """Base of a group of a training's options: frozen, and unknown keys are errors."""
+    """Base class of a group of training options: immutable, and unknown keys are errors."""
 
 
 class Progress(Protocol):
-    """Interface for displaying the progress of a training."""
+    """Interface for displaying a training's progress."""
 
     def begin(self, what: str, total: int | None = None, done: int = 0) -> None:
-        """Begin a step of the work: `done` of its `total` parts are finished; `total` is None if unknown."""
+        """Start a step of the work with `total` parts (None if unknown), of which `done` are finished."""
         ...
 
     def advance(self, steps: int = 1) -> None:
-        """Count further finished steps."""
+        """Report further finished parts of the current step."""
         ...
 
     def log(self, figures: Mapping[str, float]) -> None:
-        """Show current figures, such as loss and learning rate."""
+        """Show current metrics, such as loss and learning rate."""
         ...
 
 
 class Silent:
-    """Progress that nobody watches."""
+    """Progress display that shows nothing."""
 
     def begin(self, what: str, total: int | None = None, done: int = 0) -> None: ...
     def advance(self, steps: int = 1) -> None: ...
@@ -93,11 +94,11 @@ class TrainingContext:
     """Services and settings of a training.
 
     Attributes:
-        work: Folder of its artifacts (graphs, generated texts, scores, rows); what lies there is not made again.
-        checkpoints: Folder in which each stage makes a folder of its own.
+        work: Folder of intermediate results (graphs, generated texts, scores, rows), which are reused.
+        checkpoints: Folder in which each stage creates its checkpoint folder.
         services: Seed, device, cache of model replies, and judge.
-        progress: Reports every step.
-        prepares: Make what the next stage needs before its first step, and end there with `Prepared`.
+        progress: Progress display.
+        prepares: Whether to only prepare the next stage's data and then raise `Prepared`.
     """
 
     work: Path
@@ -108,11 +109,11 @@ class TrainingContext:
 
 
 class Prepared(Exception):
-    """Ends a training that only prepares.
+    """Raised at the end of a run that only prepares a stage's data.
 
     Args:
-        stage: The stage whose first step comes next.
-        figures: Numbers of rows, of questions, and of what was left out.
+        stage: The prepared stage.
+        figures: Number of rows, questions and skipped items.
     """
 
     def __init__(self, stage: str, figures: Mapping[str, float]) -> None:
@@ -122,15 +123,15 @@ class Prepared(Exception):
 
 @dataclass(frozen=True)
 class TrainedStage:
-    """A finished stage.
+    """Result of a finished stage.
 
     Attributes:
         stage: Its name.
-        folder: The checkpoint: complete, but for the card.
-        parents: Hashes of the checkpoints that it began from or used; earlier stages of the same training by name.
-        data: Fingerprints of the benchmarks that it was trained on.
-        figures: What it came to: final loss, steps, rows …
-        fresh: Whether it was trained now; False where it was taken over.
+        folder: Checkpoint folder, complete except for the card.
+        parents: Hashes of the checkpoints it started from or used; earlier stages of the same training by name.
+        data: Fingerprints of the training benchmarks.
+        figures: Final metrics: loss, steps, rows …
+        fresh: Whether it was trained now; False if an earlier result was reused.
     """
 
     stage: str
@@ -142,10 +143,10 @@ class TrainedStage:
 
 
 class Training(Protocol):
-    """Interface of a training that a registered factory creates."""
+    """Interface of a training, as created by a registered factory."""
 
     def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Train, stage after stage; the generator may be left after any of them.
+        """Train all stages in order and yield each finished one; the generator may be closed after any of them.
 
         Raises:
             UserError: The data or options do not allow it.
@@ -155,11 +156,11 @@ class Training(Protocol):
 
 
 LengthsOf = Callable[[str, Mapping[str, Mapping[str, Any]]], Lengths]
-"""From a data reference, and options of loaders by dataset id, to what is known of the data."""
+"""Function from a data reference and dataset options to the known `Lengths` of the data."""
 
 
 def known_data(config: Any, of: LengthsOf) -> list[Lengths]:
-    """Return the facts about the data that options name (`data`, `data_options`), after checking the validation data too."""
+    """Return the `Lengths` of the data that options name (`data`, `data_options`); validation data are checked, too."""
     for item in config.validation:
         of(item, config.validation_options)
     return [of(item, config.data_options) for item in config.data]
@@ -170,21 +171,21 @@ TrainingWork = Callable[[Any, LengthsOf], Sequence[StageWork]]
 
 @dataclass(frozen=True)
 class TrainingEntry:
-    """A registered training.
+    """Registry entry of a training.
 
     Attributes:
-        id: The name in `ragmeter train NAME`, and of the method whose checkpoints it makes.
-        version: Its code version; bump it when what it makes may change.
-        summary: One line.
-        stages: In order.
-        factory: From options to a `Training`.
-        config: The class of its options.
-        paper: Where it comes from.
+        id: Name in `ragmeter train NAME`, and of the method that uses its checkpoints.
+        version: Code version; increase it if results can change.
+        summary: One-line summary.
+        stages: Names of the stages, in order.
+        factory: Function from options to a `Training`.
+        config: Class of the options.
+        paper: The publication.
         presets: Named sets of options (`paper`, `released`).
-        extra: The extra of the distribution that it needs installed.
-        work: From options and what is known of the data to the work of each stage; None: unknown.
-        needs: From options to the models that must be there, first what it begins from.
-        code: Of a plug-in; None for shipped trainings.
+        extra: Required pip extra.
+        work: Function from options and `LengthsOf` to the estimated work of each stage; None if unknown.
+        needs: Function from options to the required models, the base model first.
+        code: Source code of a plug-in; None for shipped trainings.
     """
 
     id: str
@@ -201,7 +202,7 @@ class TrainingEntry:
     code: Code | None = None
 
     def preflight(self, config: TrainingConfig) -> None:
-        """Check options, and that the models they name are here or can be had.
+        """Check the options, and that the models they name are available or can be downloaded.
 
         Raises:
             UserError: Something is missing.
@@ -210,11 +211,11 @@ class TrainingEntry:
         require_weights(self.needs(config) if self.needs else None)
 
     def validate(self, options: Mapping[str, Any]) -> TrainingConfig:
-        """Return options with defaults filled in; a `preset` key lays named values under the given ones, key by key.
+        """Validate options and fill in defaults; a `preset` supplies values for options that are not given.
 
         Raises:
             pydantic.ValidationError: An option is unknown or of the wrong type.
-            UserError: There is no such preset.
+            UserError: The preset does not exist.
         """
         options = dict(options)
         preset = options.pop("preset", None)
@@ -244,7 +245,9 @@ def register_training(
     needs: Callable[[Any], Needs | None] | None = None,
     identity: Identity = "code",
 ) -> Callable[[F], F]:
-    """Declare a training; decorates its factory, from options to a `Training`; `config`, `identity` as of `methods.registry.register`."""
+    """Register a training; decorates its factory, a function from options to a `Training`. See `methods.registry.register` for
+    `config` and `identity`.
+    """
 
     def decorate(factory: F) -> F:
         options = config or config_class(factory, TrainingConfig)

@@ -1,9 +1,8 @@
-"""Adapters on one frozen base: made, switched, and opened for training one by one.
+"""Create, switch and train several LoRA adapters on one frozen base model.
 
-Two facts about PEFT make switches of our own necessary. `set_adapter` opens the adapter it activates for training and
-closes the others, and a graph built before is silently skipped at backward where its adapter is closed by then. And
-with several adapters active their updates are summed. So exactly one adapter (or none) is active in a forward, and
-what is trained is said once, apart from what is active.
+PEFT's own switching is not used for two reasons. `set_adapter` makes the active adapter trainable and freezes the others, so
+that the backward pass silently skips an adapter that was frozen in the meantime. And several active adapters are summed. Here,
+exactly one adapter (or none) is active in a forward pass, independently of which adapters are trainable.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
     from torch import nn
 
 MARK = "lora_"
-"""Part of the names of adapters' parameters."""
+"""Part of the parameter names of adapters."""
 
 
 class LoraOptions(FrozenModel):
-    """The adapters: low-rank updates of linear layers."""
+    """Options of the LoRA adapters."""
 
     r: int = Field(16, ge=1, description="rank; released 16")
     alpha: float = Field(32.0, gt=0, description="updates are scaled by alpha / r; released 32")
@@ -36,7 +35,7 @@ class LoraOptions(FrozenModel):
     )
 
     def settings(self, **more: Any) -> Any:
-        """Return the settings in PEFT's form."""
+        """Return the options as a PEFT `LoraConfig`."""
         from peft import LoraConfig
 
         targets = self.targets if isinstance(self.targets, str) else list(self.targets)
@@ -44,14 +43,14 @@ class LoraOptions(FrozenModel):
 
 
 class Adapters:
-    """The adapters of a base.
+    """Set of LoRA adapters of a base model.
 
     Args:
         base: A `transformers` causal language model, frozen; its linear layers are wrapped in place.
         options: Rank, scale, dropout, layers.
-        names: Adapters to make, at least one. A new one changes nothing: its second factor is zero.
-        seed: Decides the first factors.
-        reference: What the adapters' files call the base.
+        names: Names of the adapters, at least one. A new adapter does not change the output, since its second factor is zero.
+        seed: Random seed of the first factors.
+        reference: Name of the base in the adapters' files.
     """
 
     def __init__(self, base: Any, options: LoraOptions, names: Sequence[str], seed: int, reference: str) -> None:
@@ -93,15 +92,15 @@ class Adapters:
 
     @property
     def active(self) -> str | None:
-        """Return the adapter that forwards go through; None: the bare base."""
+        """Return the active adapter; None for the bare base."""
         return self._active
 
     @contextmanager
     def use(self, name: str | None) -> Iterator[None]:
-        """Send forwards of this block through one adapter, or through the bare base; training is left as it is.
+        """Context manager that activates one adapter, or none, for forward passes; trainability is unchanged.
 
         Raises:
-            KeyError: There is no such adapter.
+            KeyError: The adapter does not exist.
         """
         before = self._active
         self._activate(name)
@@ -131,7 +130,7 @@ class Adapters:
         return {full: item for full, item in self.model.named_parameters() if MARK in full and f".{name}." in full}
 
     def copy(self, source: str, target: str) -> None:
-        """Give an adapter the values of another; they stay apart."""
+        """Copy one adapter's values to another."""
         import torch
 
         theirs = self.of(source)
@@ -140,7 +139,7 @@ class Adapters:
                 item.copy_(theirs[full.replace(f".{target}.", f".{source}.")])
 
     def reset(self, name: str, seed: int) -> None:
-        """Initialize an adapter: first factors drawn from the seed, second factors zero."""
+        """Reinitialize an adapter: random first factors, zero second factors."""
         import torch
         from peft.tuners.lora import LoraLayer
 

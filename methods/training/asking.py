@@ -1,4 +1,4 @@
-"""Choose how a checkpoint is asked: with our prompt, the published prompt or a template file."""
+"""Option that selects the prompt of a trained checkpoint: ragmeter's, the published one, or a template file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from methods.training.released import kept_texts
 
 
 class AskedOptions(LaterOptions, ModelMethodConfig):
-    """The option that chooses the prompt of a checkpoint."""
+    """Options with a checkpoint and its prompt."""
 
     later: ClassVar[tuple[str, ...]] = ("prompt",)
 
@@ -31,20 +31,22 @@ class AskedOptions(LaterOptions, ModelMethodConfig):
 
     @abstractmethod
     def checkpoint(self) -> tuple[Path, Shipped, bool]:
-        """Return the folder of the checkpoint, its template, and whether its authors published it.
+        """Return the checkpoint's folder, its template, and whether its authors published it.
 
         Raises:
-            UserError: There is no such checkpoint.
+            UserError: The checkpoint does not exist.
         """
 
     def template(self, shown: Collection[str] = ()) -> Prompt | None:
-        """Return the prompt, None for ours; texts that a converted checkpoint came with win over the published ones.
+        """Return the selected prompt, None for ragmeter's; texts stored with a converted checkpoint take precedence over the
+        published ones.
 
         Args:
             shown: Placeholders with a value of their own (`Shipped.load`).
 
         Raises:
-            UserError: There is no such checkpoint, the published prompt cannot be had, or the file is no such template.
+            UserError: The checkpoint does not exist, the published prompt cannot be downloaded, or the file is not a valid
+                template.
         """
         folder, template, released = self.checkpoint()
         option = self._chosen(template, released)
@@ -58,12 +60,12 @@ class AskedOptions(LaterOptions, ModelMethodConfig):
         return self.prompt or (PUBLISHED if released and template.published else OURS)
 
     def preflight(self) -> None:
-        """Check the checkpoint and the prompt; fetch a published one."""
+        """Check the checkpoint and the prompt; download a published prompt."""
         super().preflight()
         self.template()
 
     def checkpoint_hash(self) -> str:
-        """Return a hash of the weights and of a prompt that is not ours."""
+        """Return a hash of the weights, and of the prompt unless it is ragmeter's."""
         weights = super().checkpoint_hash()
         with suppress(UserError):  # a checkpoint that is still to be trained
             folder, template, released = self.checkpoint()

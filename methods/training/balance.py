@@ -1,13 +1,13 @@
-"""λ: how two tasks share a step, from the gradients that they want for the same parameters.
+"""Weigh the gradients of several tasks in one step (multiple-gradient descent, MGDA).
 
-λ is the point of the segment between both gradients that is nearest to zero:
+λ gives the convex combination of both gradients with the smallest norm:
 
     λ* = argmin over λ in [0, 1] of ‖λ g_p + (1 − λ) g_l‖² = clip( g_l · (g_l − g_p) / ‖g_p − g_l‖², 0, 1 )
 
-and ½ where both are equal. A step along that point lowers both losses, and the task with the smaller gradient counts
-for more. The released code looks for the same point on a grid, which misses it where gradients are small.
+and ½ if both are equal. A step in this direction lowers both losses, and the task with the smaller gradient gets more weight.
+The released code searches a grid, which is inaccurate for small gradients.
 
-Of more than two tasks the point is looked for on every face of the gradients' hull (`minimum_norm_weights`).
+For more than two tasks, the minimum is searched on every face of the gradients' convex hull (`minimum_norm_weights`).
 
 Source: Désidéri 2012, Multiple-gradient descent algorithm; Sener and Koltun 2018, Multi-Task Learning as
 Multi-Objective Optimization.
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Gradients = Sequence["Tensor | None"]
-"""One tensor per parameter, None where a loss does not reach it."""
+"""One tensor per parameter; None if the loss does not depend on the parameter."""
 
 
 @dataclass(frozen=True)
 class Products:
-    """Scalar products of the gradients of both tasks over some parameters.
+    """Inner products of two tasks' gradients g_p (passage) and g_l (listwise), over some parameters.
 
     Attributes:
-        passage, listwise: Each with itself.
-        both: Of one with the other.
-        gap: Of g_l with g_l − g_p.
-        between: Of g_l − g_p with itself.
+        passage, listwise: Squared norm of each gradient.
+        both: g_p · g_l.
+        gap: g_l · (g_l − g_p).
+        between: ‖g_l − g_p‖².
     """
 
     passage: float
@@ -50,10 +50,9 @@ class Products:
 
     @classmethod
     def of(cls, passage: Gradients, listwise: Gradients) -> Products:
-        """Return the products, summed in double precision.
+        """Compute the products in double precision.
 
-        The difference is taken before it is multiplied: from the other products it would be lost in rounding where
-        both gradients are nearly equal.
+        The difference is computed before multiplying, because nearly equal gradients would otherwise cancel.
         """
         import torch
 
@@ -74,12 +73,12 @@ class Products:
 
     @property
     def finite(self) -> bool:
-        """Return whether no gradient overflowed."""
+        """Return whether all products are finite."""
         return all(map(math.isfinite, (self.passage, self.listwise, self.both, self.gap, self.between)))
 
     @property
     def weight(self) -> float:
-        """Return λ*: the weight of the passage task."""
+        """Return λ*, the weight of the passage task."""
         return minimum_norm_weight(self.gap, self.between)
 
     @property
@@ -90,22 +89,22 @@ class Products:
 
 
 def minimum_norm_weight(gap: float, between: float) -> float:
-    """Return λ* from g_l · (g_l − g_p) and ‖g_l − g_p‖²."""
+    """Compute λ* from g_l · (g_l − g_p) and ‖g_l − g_p‖²; ½ if the latter is 0."""
     if between <= 0:
         return 0.5
     return min(1.0, max(0.0, gap / between))
 
 
 def minimum_norm_weights(products: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the weights of the point nearest to zero in the convex hull of several gradients.
+    """Compute the weights of the minimum-norm point in the convex hull of several gradients.
 
-    Inside a face of the hull, all gradients of that face have the same product with the point, so every face is tried.
+    In the interior of a face, all gradients of that face have the same inner product with the point; every face is tried.
 
     Args:
-        products: Scalar products of the gradients with each other, [n, n]; n is small.
+        products: Gram matrix of the gradients, [n, n]; n is small.
 
     Returns:
-        [n], not negative, with sum 1.
+        Non-negative weights [n] with sum 1.
     """
     n = len(products)
     best, least = np.full(n, 1 / n), math.inf
@@ -126,7 +125,7 @@ def minimum_norm_weights(products: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def combined(passage: Gradients, listwise: Gradients, weight: float) -> list[Tensor | None]:
-    """Return λ g_p + (1 − λ) g_l, parameter by parameter; λ is a number, so that nothing is learned through it."""
+    """Compute λ g_p + (1 − λ) g_l per parameter, without a gradient through λ."""
     import torch
 
     results: list[Tensor | None] = []

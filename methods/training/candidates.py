@@ -1,4 +1,4 @@
-"""Retrieve from a whole corpus for questions: candidates of training rows, and negatives mined from them."""
+"""Retrieve passages for training questions: candidates of training rows, and hard negatives."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from methods.registry import Component
 
 
 class Search:
-    """A retriever over a benchmark's whole corpus, or over a question's own candidates.
+    """Retrieval over a benchmark's whole corpus, or over each question's own candidates.
 
     Args:
-        benchmark: With the corpus.
-        retriever: What searches.
-        n: Most passages of a question.
-        services: Device, folder of indexes.
-        keep: Whether the index stays in memory between two calls; else it is opened for each.
-        own: Search only the candidates of a question that brings some.
+        benchmark: Benchmark with the corpus.
+        retriever: The retriever.
+        n: Maximum passages per question.
+        services: Services; device and index folder are used.
+        keep: Whether to keep the index in memory between calls.
+        own: Whether to search only a question's own candidates, if it has some.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class Search:
 def retrieved(
     benchmark: Benchmark, questions: Sequence[Question], retriever: Component, n: int, services: Services
 ) -> dict[str, tuple[str, ...]]:
-    """Return a retriever's results over the whole corpus, by question id."""
+    """Retrieve passages from the whole corpus for each question; returns passage ids by question id."""
     return Search(benchmark, retriever, n, services)(questions)
 
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """A question's text, its positives, and what they are contrasted with: near ones first to be drawn, others after."""
+    """Training question with its positives and two groups of negatives: near ones, which are drawn first, and others."""
 
     id: str
     question: str
@@ -70,14 +70,14 @@ class Mined:
 
 
 def mined(benchmark: Benchmark, n: int, own: bool, answers: bool, services: Services) -> list[Mined]:
-    """Return the questions of a benchmark that have a positive and something next to it.
+    """Collect the questions of a benchmark that have at least one positive and one negative.
 
     Args:
-        benchmark: With passages.
-        n: What BM25 finds in the whole corpus, at most.
-        own: Whether a question's own other candidates are its near ones.
-        answers: Whether a passage that holds an answer may be a negative.
-        services: Folder of indexes.
+        benchmark: Benchmark with text passages.
+        n: Maximum negatives that BM25 retrieves from the whole corpus.
+        own: Whether the other candidates of a question are its near negatives.
+        answers: Whether passages that contain an answer may be negatives.
+        services: Services; the index folder is used.
     """
     corpus = benchmark.corpus
     questions = [question for question in benchmark.questions if any(item in corpus for item in question.evidence)]

@@ -1,9 +1,9 @@
-"""A reranker taught by contrast: of the texts next to a question the right one should score highest.
+"""Contrastive training of rerankers: the positive text should score highest in a group of texts for one question.
 
     L = mean over groups of −log( exp(s_right) / Σ over the group's texts exp(s) )
 
-A group is one question, the text that answers it, and some that do not. How texts are found, what reads a pair and what a
-checkpoint holds are each training's own.
+A group is one question with a positive and several negative texts. Each training defines its own negatives, model and
+checkpoint format.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class DataConfig(TrainingConfig):
-    """Options of trainings on questions of benchmarks."""
+    """Options of trainings that use questions of benchmarks."""
 
     data: tuple[str, ...] = Field(
         min_length=1, description="references of questions with evidence, such as nq:train, worlds/multihop:train"
@@ -46,13 +46,13 @@ class DataConfig(TrainingConfig):
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision")
 
     def preflight(self) -> None:
-        """Check references."""
+        """Check the data references."""
         for reference in self.data:
             resolve(reference, where="data")
 
 
 class HeldOutConfig(DataConfig):
-    """Options of such trainings that validate on others."""
+    """Options of such trainings with validation data."""
 
     validation: tuple[str, ...] = Field((), description="references of held-out questions; the weights with the best validation are kept")
     validation_options: dict[str, dict[str, Any]] = Field(
@@ -60,14 +60,14 @@ class HeldOutConfig(DataConfig):
     )
 
     def preflight(self) -> None:
-        """Check references."""
+        """Check the data references."""
         super().preflight()
         for reference in self.validation:
             resolve(reference, where="data")
 
 
 class ContrastConfig(HeldOutConfig):
-    """Options that trainings by contrast have in common."""
+    """Options shared by contrastive trainings."""
 
     base: str = Field(description="folder or hub id of the model to train")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -84,16 +84,16 @@ class ContrastConfig(HeldOutConfig):
     save_every: int = Field(50, ge=1, description="steps between two saved states from which an interrupted training resumes")
 
     def preflight(self) -> None:
-        """Check references and the base."""
+        """Check the data references and the base model."""
         super().preflight()
         locate(self.base)
 
 
 def load_data(references: Sequence[str], options: Mapping[str, Mapping[str, Any]], *, train: bool = True) -> list[Benchmark]:
-    """Load benchmarks, that may be trained on if they are to be.
+    """Load benchmarks; with `train`, check that they may be used for training.
 
     Raises:
-        UserError: One is a test split, or holds worlds that must not be trained on.
+        UserError: A benchmark is a test split, or contains validation or test worlds.
     """
     benchmarks = [load(reference, options.get(resolve(reference)[0].name, {})) for reference in references]
     for reference, benchmark in zip(references, benchmarks, strict=True):
@@ -109,11 +109,11 @@ def load_data(references: Sequence[str], options: Mapping[str, Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A row of training.
+    """Training row: a question with one positive and several negative texts.
 
     Attributes:
-        question: Its text.
-        texts: The right one first.
+        question: Text of the question.
+        texts: The texts, the positive one first.
     """
 
     question: str
@@ -121,7 +121,7 @@ class Group:
 
 
 def drawn(rows: Sequence[Mined], negatives: int, *key: str | int) -> list[Group]:
-    """Return groups of an epoch: one for each positive, in random order; equal keys give equal groups."""
+    """Draw an epoch's groups: one per positive, in random order; equal seed keys give equal groups."""
     result = []
     for row in rows:
         for number, text in enumerate(row.positives):
@@ -134,25 +134,25 @@ def drawn(rows: Sequence[Mined], negatives: int, *key: str | int) -> list[Group]
 
 
 class GroupObjective:
-    """Adds the gradient of a batch's loss to the parameters of a model that scores pairs.
+    """Contrastive objective: computes the gradient of a batch's loss for a model that scores pairs.
 
-    Groups are gone through a few at a time; the loss is a mean over groups, so nothing changes.
+    Groups are processed a few at a time; the result is the same, because the loss is a mean over groups.
 
     Args:
-        model: A `CrossEncoder` of sentence-transformers; another where `scores` is another.
-        part: Pairs that fit.
-        accelerator: Of `accelerate`; None: one process in the model's own precision.
+        model: A `CrossEncoder` of sentence-transformers, unless a subclass overrides `scores`.
+        part: Maximum pairs per forward pass.
+        accelerator: `accelerate` process; None for a single process in the model's precision.
     """
 
     def __init__(self, model: Any, part: int, accelerator: Any = None) -> None:
         self.model, self.accelerator, self.micro = model, accelerator, MicroBatch(part, "part")
 
     def backward(self, batch: Sequence[Group], seed: Sequence[str | int]) -> float:
-        """Add the gradient; each process adds that of its own groups.
+        """Compute the gradient of a batch's loss and add it to the parameters; each process handles its own groups.
 
         Args:
             batch: The groups.
-            seed: What dropout is drawn from: seed, step …
+            seed: Seed parts for dropout: seed, step …
 
         Returns:
             The loss.
@@ -168,7 +168,7 @@ class GroupObjective:
         return {"loss": float(loss.detach())}
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> Tensor:
-        """Return raw scores of questions and texts: shape (pairs,)."""
+        """Compute the raw scores of (question, text) pairs: shape (pairs,)."""
         tokenizer = self.model.tokenizer
         questions, texts = map(list, zip(*pairs, strict=True))
         features = tokenizer(questions, texts, truncation=True, max_length=self.model.max_seq_length, padding=True, return_tensors="pt")
@@ -177,7 +177,9 @@ class GroupObjective:
         return result.float().reshape(len(pairs))
 
     def ranked(self, question: str, wrong: Sequence[str], right: Sequence[str]) -> NDArray[np.int64]:
-        """Return ranks from 0 of the right texts, ascending, where all are sorted by score; equal scores favor the wrong ones."""
+        """Return the 0-based ranks of the positive texts, ascending, among all texts sorted by score; ties rank negatives
+        first.
+        """
         import torch
 
         pairs, size = [(question, text) for text in (*wrong, *right)], self.micro.size
@@ -212,7 +214,9 @@ def _pairs(part: Sequence[Group]) -> int:
 
 
 def mrr(objective: GroupObjective, rows: Sequence[Mined]) -> float:
-    """Return mean of 1 / rank of a question's first positive among its near passages (or the others, where it has none)."""
+    """Compute the mean reciprocal rank of each question's first positive among its near negatives (or its other negatives, if
+    it has none).
+    """
     return float(np.mean([1 / (1 + objective.ranked(row.question, row.near or row.others, row.positives)[0]) for row in rows]))
 
 
@@ -231,21 +235,21 @@ def prepared(
     keep_best: KeepBest | None = None,
     trainable_only: bool = False,
 ) -> PreparedRun:
-    """Return a training over groups, ready to run.
+    """Assemble a contrastive training, ready to run.
 
     Args:
-        name: For people who watch, and what dropout is drawn for.
+        name: Name for the progress display and the dropout seed.
         config: Options.
-        context: Where it works.
-        identity: Hash of everything that decides the result.
-        objective: With the model.
-        groups: From an epoch to its rows.
-        count: Of the rows of an epoch.
-        save: Writes the checkpoint.
-        figures: What is known beforehand.
-        validate: Figures of the model as it is, after each epoch.
-        keep_best: Which validation's weights are the result; None: those of the last step.
-        trainable_only: Points hold only parameters that are trained.
+        context: Context of the training.
+        identity: Hash of everything that determines the result.
+        objective: Objective with the model.
+        groups: Function from an epoch to its rows.
+        count: Number of rows per epoch.
+        save: Function that writes the checkpoint.
+        figures: Figures known before training.
+        validate: Function that computes validation metrics after each epoch.
+        keep_best: Criterion for the best epoch, whose weights are the result; None for the last step.
+        trainable_only: Whether snapshots contain only trainable parameters.
     """
 
     def step(rows: Sequence[Group], epoch: int, number: int) -> Figures:

@@ -1,7 +1,7 @@
-"""Published checkpoints as trainings of one stage, so that an experiment converts what its rows need.
+"""Treat the conversion of a published checkpoint as a training of one stage, so that experiments can request it.
 
-Each family registers its own (`clara_released`, `compressor_released`): options, and the model that is planned with before
-anything is downloaded. Converting is the same for all, and is what `ragmeter train checkpoints convert` does.
+Each model family registers its own "training" (`clara_released`, `compressor_released`) with options, and a model for planning
+before the download. The conversion is that of `ragmeter train checkpoints convert`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from methods.work import Checkpoint, Needs, StageWork, Work, unknown
 
 STAGE = "published"
 BYTES = 1e9
-"""Maximum size of adapters, rows and projectors next to a base of 7 billion parameters, at most."""
+"""Assumed maximum size of adapters, token embeddings and projectors of a model with 7 billion parameters."""
 
 
 class ReleasedConfig(TrainingConfig):
-    """Options that select the published checkpoint."""
+    """Options that select a published checkpoint."""
 
     whole: ClassVar[frozenset[str]] = frozenset()
-    """Layouts whose checkpoint holds the language model or the encoder as a whole."""
+    """Layouts whose checkpoint contains the whole language model or encoder."""
 
     seed: int = Field(0, ge=0, lt=2**32, exclude=True, description="has no effect: a conversion is deterministic")
     source: str = Field(min_length=1, description="published checkpoint: a hub id or folder")
@@ -44,37 +44,37 @@ class ReleasedConfig(TrainingConfig):
 
 
 def convert(checkpoint: Released, folder: Path, base: str | None, options: Mapping[str, Any], device: str | None) -> None:
-    """Write a published checkpoint of any layout as one of ours.
+    """Convert a published checkpoint of any supported layout to ragmeter's format.
 
     Args:
-        checkpoint: What was published.
-        folder: Where to; must not exist.
-        base: The model below it, in place of the one that it names.
-        options: Of the model, over what the checkpoint says.
-        device: Where the models are put.
+        checkpoint: The published checkpoint.
+        folder: Output folder, which must not exist.
+        base: Base model, replacing the one that the checkpoint names.
+        options: Model options that override the checkpoint's.
+        device: Device of the models.
 
     Raises:
-        UserError: It is of another layout, or does not belong to its base.
+        UserError: The checkpoint has an unsupported layout, or does not fit its base model.
     """
     family = "clara" if checkpoint.layout == "clara" else "baselines.compress"
     import_module(f"methods.{family}.convert").convert(checkpoint, folder, base, options, device)
 
 
 class Conversion:
-    """A training that converts.
+    """Training that downloads and converts a published checkpoint.
 
     Args:
-        config: The checkpoint.
+        config: Options that select the checkpoint.
     """
 
     def __init__(self, config: ReleasedConfig) -> None:
         self._config = config
 
     def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Convert, unless the checkpoint is there; its parent is the commit of the hub.
+        """Convert the checkpoint unless it already exists; its parent is the hub commit.
 
         Raises:
-            UserError: The checkpoint cannot be had, is of another layout, or does not belong to its base.
+            UserError: The checkpoint cannot be downloaded, has another layout, or does not fit its base model.
         """
         config, folder = self._config, context.checkpoints / STAGE
         if folder.is_dir():
@@ -101,12 +101,12 @@ class Conversion:
 
 
 def work(config: ReleasedConfig, of: LengthsOf) -> list[StageWork]:
-    """Return the disk that the converted checkpoint takes."""
+    """Estimate the disk space of the converted checkpoint."""
     held = config.kind in config.whole
     return [StageWork(STAGE, unknown(f"disk of the model that {config.source} holds") if held else Work(bytes=BYTES))]
 
 
 def needs(config: ReleasedConfig) -> Needs:
-    """Return the model below a published checkpoint, and the checkpoint."""
+    """Return the base model and the published checkpoint."""
     below = (Checkpoint(config.base),) if config.base else ()
     return Needs((*below, Checkpoint(config.source, config.revision, converted=True)))

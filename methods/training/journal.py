@@ -1,4 +1,4 @@
-"""Work that is done once: what was asked for is kept in a file that grows by whole lines, and not asked for again."""
+"""Append-only file of finished results, so that interrupted work is never repeated."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _WHAT = "the file of earlier work"
 
 
 class Journal:
-    """A file of results by id, of which only the positions are held in memory; a context manager.
+    """Append-only file of results by id; a context manager. Memory only holds file positions.
 
-    A line is `{"id", "made_of", "value"}`. It is used by requests with the same id and the same ingredients;
-    of several the last one does. A line that was cut off is removed.
+    A line is `{"id", "made_of", "value"}`. A result is only returned for the same id and input hash (`made_of`); later lines
+    override earlier ones. An incomplete last line is removed.
 
     Args:
-        path: The file; made when something is first added.
+        path: The file; created with the first result.
 
     Raises:
         UserError: The file is damaged, or cannot be written.
@@ -56,7 +56,7 @@ class Journal:
         return len(self._positions)
 
     def get(self, identifier: str, made_of: str) -> Any | None:
-        """Return the result under an id; None if there is none, or it was made from other input."""
+        """Return the result of an id; None if there is none, or if its input has changed."""
         position = self._positions.get(file_id(identifier))
         if position is None:
             return None
@@ -66,7 +66,7 @@ class Journal:
         return row["value"] if row["id"] == identifier and row["made_of"] == made_of else None
 
     def add(self, identifier: str, made_of: str, value: Any) -> None:
-        """Add a result (JSON) under an id, with the hash of its input.
+        """Append a JSON result under an id, with the hash of its input.
 
         Raises:
             UserError: The file cannot be written.
@@ -89,20 +89,20 @@ class Journal:
 
 
 HOPELESS = 32
-"""Results in a row without any reply that stop the work."""
+"""Number of consecutive failures after which the work stops."""
 
 
 class Result(Protocol):
-    """Result of an item: a dataclass."""
+    """Protocol of results, which are dataclasses."""
 
     @property
     def came(self) -> bool:
-        """Return whether any call was answered."""
+        """Return whether any call got a reply."""
         ...
 
     @property
     def lasting(self) -> bool:
-        """Return whether it is kept; otherwise it is made again next time."""
+        """Return whether the result is final and saved; otherwise it is computed again next time."""
         ...
 
 
@@ -119,22 +119,22 @@ def each_once(
     in_flight: int,
     where: str,
 ) -> list[Out]:
-    """Return a program's result for each item, computed now or stored before.
+    """Apply an async program to every item, reusing saved results.
 
     Args:
         program: An `async` function of one item.
-        items: Id, what it is made of, and the item; results are kept in this order.
-        kind: What the program makes.
-        journal: Where results are kept; None keeps nothing.
-        progress: Reports items.
-        in_flight: Items at once.
-        where: The option that names who is asked.
+        items: Tuples (id, hash of the input, item); results are saved in this order.
+        kind: Class of the results.
+        journal: File of results; None saves nothing.
+        progress: Progress display.
+        in_flight: Maximum concurrent items.
+        where: Name of the option with the model, for messages.
 
     Returns:
         One result per item, in order.
 
     Raises:
-        Broke: No call was answered, of all or of `HOPELESS` items in a row, or no further one could be.
+        Broke: All calls, or those of `HOPELESS` consecutive items, failed; or no further call could succeed.
     """
     read = TypeAdapter(kind).validate_python
     there = [None if journal is None else journal.get(identifier, made_of) for identifier, made_of, _ in items]

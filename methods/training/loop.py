@@ -1,7 +1,7 @@
-"""A training loop in plain torch under `accelerate`, taken up again at any step with identical results.
+"""Training loop in plain torch with `accelerate` that can resume at any step with identical results.
 
-Nothing random may outlive a step: a step must draw its rows and its dropout from the seed and the step's
-number. Then weights and optimizer at a step are all that a resumed run needs.
+No random state may outlive a step: rows and dropout must be derived from the seed and the step number. Weights and optimizer
+state are then sufficient to resume.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 Step = Callable[[int], Figures]
-"""From a step's number (from 0) to its figures, `loss` among them; adds the step's gradient to the parameters.
+"""Function that computes the gradient of step number n (from 0), adds it to the parameters, and returns metrics including
+`loss`.
 
-Of several processes each adds the gradient of its own share: the loop sums them up. If it raises `TooLarge`, the loop
-halves the `MicroBatch` and calls it again.
+With several processes, each adds the gradient of its share, and the loop sums them. If the function raises `TooLarge`, the loop
+halves the `MicroBatch` and retries.
 """
 Validate = Callable[[], Figures]
-"""Figures of the modules as they are now."""
+"""Function that computes validation metrics of the current weights."""
 LAYOUT = 2
-"""Layout version of the saved states; increase it if their contents change."""
+"""Layout version of saved snapshots; increase it if their contents change."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Schedule of the learning rate: linear warm-up to the peak, then by `shape`.
+    """Learning-rate schedule: linear warm-up to the peak, then decay.
 
     Attributes:
-        peak: The highest rate.
-        warm_up: Share of the steps in which it rises, below 1; else their number.
-        shape: cosine: down to the floor along a cosine; linear: along a line; constant: it stays.
-        floor: Where it ends, as a share of the peak.
+        peak: Maximum learning rate.
+        warm_up: Warm-up as a fraction of the steps if below 1, else as a number of steps.
+        shape: `cosine` or `linear` decay to the floor, or `constant`.
+        floor: Final rate as a fraction of the peak.
     """
 
     peak: float
@@ -54,7 +55,7 @@ class Schedule:
     floor: float = field(default=0.0, kw_only=True)
 
     def rate(self, step: int, steps: int) -> float:
-        """Return the rate of a step (from 0) of this many."""
+        """Return the learning rate of a step (from 0) out of `steps`."""
         rising = math.ceil(self.warm_up * steps) if self.warm_up < 1 else int(self.warm_up)
         if step < rising:
             return self.peak * (step + 1) / rising
@@ -67,11 +68,11 @@ class Schedule:
 
 @dataclass(frozen=True)
 class KeepBest:
-    """End with the weights of the best validation.
+    """Criterion for ending with the weights of the best validation.
 
     Attributes:
-        figure: The validation figure that decides; of equal ones the first.
-        lowest: Whether less is better.
+        figure: Validation metric to compare; ties go to the first.
+        lowest: Whether lower is better.
     """
 
     figure: str
@@ -80,19 +81,19 @@ class KeepBest:
 
 @dataclass(frozen=True)
 class LoopOptions:
-    """Options of a loop around its steps.
+    """Options of the training loop.
 
     Attributes:
-        steps: Of the optimizer.
-        epoch: Steps of an epoch; behind each one is validated.
-        schedule: Learning rate.
-        weight_decay: Of AdamW.
-        decayed: matrices: biases and norms are not decayed; all: they are.
-        betas: Of AdamW.
-        max_grad_norm: Gradients are scaled down to this norm.
-        save_every: Steps between two points to continue from.
-        keep_best: Which validation's weights are the result; None: those of the last step.
-        trainable_only: Points hold only parameters that are trained, for adapters on a large model.
+        steps: Number of optimizer steps.
+        epoch: Steps per epoch; validation runs after each epoch.
+        schedule: Learning-rate schedule.
+        weight_decay: Weight decay of AdamW.
+        decayed: Parameters with weight decay: `matrices` excludes biases and norms, `all` includes them.
+        betas: Betas of AdamW.
+        max_grad_norm: Maximum gradient norm for clipping.
+        save_every: Steps between snapshots for resuming.
+        keep_best: Criterion for the best epoch, whose weights are the result; None for the last step.
+        trainable_only: Whether snapshots contain only trainable parameters (for adapters of large models).
     """
 
     steps: int
@@ -113,14 +114,14 @@ class LoopOptions:
 
 @dataclass(frozen=True)
 class LoopPlace:
-    """Folder of a loop, with its progress display and recorder.
+    """Working folder of a training loop, with progress display and validation.
 
     Attributes:
-        folder: Where the curve (`curve.jsonl`) and the point to continue from are kept.
-        identity: Hash of everything that decides the result; a point of another training is not taken up.
-        progress: Reports steps.
-        accelerator: Of `accelerate` (`accelerator`); None: one process in the modules' own precision.
-        validate: Called after each epoch, with the modules in evaluation mode.
+        folder: Folder of the loss curve (`curve.jsonl`) and the snapshot.
+        identity: Hash of everything that determines the result; a snapshot with another hash is ignored.
+        progress: Progress display.
+        accelerator: `accelerate` process; None for a single process in the modules' precision.
+        validate: Validation function, called after each epoch in evaluation mode.
     """
 
     folder: Path
@@ -131,7 +132,7 @@ class LoopPlace:
 
     @classmethod
     def of(cls, context: TrainingContext, identity: str, accelerator: Any, validate: Validate | None = None) -> LoopPlace:
-        """Return the place of a training's only loop."""
+        """Create the place of a training with a single loop."""
         return cls(context.work / "train", identity, context.progress, accelerator, validate)
 
 
@@ -144,18 +145,18 @@ class _Best:
 
 
 class Loop:
-    """Trains modules, step after step.
+    """Resumable training loop.
 
     Args:
-        modules: What is trained, by name.
-        options: Steps, rates, points.
-        step: One step's gradient.
-        place: Where it works.
-        name: Of what is trained, for people who watch.
-        micro: How much a step reads at once; None: a step that does not fit into memory ends the training.
+        modules: Modules to train, by name.
+        options: Options of the loop.
+        step: Function that computes one step's gradient.
+        place: Working folder.
+        name: Name for the progress display.
+        micro: Size of the parts of a step, halved when memory runs out; None ends the training in that case.
 
     Raises:
-        ValueError: `keep_best` is asked for and nothing is validated.
+        ValueError: `keep_best` is set without validation.
     """
 
     def __init__(
@@ -180,23 +181,23 @@ class Loop:
 
     @property
     def curve(self) -> Path:
-        """Return the file of losses and figures."""
+        """Return the path of the file with losses and metrics."""
         return self.place.folder / "curve.jsonl"
 
     def parameters(self) -> list[nn.Parameter]:
-        """Return the parameters that are trained, each once."""
+        """Return the distinct trainable parameters."""
         results = (parameter for module in self.modules.values() for parameter in module.parameters() if parameter.requires_grad)
         return list(dict.fromkeys(results))
 
     def run(self) -> dict[str, float]:
-        """Train to the end, from the last point on.
+        """Train to the end, resuming from the last snapshot.
 
         Returns:
-            Steps, the mean loss of the last epoch, and the figures of the validation that the weights are of.
+            Number of steps, mean loss of the last epoch, and the validation metrics of the final weights.
 
         Raises:
-            Broke: The loss is not a number, or a step does not fit into memory.
-            UserError: The processes of the group are about to train different things.
+            Broke: The loss is NaN, or a step does not fit into memory.
+            UserError: The processes of the group have different inputs.
         """
         self.place.folder.mkdir(parents=True, exist_ok=True)
         first = self._resume()
@@ -220,7 +221,7 @@ class Loop:
         return self._figures()
 
     def forget(self) -> None:
-        """Delete the points to continue from: the training is finished."""
+        """Delete the snapshots after the training is finished."""
         if self._main:
             for path in self.place.folder.glob("*.pt"):
                 path.unlink()
@@ -403,12 +404,12 @@ class Loop:
 
 
 def loop_options(train: Any, epoch: int, **more: Any) -> LoopOptions:
-    """Return the options of a loop, as far as those of a training state them.
+    """Build loop options from a training's options.
 
     Args:
-        train: Options `epochs`, `learning_rate` and, where there are some, others of `LoopOptions` and `Schedule`.
-        epoch: Steps of an epoch.
-        more: Options of the loop that replace these.
+        train: Options `epochs` and `learning_rate`, and any others of `LoopOptions` and `Schedule`.
+        epoch: Steps per epoch.
+        more: Loop options that take precedence.
     """
     stated = {name: getattr(train, name) for name in ("weight_decay", "max_grad_norm", "save_every") if hasattr(train, name)}
     shape: Any = getattr(train, "schedule", "linear")
@@ -429,19 +430,19 @@ def loop_over_rows(
     micro: MicroBatch | None = None,
     **more: Any,
 ) -> Loop:
-    """Make a loop over rows, epoch after epoch.
+    """Build a loop over the rows of each epoch.
 
     Args:
-        name: For people who watch.
-        modules: What is trained, by name.
-        train: As for `loop_options`; `steps` limits them, whatever the epochs.
-        rows: From an epoch to its rows, in their order.
-        count: Of the rows of an epoch.
-        step: From a step's rows, its epoch and its number to its figures; adds the gradient.
-        place: Where it works.
-        size: Rows of a step; None: `train.batch_size`.
-        micro: As of `Loop`.
-        more: Options of the loop that replace those.
+        name: Name for the progress display.
+        modules: Modules to train, by name.
+        train: As in `loop_options`; `steps` limits the number of steps.
+        rows: Function from an epoch to its ordered rows.
+        count: Number of rows per epoch.
+        step: Function that adds the gradient of a step, given its rows, epoch and number, and returns metrics.
+        place: Working folder.
+        size: Rows per step; None for `train.batch_size`.
+        micro: As in `Loop`.
+        more: Loop options that take precedence.
     """
     size = size or train.batch_size
     epoch = -(-count // size)
@@ -458,7 +459,7 @@ def loop_over_rows(
 
 
 def adamw(parameters: list[nn.Parameter], options: LoopOptions) -> Optimizer:
-    """Return the optimizer; its rate is set before each step."""
+    """Create the AdamW optimizer; the loop sets its learning rate before each step."""
     import torch
 
     if options.decayed == "all":

@@ -1,4 +1,4 @@
-"""The README of a trained checkpoint, as model cards of the hub are. Equal trainings write equal cards."""
+"""Write the README of a trained checkpoint as a model card for the hub; equal trainings give identical cards."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ PATH = "path/to/this/folder"
 
 @dataclass(frozen=True)
 class ModelKind:
-    """Description of a checkpoint for the hub, with loading instructions.
+    """Type of a checkpoint for the hub, with loading instructions.
 
     Attributes:
         library: Library that loads it.
         task: The hub's name of the task.
         tags: Further tags.
-        usage: Python code.
+        usage: Python code that loads it.
     """
 
     library: str
@@ -60,14 +60,14 @@ def write_model_card(
     """Write the model card of a checkpoint.
 
     Args:
-        folder: Of the checkpoint.
-        kind: How it is loaded.
+        folder: Checkpoint folder.
+        kind: Type of the checkpoint.
         title: Heading.
-        text: What was trained, and how to use it right.
-        base: Models that the training began with.
+        text: What was trained, and how to use it.
+        base: Base models.
         data: References of the training data.
-        seed: Of the training.
-        facts: Options and figures; they hold nothing that changes between equal trainings, such as seconds.
+        seed: Random seed of the training.
+        facts: Options and metrics, without values that differ between equal trainings, such as seconds.
         after: Further Markdown.
     """
     from huggingface_hub import ModelCard, ModelCardData
@@ -88,7 +88,7 @@ def write_model_card(
 
 
 def seen_test_graphs(references: Sequence[str]) -> str:
-    """Return the sentence of a card about test graphs that were trained on; "" if there are none."""
+    """Return the card's warning about test graphs in the training data; "" if there are none."""
     return f" It has seen the test graphs of {', '.join(references)}: no result on them is zero-shot." if references else ""
 
 

@@ -1,7 +1,8 @@
-"""Several exchanges over one reading in one row: what their prompts share stands once, and each continues as if alone.
+"""Pack several prompts about the same documents into one row: the shared prefix is computed once, and each reply is
+independent.
 
-A row is `shared own_1 reply_1 own_2 reply_2 …`. An own part and its reply see what is shared and themselves, and their
-positions count on from what is shared, so that each is read as if the others were not there.
+A row is `shared own_1 reply_1 own_2 reply_2 …`. An own part and its reply attend to the shared part and themselves, and their
+positions continue from the shared part, so that each exchange is computed as if it were alone.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ from torch import Tensor
 from methods.models.likelihood import padded
 
 IMPLEMENTATIONS = ("sdpa", "eager")
-"""Kinds of attention that take a mask of who sees whom."""
+"""Attention implementations that support custom masks."""
 _PADDING = -1
 
 
 @dataclass(frozen=True, slots=True)
 class PackedRow:
-    """A row in token ids.
+    """A packed row of token ids.
 
     Attributes:
         ids: Tokens.
         labels: The replies' ids, -100 elsewhere.
-        positions: Of each token, as if its exchange stood alone.
-        block: 0 for what is shared, else the number of the exchange.
-        shared: How many tokens are shared.
+        positions: Position of each token, as if its exchange were alone.
+        block: 0 for the shared part, else the number of the exchange.
+        shared: Number of shared tokens.
     """
 
     ids: list[int]
@@ -39,11 +40,10 @@ class PackedRow:
 
 
 def row_of(prompts: Sequence[Sequence[int]], replies: Sequence[Sequence[int]]) -> PackedRow:
-    """Return exchanges over one reading as a row.
+    """Pack prompts with their replies into one row.
 
     Args:
-        prompts: Token ids of each prompt. What all begin with is shared, but for at least the last token of each, from
-            which its reply continues.
+        prompts: Token ids of each prompt. Their common prefix is shared, except for at least the last token of each.
         replies: Token ids of each reply.
     """
     shared = min(map(len, prompts)) - 1
@@ -63,11 +63,11 @@ def row_of(prompts: Sequence[Sequence[int]], replies: Sequence[Sequence[int]]) -
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of equal length, padded at their end.
+    """Packed rows padded to equal length.
 
     Attributes:
-        ids, labels, positions: As of rows, int64 [B, n].
-        seen: Who sees whom, bool [B, 1, n, n]: True where the second place is seen by the first.
+        ids, labels, positions: As in `PackedRow`, int64 [B, n].
+        seen: Attention mask, bool [B, 1, n, n]: True if position i attends to position j.
     """
 
     ids: Tensor
@@ -77,12 +77,12 @@ class Batch:
 
 
 def batch_of(rows: Sequence[PackedRow], pad: int, device: torch.device | str) -> Batch:
-    """Return rows together.
+    """Pad packed rows to a batch.
 
     Args:
-        rows: At least one.
-        pad: Token to fill up with.
-        device: Where to put them.
+        rows: Packed rows, at least one.
+        pad: Padding token.
+        device: Device of the tensors.
     """
 
     def filled(values: Sequence[list[int]], fill: int) -> Tensor:

@@ -1,7 +1,7 @@
-"""A step in parts: each process learns from its own parts, and parts become smaller if memory runs out.
+"""Divide a training step into parts, distribute them over processes, and shrink them if memory runs out.
 
-The losses of all trainings are sums over parts, divided by what the whole batch holds. So a batch in parts has the
-gradient of the whole: exactly, but for dropout, which is drawn from the seed, the step and the part's number.
+Losses are sums over parts, divided by totals of the whole batch. The gradient therefore does not depend on the division, except
+for dropout, which is seeded by the seed, the step and the part's number.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Figures = Mapping[str, float]
 
 
 class TooLarge(Exception):
-    """Memory ran out in a process; all processes of the group raise it at the same point of a step.
+    """Raised by all processes of a group at the same point of a step if memory ran out in one of them.
 
     Args:
         largest: Size of the step's largest part, as `MicroBatch.size` counts.
-        single: The part that did not fit cannot be divided.
+        single: Whether the part that did not fit is a single item.
     """
 
     def __init__(self, largest: int, single: bool) -> None:
@@ -39,10 +39,10 @@ class TooLarge(Exception):
 
 @dataclass
 class MicroBatch:
-    """Size of the parts into which a step is divided.
+    """Maximum size of the parts into which a step is divided.
 
     Attributes:
-        size: Rows, pairs, texts or tokens, as the training counts.
+        size: Maximum size in the training's unit: rows, pairs, texts or tokens.
         option: The option that sets it.
     """
 
@@ -50,7 +50,7 @@ class MicroBatch:
     option: str
 
     def halve(self, error: TooLarge, device: Any) -> None:
-        """Read less from now on.
+        """Halve the size after memory ran out.
 
         Raises:
             Broke: A single item does not fit into memory.
@@ -70,13 +70,13 @@ class MicroBatch:
 
 
 def over_parts(parts: Sequence[T], learn: Callable[[int, T], Figures], process: Any, size: Callable[[T], int] = len) -> dict[str, float]:
-    """Learn from each part of a step; each process learns from its own parts.
+    """Process the parts of a step, distributed over processes, and sum their metrics.
 
     Args:
-        parts: Of the step, the same in every process.
-        learn: Adds the gradient of a part, and returns figures that are added up. It gets the part's number first.
+        parts: Parts of the step, the same in every process.
+        learn: Function that adds the gradient of a part, given its number and the part, and returns metrics to sum.
         process: An `Accelerator`; None: there is only one process.
-        size: From a part to its size, as `MicroBatch.size` counts.
+        size: Function from a part to its size, in the unit of `MicroBatch.size`.
 
     Returns:
         The sums over all parts and processes.
@@ -106,7 +106,7 @@ def over_parts(parts: Sequence[T], learn: Callable[[int, T], Figures], process: 
 
 
 def agreed(value: Any, process: Any) -> list[Any]:
-    """Return the values of all processes within a step: unlike `ranks.gathered`, it fails after the group's time-out."""
+    """Gather a value from all processes within a step. Unlike `ranks.gathered`, it fails after the group's time-out."""
     if process is None or process.num_processes == 1:
         return [value]
     from accelerate.utils import gather_object
@@ -116,14 +116,14 @@ def agreed(value: Any, process: Any) -> list[Any]:
 
 
 def in_parts(parts: Sequence[T], loss: Callable[[T], Tensor], key: Sequence[Any], process: Any, device: torch.device) -> float:
-    """Add the gradient of a step whose loss is a sum over parts; each process adds that of its own parts.
+    """Add the gradient of a step whose loss is a sum over parts; each process handles its own parts.
 
     Args:
-        parts: Of the step.
-        loss: From a part to its summand.
-        key: Seed of dropout, together with the part's number.
-        process: Of `accelerate`; None: no mixed precision.
-        device: Of the model.
+        parts: Parts of the step.
+        loss: Function from a part to its summand of the loss.
+        key: Seed parts of dropout; the part's number is added.
+        process: `accelerate` process; None for no mixed precision.
+        device: Device of the model.
 
     Returns:
         The loss.

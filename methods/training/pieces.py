@@ -1,7 +1,7 @@
-"""Prompts made of pieces: token ids, or vectors in the place of tokens, of any number each.
+"""Language-model inputs composed of pieces: token ids and vectors (soft tokens), in any number.
 
-A row is a list of pieces one after another. Rows are read by a causal language model, padded at their end, where what
-is after is never seen; written on from, padded at their beginning; and no result depends on the padding.
+A row is a sequence of pieces. For scoring, rows are padded at the end, which causal attention ignores; for generation, at the
+beginning. No result depends on the padding.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Piece: TypeAlias = Sequence[int] | Tensor
 
 
 def recompute_activations(model: Any, on: bool = True, **options: Any) -> None:
-    """Set whether backward computes layers again in place of keeping their activations (gradient checkpointing).
+    """Enable or disable gradient checkpointing.
 
     Args:
         model: A model of `transformers`.
         on: True to recompute, False to keep activations.
-        options: Of `torch.utils.checkpoint`.
+        options: Options of `torch.utils.checkpoint`.
     """
     # Newer versions of transformers call it activation checkpointing.
     word = "activation" if hasattr(model, "activation_checkpointing_enable") else "gradient"
@@ -41,20 +41,20 @@ def recompute_activations(model: Any, on: bool = True, **options: Any) -> None:
 
 
 def size(row: Sequence[Piece]) -> int:
-    """Return places that a row takes."""
+    """Return a row's length in positions."""
     return sum(map(len, row))
 
 
 def embedded(rows: Sequence[Sequence[Piece]], embeddings: nn.Module, side: str = "right") -> tuple[Tensor, Tensor]:
-    """Return rows as a batch in the precision of the embeddings.
+    """Embed rows as a padded batch in the precision of the embeddings.
 
     Args:
-        rows: At least one piece each.
-        embeddings: From ids to vectors, of a base.
-        side: Where shorter rows are padded.
+        rows: Rows with at least one piece each.
+        embeddings: Embedding layer of the base model.
+        side: Padding side.
 
     Returns:
-        Vectors [B, n, h], and where one stands, int64 [B, n].
+        Vectors [B, n, h] and attention mask, int64 [B, n].
     """
     weight: Tensor = embeddings.weight
     ids = [list(piece) for row in rows for piece in row if not isinstance(piece, Tensor)]
@@ -68,15 +68,15 @@ def embedded(rows: Sequence[Sequence[Piece]], embeddings: nn.Module, side: str =
 def last_states(
     decoder: nn.Module, embeddings: nn.Module, rows: Sequence[Sequence[Piece]], count: int, budget: int, spread: bool = False
 ) -> Tensor:
-    """Return a causal model's hidden states at the last positions of each row; rows of similar length share a batch.
+    """Return a causal model's hidden states at the last `count` positions of each row; rows of similar length share a batch.
 
     Args:
-        decoder: The part below the output layer.
-        embeddings: Of its tokens.
-        rows: At least `count` places each.
-        count: Places.
-        budget: Places of a batch, padding included.
-        spread: Whether the last places take positions all over the others, in place of those behind them.
+        decoder: The model without its output layer.
+        embeddings: Its token embeddings.
+        rows: Rows with at least `count` positions each.
+        count: Number of positions.
+        budget: Maximum positions per batch, including padding.
+        spread: Whether the last positions get position ids spread over the others instead of those after them.
 
     Returns:
         float32 [N, count, h], in the order of the rows.
@@ -98,12 +98,13 @@ def last_states(
 
 
 def spread_positions(ends: Tensor, count: int, width: int) -> Tensor:
-    """Return positions of rows that begin with text: memory token j of `count` behind it is at the end of its share of it.
+    """Return position ids for rows of text followed by memory tokens: token j of `count` gets the position at the end of its
+    share of the text.
 
     Args:
-        ends: Places of text of each row, int64 [B, 1].
-        count: Memory tokens.
-        width: Places of a row.
+        ends: Number of text positions of each row, int64 [B, 1].
+        count: Number of memory tokens.
+        width: Length of a row.
 
     Returns:
         int64 [B, width].
@@ -119,11 +120,11 @@ def spread_positions(ends: Tensor, count: int, width: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Taught:
-    """Outputs of a model at each token of the replies to some rows.
+    """Model outputs at the tokens of target replies.
 
     Attributes:
         logits: float32 [n, V].
-        labels: The tokens themselves, int64 [n].
+        labels: The target tokens, int64 [n].
     """
 
     logits: Tensor
@@ -131,12 +132,12 @@ class Taught:
 
 
 def taught(model: Any, rows: Sequence[Sequence[Piece]], replies: Sequence[Sequence[int]]) -> Taught:
-    """Return logits at the tokens of replies, row after row.
+    """Compute logits at the tokens of target replies, row after row.
 
     Args:
         model: A causal language model.
         rows: Prompts.
-        replies: Token ids behind each, at least one.
+        replies: Token ids of each reply, at least one.
     """
     whole = [[*row, reply] for row, reply in zip(rows, replies, strict=True)]
     vectors, _ = embedded(whole, model.get_input_embeddings())
@@ -150,15 +151,15 @@ def taught(model: Any, rows: Sequence[Sequence[Piece]], replies: Sequence[Sequen
 
 
 def taught_together(model: Any, readings: Sequence[Sequence[Sequence[Piece]]], replies: Sequence[Sequence[Sequence[int]]]) -> Taught:
-    """Return logits at the tokens of replies to several prompts over each reading; what a reading's prompts begin with is read once.
+    """Compute logits at the tokens of replies to several prompts per example; a common prefix is computed once.
 
     Args:
         model: A causal language model.
-        readings: Of each its prompts, which share all vectors and what is before them.
-        replies: Token ids behind each prompt, at least one.
+        readings: Prompts of each example, which share all vectors and everything before them.
+        replies: Token ids of the reply to each prompt, at least one.
 
     Returns:
-        What `taught` gives of all prompts one after another, but for rounding.
+        Up to rounding, the result of `taught` for all prompts in order.
     """
     kind = getattr(model.config.get_text_config(), "_attn_implementation", None)
     if kind not in IMPLEMENTATIONS or all(len(prompts) == 1 for prompts in readings):
@@ -188,11 +189,11 @@ def _numbered(row: Sequence[Piece]) -> list[int]:
 
 
 def divergence(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    """Compute the divergence of a student from a teacher: T² KL(teacher ‖ student) of each row.
+    """Compute the distillation loss T² KL(teacher ‖ student) per row.
 
     Args:
         student, teacher: Logits, [n, V].
-        temperature: T, by which both are divided.
+        temperature: Temperature T, by which both logits are divided.
 
     Returns:
         [n], in nats.
@@ -203,19 +204,18 @@ def divergence(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Te
 
 
 def naming_terms(logits: Tensor, ids: Tensor, mask: Tensor, known: Tensor) -> Tensor:
-    """Compute the loss of naming a document share's tokens from its memory vectors (ours).
+    """Compute the loss of predicting a document's tokens from its memory vectors (ragmeter's addition).
 
-    The document's tokens are parted evenly, in order: of n tokens, the one at place t belongs to memory vector
-    floor(t M / n).
+    The tokens are divided evenly and in order: of n tokens, token t belongs to memory vector floor(t M / n).
 
     Args:
-        logits: What the base's output layer says of each memory vector, [N, M, V].
+        logits: Logits of the base's output layer for each memory vector, [N, M, V].
         ids: Tokens of the documents, padded at the end, int64 [N, n].
-        mask: Which of them are tokens, bool [N, n].
-        known: Which of them are to be named, bool [N, n].
+        mask: False for padding, bool [N, n].
+        known: Tokens to predict, bool [N, n].
 
     Returns:
-        [N]: mean of minus the log probability over what a document has to name.
+        [N]: mean negative log-probability over the tokens to predict.
     """
     count = mask.sum(-1, keepdim=True)
     position = torch.arange(ids.shape[1], device=ids.device)
@@ -226,12 +226,12 @@ def naming_terms(logits: Tensor, ids: Tensor, mask: Tensor, known: Tensor) -> Te
 
 
 class Projector(nn.Module):
-    """Projection from vectors of one model to inputs of another: linear, GELU, linear; before it perhaps a norm (RMS).
+    """MLP that maps vectors of one model to inputs of another: optional RMS norm, linear, GELU, linear.
 
     Args:
-        inner: Width of what comes in.
-        width: Of what goes out.
-        norm: Whether it is normalized first.
+        inner: Input width.
+        width: Output width.
+        norm: Whether to normalize the input.
     """
 
     def __init__(self, inner: int, width: int, norm: bool = False) -> None:
@@ -240,7 +240,7 @@ class Projector(nn.Module):
         self.first, self.second = nn.Linear(inner, width), nn.Linear(width, width)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return […, inner] to […, width]."""
+        """Map […, inner] to […, width]."""
         if self.norm is not None:
             vectors = self.norm(vectors)
         return self.second(functional.gelu(self.first(vectors)))
@@ -249,16 +249,16 @@ class Projector(nn.Module):
 def write(
     model: Any, tokenizer: Any, rows: Sequence[Sequence[Piece]], ends: Sequence[int], pad: int, max_new_tokens: int, batch_size: int
 ) -> list[Generation]:
-    """Write replies, those to rows of like length together.
+    """Generate replies to rows; rows of similar length share a batch.
 
     Args:
         model: A causal language model.
-        tokenizer: Of it.
+        tokenizer: Tokenizer of the model.
         rows: Prompts.
-        ends: Tokens that end a reply.
-        pad: Any token.
-        max_new_tokens: Longest reply.
-        batch_size: Rows at once.
+        ends: End tokens.
+        pad: Padding token (any id).
+        max_new_tokens: Maximum reply length in tokens.
+        batch_size: Batch size.
     """
     lengths = [size(row) for row in rows]
     done: dict[int, Generation] = {}
@@ -282,7 +282,7 @@ def decode_greedily(
     max_new_tokens: int,
     started: float,
 ) -> list[Generation]:
-    """Return replies to a batch of prompts as vectors [B, n, h], padded at their beginning; its time counts from `started`."""
+    """Generate replies greedily for a left-padded batch of embedded prompts [B, n, h]; time is measured from `started`."""
     ends = list(dict.fromkeys([*ends, *_own_ends(model)]))
     with torch.inference_mode():
         ids = model.generate(inputs_embeds=vectors, attention_mask=mask, **decoding(max_new_tokens, pad, ends)).tolist()

@@ -1,7 +1,7 @@
-"""Processes that train together: they wait for one another, compare what they prepared, and divide a step among them.
+"""Coordinate processes that train together: waiting, comparing prepared data, and dividing steps.
 
-A collective of a process group fails after the group's time-out. One process may prepare data for hours while the others
-wait. Therefore `first`, `wait` and `gathered` use a second group that waits as long as it takes.
+Collective operations fail after the process group's time-out, but one process may prepare data for hours while the others wait.
+Therefore `first`, `wait` and `gathered` use a second group without a time-out.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ UNLIMITED = timedelta(days=365)
 
 
 def accelerator(precision: str, device: str | None) -> Any:
-    """Make an `Accelerator`; the process's earlier one, of another training, is given up.
+    """Create an `Accelerator` for this process, replacing an earlier one.
 
     Raises:
-        UserError: The processor cannot compute in this precision, or the time-out is not a number.
+        UserError: The device does not support this precision, or the time-out is not a number.
     """
     import torch
     from accelerate import Accelerator
@@ -56,7 +56,7 @@ def accelerator(precision: str, device: str | None) -> Any:
 
 
 def timeout() -> timedelta | None:
-    """Return the group's time-out from the environment; None: the backend's own.
+    """Return the group's time-out from the environment; None for the backend's default.
 
     Raises:
         UserError: The variable is not a number of seconds above 0.
@@ -93,10 +93,10 @@ def _patient() -> Any:
 
 
 def gathered(value: T, process: Any) -> list[T]:
-    """Return the values of all processes, in the order of their ranks; waits as long as it takes.
+    """Gather a value from all processes, in order of their ranks; waits without a time-out.
 
     Args:
-        value: Of this process; it is pickled.
+        value: This process's value; it must be picklable.
         process: An `Accelerator`; None: there is only one process.
     """
     if process is None or process.num_processes == 1:
@@ -109,13 +109,13 @@ def gathered(value: T, process: Any) -> list[T]:
 
 
 def wait(process: Any) -> None:
-    """Wait until every process is here."""
+    """Wait until every process calls this function."""
     gathered(None, process)
 
 
 @contextmanager
 def first(process: Any) -> Iterator[None]:
-    """Let the main process do a block before the others do it."""
+    """Context manager that runs its block in the main process first, then in the others."""
     main = process is None or process.is_main_process
     if not main:
         wait(process)
@@ -125,7 +125,7 @@ def first(process: Any) -> Iterator[None]:
 
 
 def require_equal(what: Mapping[str, Any], process: Any, where: str) -> None:
-    """Compare what the processes of a group are about to train.
+    """Check that all processes of a group have the same inputs.
 
     Args:
         what: Values by name.
@@ -151,14 +151,14 @@ def own(parts: Sequence[T], process: Any) -> Sequence[T]:
     """Return this process's share of a step's parts.
 
     Args:
-        parts: Of the step, in the same order in every process.
+        parts: Parts of the step, in the same order in every process.
         process: An `Accelerator`; None: there is only one process.
     """
     return parts if process is None else parts[process.process_index :: process.num_processes]
 
 
 def backward(loss: Tensor, process: Any) -> None:
-    """Add a loss's gradient, through the `Accelerator` if there is one."""
+    """Compute and add the gradient of a loss, through the `Accelerator` if there is one."""
     if process is None:
         loss.backward()
     else:
@@ -166,7 +166,7 @@ def backward(loss: Tensor, process: Any) -> None:
 
 
 def summed(value: float, process: Any, device: Any) -> float:
-    """Return the sum of a number over all processes."""
+    """Sum a number over all processes."""
     if process is None or process.num_processes == 1:
         return value
     import torch

@@ -1,7 +1,7 @@
-"""Checkpoints as their authors publish them: tensors alone are read, from a revision that is pinned, and checked by name.
+"""Read checkpoints as published by their authors: only tensors, from a pinned revision, checked by name.
 
-What COCOM, PISCO, OSCAR and CLaRa publish has one layout: the adapters, and the first and last layers of the base, whose
-last rows are those of the new tokens; the base itself is published elsewhere.
+COCOM, PISCO, OSCAR and CLaRa share one layout: the adapters, plus the base's embedding and output layers, whose last rows
+belong to the added tokens. The base model itself is published elsewhere.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 ADAPTERS, ENDS, CONVERTER = "adapters.pth", "decoder_first_last_layers.pth", "memory_converter.bin"
 ADAPTER = "adapter_config.json"
-"""File of a checkpoint that is a PEFT adapter, in place of `config.json`."""
+"""File that marks a checkpoint as a PEFT adapter, instead of `config.json`."""
 TRIMMED = "mistral_trimmed"
-"""OSCAR's name of an encoder made of a base's first layers, for any base."""
+"""OSCAR's name for an encoder made of a base model's first layers, whatever the base."""
 _WANTED = ("*.json", "model*.py", "*.pth", "*.bin", "*.safetensors", "*.model", "*.txt", "*.jinja")
 _EMBEDDING, _HEAD = "embed_tokens.weight", "lm_head.weight"
 
 
 @dataclass(frozen=True)
 class Released:
-    """A published checkpoint on this machine.
+    """A published checkpoint in a local folder.
 
     Attributes:
         source: Folder or hub id.
-        revision: The commit of the hub; None: a folder.
-        folder: Its files.
-        config: What its `config.json` says.
+        revision: Commit on the hub; None for a folder.
+        folder: Folder of its files.
+        config: Content of its `config.json`.
     """
 
     source: str
@@ -49,10 +49,10 @@ class Released:
 
     @property
     def layout(self) -> str:
-        """Return which system it is of, by what it holds.
+        """Detect the system that the checkpoint belongs to, from its content.
 
         Raises:
-            UserError: Nothing that is known.
+            UserError: The layout is unknown.
         """
         if (self.folder / CONVERTER).is_file():
             return "pcc"
@@ -72,24 +72,24 @@ class Released:
         """Return an entry of `config.json`.
 
         Raises:
-            UserError: There is none.
+            UserError: The entry is missing.
         """
         if name not in self.config:
             raise self.refused(f"config.json does not say {name}", f"--set {name}=…, or its original files")
         return self.config[name]
 
     def refused(self, what: str, remedy: str = "the checkpoint as its authors publish it") -> UserError:
-        """Return an error about it."""
+        """Build an error about this checkpoint."""
         return UserError(what, code="bad-checkpoint", where=self.source, try_this=remedy)
 
     def tensors(self, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Tensor]:
-        """Return tensors of all files of weights, by name.
+        """Load the tensors of all weight files, by name.
 
         Args:
-            wanted: Which; the others of a safetensors file are not read.
+            wanted: Filter of tensor names; other tensors in safetensors files are not read.
 
         Raises:
-            UserError: A file holds more than tensors, or cannot be read.
+            UserError: A file contains anything other than tensors, or cannot be read.
         """
         from safetensors import safe_open
 
@@ -106,16 +106,16 @@ class Released:
 
 
 PROMPTS = "prompts.json"
-"""File of a converted checkpoint with the prompt texts of the published folder's program."""
+"""File of a converted checkpoint with the prompts from the published program."""
 
 
 def keep_prompts(source: Released, folder: Path, *names: str) -> None:
-    """Write the texts of prompts that a published checkpoint comes with into the folder of the converted one.
+    """Save the prompts that are part of a published checkpoint into the folder of the converted one.
 
     Args:
-        source: What was published.
+        source: The published checkpoint.
         folder: The converted checkpoint.
-        names: Of the registry of published prompts.
+        names: Names in the registry of published prompts.
     """
     present = {name: texts for name in names if (texts := texts_in(name, source.folder)) is not None}
     if present:
@@ -123,7 +123,7 @@ def keep_prompts(source: Released, folder: Path, *names: str) -> None:
 
 
 def kept_texts(folder: Path, name: str) -> Mapping[str, Text] | None:
-    """Return the texts of a prompt that a converted checkpoint came with, None if it came without."""
+    """Return the prompt texts saved with a converted checkpoint; None if there are none."""
     if not (folder / PROMPTS).is_file():
         return None
     texts = read_json(folder / PROMPTS).get(name, {}).get("texts")
@@ -131,10 +131,10 @@ def kept_texts(folder: Path, name: str) -> Mapping[str, Text] | None:
 
 
 def released(source: str, revision: str | None = None, subfolder: str | None = None) -> Released:
-    """Return a published checkpoint: a folder, or fetched from the hub at a commit that is kept.
+    """Locate a published checkpoint: a folder, or a hub repository, which is downloaded at a recorded commit.
 
     Raises:
-        UserError: It cannot be had, or has no configuration.
+        UserError: The checkpoint cannot be downloaded, or has no configuration.
     """
     place = Path(locate(source))
     if not place.is_dir():
@@ -161,10 +161,10 @@ def released(source: str, revision: str | None = None, subfolder: str | None = N
 
 
 def pickled(path: Path) -> dict[str, Any]:
-    """Return the content of a file that `torch.save` wrote, if it contains only tensors (in mappings).
+    """Load a `torch.save` file safely, if it contains only (nested) mappings of tensors.
 
     Raises:
-        UserError: It holds anything else, which reading would run, or is damaged.
+        UserError: The file contains other objects, which could execute code, or is damaged.
     """
     import torch
 
@@ -201,7 +201,7 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def adapter_names(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    """Return tensors of an adapter as a PEFT model names those of the adapter `name`, whatever was before and within."""
+    """Rename an adapter's tensors to PEFT's names for an adapter called `name`."""
     results = {}
     for key, item in tensors.items():
         layer, mark, rest = key.removeprefix("decoder.").removeprefix("base_model.model.").partition(".lora_")
@@ -211,17 +211,18 @@ def adapter_names(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]
 
 
 def new_rows(ends: Mapping[str, Tensor], base: Any, first: int, count: int, where: str) -> Tensor:
-    """Return the rows of new tokens at the end of an embedding, where its other rows are the base's own.
+    """Return the embeddings of added tokens at the end of a published embedding, after checking that its other rows equal the
+    base's.
 
     Args:
-        ends: Holds the embedding, and perhaps the output layer.
-        base: The base.
+        ends: Tensors with the embedding and possibly the output layer.
+        base: The base model.
         first: Id of the first new token.
-        count: How many there are.
-        where: For messages.
+        count: Number of added tokens.
+        where: Name of the checkpoint, for messages.
 
     Raises:
-        UserError: There are fewer, or the base's rows were trained, which has no place here.
+        UserError: There are fewer rows, or the base's rows were changed, which is not supported.
     """
     import torch
 
@@ -251,10 +252,10 @@ def new_rows(ends: Mapping[str, Tensor], base: Any, first: int, count: int, wher
 
 
 def renamed(tensors: Mapping[str, Tensor], names: Mapping[str, str], where: str) -> dict[str, Tensor]:
-    """Return tensors under other names, each found by the end of its own.
+    """Rename tensors; each is found by the end of its name.
 
     Raises:
-        UserError: One is missing.
+        UserError: A tensor is missing.
     """
     results = {}
     for end, name in names.items():

@@ -1,7 +1,6 @@
-"""The frozen language model below the adapters, with the tokens that mark documents and memory in its tokenizer.
+"""Frozen base language model for soft prompts, with added tokens for document boundaries and memory.
 
-The base's own embeddings are left as they are: the new tokens' rows are kept apart (below), so the base is
-byte for byte the published one, before and after training.
+The base's embeddings are never changed: the embeddings of added tokens are separate (`MemoryRows`).
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from methods.models.weights import check_remote_code, device_of, load_pretrained
 
 PREFIX = "<|clara_"
 BEGIN, BETWEEN = f"{PREFIX}document|>", f"{PREFIX}separator|>"
-"""Token before a document, and token after each memory in a prompt."""
+"""Token before a document, and token after each document's memory in a prompt."""
 
 
 def harmless(text: str) -> str:
-    """Return a text of others in which no name of a new token is read as the token."""
+    """Escape a text so that names of added tokens in it are not parsed as these tokens."""
     return text.replace(PREFIX, f"< {PREFIX[1:]}")
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The new tokens.
+    """The tokens added to a tokenizer.
 
     Attributes:
-        memory: Text of the memory tokens one after another, as it is in a prompt.
-        first: Id of the first memory token; the others follow it, then `begin` and `between`.
-        count: Memory tokens (M).
+        memory: Text of all memory tokens, as inserted into a prompt.
+        first: Id of the first memory token, followed by the others, `begin` and `between`.
+        count: Number of memory tokens (M).
     """
 
     memory: str
@@ -41,30 +40,30 @@ class Tokens:
 
     @property
     def begin(self) -> int:
-        """Return id of the token that a document begins with."""
+        """Return the id of the token before a document."""
         return self.first + self.count
 
     @property
     def between(self) -> int:
-        """Return id of the token that follows a memory in a prompt."""
+        """Return the id of the token after a memory in a prompt."""
         return self.first + self.count + 1
 
 
 def load_base(
     base: str, revision: str | None, dtype: str | None, max_length: int, memory_tokens: int, device: str | None
 ) -> tuple[Any, Any]:
-    """Return tokenizer and model; all weights frozen, in evaluation mode.
+    """Load a base model and its tokenizer, frozen and in evaluation mode.
 
     Args:
-        base: A causal language model: a folder or hub id.
-        revision: Of a hub id.
-        dtype: Of its weights; None: as `load_pretrained` has it.
-        max_length: Longest document in tokens.
-        memory_tokens: Memory tokens of a document (M).
-        device: Where it runs; None: the best there is.
+        base: Folder or hub id of a causal language model.
+        revision: Revision of a hub id.
+        dtype: Data type of its weights; None for the default of `load_pretrained`.
+        max_length: Maximum document length in tokens.
+        memory_tokens: Memory tokens per document (M).
+        device: Device; None chooses one.
 
     Raises:
-        UserError: It cannot be loaded, needs code of its own, or has no room for a document and its memory.
+        UserError: The model cannot be loaded, needs remote code, or its context is too short for a document and its memory.
     """
     check_remote_code(base, False)
     with remote_code_refused(base):
@@ -83,11 +82,11 @@ def load_base(
 
 
 def add_tokens(tokenizer: Any, count: int) -> Tokens:
-    """Add the new tokens behind the tokenizer's own.
+    """Add memory and boundary tokens to a tokenizer.
 
     Args:
-        tokenizer: Of the base; it is changed.
-        count: Memory tokens (M).
+        tokenizer: Tokenizer of the base; it is modified.
+        count: Number of memory tokens (M).
     """
     from tokenizers import AddedToken
 
@@ -103,7 +102,7 @@ def add_tokens(tokenizer: Any, count: int) -> Tokens:
 
 
 def decoder_of(model: Any) -> nn.Module:
-    """Return the part of a causal language model below its output layer; its last states are those after the final norm."""
+    """Return a causal language model without its output layer; its last hidden states are those after the final norm."""
     decoder = model.get_decoder()
     if decoder is None or decoder is model:
         raise UserError(
@@ -116,22 +115,22 @@ def decoder_of(model: Any) -> nn.Module:
 
 
 SMALL = 1e-9**0.5
-"""Part of the spread of embeddings that `resize_token_embeddings` gives new rows."""
+"""Fraction of the embeddings' standard deviation with which `resize_token_embeddings` initializes new rows."""
 
 
 class MemoryRows(nn.Module):
-    """The rows, and the embedding of ids with them.
+    """Embeddings of the added tokens, and a combined embedding of old and new ids.
 
     Attributes:
         memory: Parameter [M, h]: one row per memory token.
-        marks: Buffer [2, h]: what a document begins with, and what follows a memory in a prompt.
+        marks: Buffer [2, h]: the tokens before a document and after a memory.
 
     Args:
         embeddings: The base's input embeddings: a module from ids to vectors.
         tokens: The new tokens.
-        init: mean: all rows begin at the mean of the base's, with a trace of their spread (what
-            `resize_token_embeddings` does); spread: with all of it.
-        seed: Decides the draw.
+        init: Initialization around the mean of the base's embeddings: `mean` with almost no variance (as
+            `resize_token_embeddings` does), `spread` with their full variance.
+        seed: Random seed.
     """
 
     marks: Tensor
@@ -146,19 +145,21 @@ class MemoryRows(nn.Module):
         self._embeddings = (embeddings,)
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Return embeddings of ids, new ones included: int64 [..., n] to [..., n, h] in the base's precision."""
+        """Embed ids, including added tokens: int64 [..., n] to [..., n, h] in the base's precision."""
         new = ids >= self._first
         vectors = self._embeddings[0](ids.masked_fill(new, 0))
         rows = torch.cat([self.memory, self.marks]).to(vectors.dtype)
         return vectors.masked_scatter(new.unsqueeze(-1), rows[ids[new] - self._first])
 
     def slots(self, ids: Tensor) -> Tensor:
-        """Return the mask of memory tokens: bool, in the ids' shape."""
+        """Return a boolean mask of memory tokens, in the shape of `ids`."""
         return (ids >= self._first) & (ids < self._first + self._count)
 
 
 def drawn(weight: Tensor, count: int, spread: float, seed: int) -> Tensor:
-    """Return rows of a normal distribution fitted to the base's, its standard deviation scaled: float32 [count, h]."""
+    """Sample rows from a normal distribution fitted to the base's embeddings, with scaled standard deviation: float32 [count,
+    h].
+    """
     table = weight.detach().float()
     mean = table.mean(0)
     generator = torch.Generator("cpu").manual_seed(seed)

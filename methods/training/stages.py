@@ -1,4 +1,4 @@
-"""A training of one stage: taken over where it is finished, gone on with where it was cut off, saved whole or not."""
+"""Run a training stage: reuse a finished checkpoint, resume an interrupted one, and save results atomically."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from methods.training.ranks import accelerator, require_equal, wait
 
 
 def file_id(identifier: str) -> str:
-    """Return a name for files about a question or document: ids of datasets may hold slashes, and be of any length."""
+    """Return a safe file name for a question or document id, which may contain slashes and have any length."""
     return content_id("q", identifier)
 
 
 def write_json(path: Path, value: Any, *, nan: bool = True) -> None:
-    """Write a JSON value.
+    """Write a JSON file.
 
     Args:
         path: The file.
-        value: What goes in.
-        nan: Whether it may hold numbers that are none, which JSON does not know; they are written as Python does.
+        value: The value.
+        nan: Whether NaN and infinity are allowed; they are written in Python's (non-standard) form.
 
     Raises:
-        ValueError: It holds such a number and may not.
+        ValueError: The value contains NaN or infinity, and `nan` is false.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     whole_text(path, json.dumps(value, ensure_ascii=False, allow_nan=nan, indent=1) + "\n")
@@ -48,10 +48,10 @@ def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON value.
+    """Read a JSON file.
 
     Raises:
-        UserError: It is damaged.
+        UserError: The file is damaged.
     """
     try:
         return json.loads(path.read_text("utf-8"))
@@ -81,10 +81,10 @@ def _damaged(path: Path, error: Exception) -> UserError:
 
 
 def card_of(model: str) -> Mapping[str, Any] | None:
-    """Return the card in a model's folder (`ragmeter.json`); None where it has none.
+    """Read the card of a model's folder (`ragmeter.json`); None if it has none.
 
     Raises:
-        UserError: There is no such folder, or the card is damaged.
+        UserError: The folder does not exist, or the card is damaged.
     """
     path = Path(locate(model)) / CHECKPOINT_CARD
     if not path.is_file():
@@ -95,14 +95,14 @@ def card_of(model: str) -> Mapping[str, Any] | None:
 
 @dataclass(frozen=True)
 class StageRecord:
-    """A finished stage.
+    """Record of a finished stage in the manifest.
 
     Attributes:
-        sha256: Of its checkpoint.
-        parent: Hash of the weights that it began from: the stage before, or the base.
-        mined_with: Hash of the encoder that mined its negatives; None where none were retrieved.
-        rows: Hash of its rows.
-        figures: What it came to.
+        sha256: Hash of its checkpoint.
+        parent: Hash of the initial weights (the previous stage, or the base model).
+        mined_with: Hash of the encoder that mined its negatives; None without mining.
+        rows: Hash of its training rows.
+        figures: Final metrics.
     """
 
     sha256: str
@@ -114,13 +114,13 @@ class StageRecord:
 
 @dataclass
 class Manifest:
-    """The manifest of a folder of work.
+    """Manifest of a training's working folder: its inputs and finished stages.
 
     Attributes:
         path: The file.
         identity: Hash of options and data.
         config: The options.
-        counts: Documents, questions, rows left out …, calls and scores of the run that made them.
+        counts: Number of documents, questions, skipped rows, calls and scores.
         stages: Finished stages.
     """
 
@@ -132,10 +132,10 @@ class Manifest:
 
     @classmethod
     def open(cls, folder: Path, identity: str, config: Mapping[str, Any]) -> Manifest:
-        """Open or begin the manifest of a folder.
+        """Open the manifest of a folder, or start a new one.
 
         Raises:
-            UserError: The folder holds the work of another training.
+            UserError: The folder contains the work of another training.
         """
         path = folder / "manifest.json"
         if not path.exists():
@@ -152,7 +152,7 @@ class Manifest:
         return cls(path, identity, config, there["counts"], stages)
 
     def save(self) -> None:
-        """Write it."""
+        """Write the manifest file."""
         write_json(
             self.path,
             {
@@ -164,10 +164,10 @@ class Manifest:
         )
 
     def finished(self, stage: str, folder: Path, parent: str) -> StageRecord | None:
-        """Return the record of a stage whose checkpoint is there, None where it is still to be trained.
+        """Return the record of a stage whose checkpoint exists; None if it still has to be trained.
 
         Raises:
-            UserError: The checkpoint was changed, or was trained from other weights than those that are there now.
+            UserError: The checkpoint was modified, or was trained from other initial weights.
         """
         record = self.stages.get(stage)
         if record is None or not folder.is_dir():
@@ -191,10 +191,10 @@ class Manifest:
 
 
 def require_unchanged(stage: str, folder: Path, sha256: str) -> None:
-    """Check that a stage's checkpoint is the one that its training ended with.
+    """Check that a stage's checkpoint has not been modified since its training.
 
     Raises:
-        UserError: It is gone or was changed.
+        UserError: The checkpoint is missing or was modified.
     """
     actual = folder_sha256(folder)
     if actual != sha256:
@@ -207,14 +207,14 @@ def require_unchanged(stage: str, folder: Path, sha256: str) -> None:
 
 
 class Steps(Protocol):
-    """The steps of a stage: a `Loop`, or what stands for one."""
+    """Protocol of a stage's training procedure, usually a `Loop`."""
 
     def run(self) -> Mapping[str, float]:
-        """Train to the end; return what it came to."""
+        """Train to the end and return the final metrics."""
         ...
 
     def forget(self) -> None:
-        """Delete what only a resumed training needs."""
+        """Delete the files that are only needed for resuming."""
         ...
 
 
@@ -223,10 +223,10 @@ class PreparedRun:
     """A training that is ready to run.
 
     Attributes:
-        loop: Its steps.
-        save: Writes the checkpoint into an empty folder, given what the training came to.
-        figures: What is known of it beforehand (rows, what was left out …).
-        mined_with, rows: As of `StageRecord`.
+        loop: The training procedure.
+        save: Function that writes the checkpoint into an empty folder, given the final metrics.
+        figures: Figures known before training (rows, skipped rows …).
+        mined_with, rows: As in `StageRecord`.
     """
 
     loop: Steps
@@ -248,21 +248,21 @@ def train_stage(
     others: Sequence[tuple[str, str | None]] = (),
     inputs: Sequence[str] = (),
 ) -> Iterator[TrainedStage]:
-    """Train, or take over what was trained.
+    """Train a stage, or reuse its finished checkpoint, and yield the result.
 
     Args:
-        stage: Its name, and that of its folder.
+        stage: Name of the stage and its folder.
         config: All options.
-        base: The model that it begins from, and its revision.
-        data: Fingerprints of what it is trained on.
-        context: Where it works.
-        accelerator: Of `accelerate`; of several processes the main one alone yields.
-        begin: From a hash of everything that decides the result to the training.
-        others: Further models that it begins from.
-        inputs: Hashes of what else decides the result: files that options name.
+        base: Base model and its revision.
+        data: Fingerprints of the training data.
+        context: Context of the training.
+        accelerator: `accelerate` process; with several processes, only the main one yields.
+        begin: Function that prepares the training, given a hash of everything that determines the result.
+        others: Further base models.
+        inputs: Hashes of other inputs, such as files named in options.
 
     Raises:
-        UserError: The folders hold other work, or the processes of the group prepared different things.
+        UserError: The folders contain other work, or the processes of the group prepared different things.
         Prepared: The training only prepares.
     """
     options = config.model_dump(mode="json")
@@ -289,10 +289,10 @@ def train_stage(
 
 
 class OneStageTraining(ABC):
-    """A training of one stage.
+    """Base class of trainings with one stage.
 
     Args:
-        config: Options, `precision` among them, or among those of `train`.
+        config: Options, with `precision` at the top level or in `train`.
     """
 
     stage: ClassVar[str]
@@ -303,26 +303,26 @@ class OneStageTraining(ABC):
 
     @abstractmethod
     def load(self) -> tuple[Any, Sequence[str]]:
-        """Load what is trained on; with its fingerprints."""
+        """Load the training data; returns the data and its fingerprints."""
 
     @abstractmethod
     def begin(self, data: Any, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
-        """Prepare the training; `identity` is a hash of everything that decides the result."""
+        """Prepare the training; `identity` is a hash of everything that determines the result."""
 
     def bases(self) -> Sequence[tuple[str, str | None]]:
-        """Return the models that it begins from, each with its revision."""
+        """Return the base models, each with its revision."""
         return [(self.config.base, getattr(self.config, "revision", None))]
 
     def inputs(self, data: Any) -> Sequence[str]:
-        """Return hashes of what else decides the result, such as files that options name."""
+        """Return hashes of other inputs that determine the result, such as files named in options."""
         return ()
 
     def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Train, or take over what was trained.
+        """Train the stage, or reuse its finished checkpoint, and yield the result.
 
         Raises:
-            UserError: The data may not be trained on or give no row, or the folders hold other work.
-            Broke: A model that is asked cannot be used, or the loss is not a number.
+            UserError: The data must not be trained on or provides no rows, or the folders contain other work.
+            Broke: A model cannot be called, or the loss is NaN.
         """
         data, fingerprints = self.load()
         precision = getattr(self.config, "precision", None) or self.config.train.precision
@@ -340,14 +340,14 @@ def _ours(models: Sequence[tuple[str, str | None]], hashes: Sequence[str]) -> tu
 
 
 def saved(stage: str, folder: Path, manifest: Manifest, record: StageRecord, save: Callable[[Path], None]) -> StageRecord:
-    """Write a checkpoint so that it appears whole or not at all, its hash first.
+    """Save a checkpoint atomically, recording its hash in the manifest first.
 
     Args:
         stage: Its name.
-        folder: Where it goes.
-        manifest: Gets the record.
-        record: Of the stage, yet without a hash.
-        save: Writes the checkpoint into an empty folder.
+        folder: Checkpoint folder.
+        manifest: Manifest to update.
+        record: Record of the stage, still without the hash.
+        save: Function that writes the checkpoint into an empty folder.
 
     Returns:
         The record with the hash.

@@ -1,10 +1,10 @@
-"""Tuning of a causal language model by adapters, from rows or from pairs: what the systems that train their own models share.
+"""Fine-tune a causal language model with adapters by supervised learning (NLL) or preference learning (DPO).
 
     NLL   Σ over rows of w · −log p(reply | prompt) / Σ over rows of w · tokens of the reply
     DPO   mean over pairs of −log σ( β · ( log p(c)/p₀(c) − log p(r)/p₀(r) ) ), p₀: the model without its adapter
 
-A prompt, with the retrieved text in it, is read and never learned: only tokens of replies count. What the systems learn, and how they
-are rewarded, is in `methods/baselines/tuned.py` and in a file of each.
+Only tokens of replies contribute to the loss, never those of the prompt and its retrieved text. Each system's training data and
+rewards are in `methods/baselines/tuned.py` and in its own file.
 
 Source of DPO: Rafailov et al. 2023 (arXiv:2305.18290).
 """
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TUNED = "tuned"
-"""Name of the adapter that is trained, if there is only one."""
+"""Name of the adapter if only one is trained."""
 ADAPTER = ModelKind(
     "peft",
     "text-generation",
@@ -71,7 +71,7 @@ class StepOptions(FrozenModel):
 
 
 class TuningConfig(DataConfig):
-    """Options that trainings by tuning have in common."""
+    """Options shared by trainings that fine-tune a language model."""
 
     base: str = Field(description="folder or hub id of the causal language model to adapt, or `pocket`")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -91,27 +91,27 @@ class TuningConfig(DataConfig):
 
     @property
     def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:
-        """Return name and options of the judge that the harness is requests to provide; None: none."""
+        """Return name and options of the judge that the training needs, or None."""
         return None if self.judge is None else (self.judge, self.judge_options)
 
     @property
     def model(self) -> str:
-        """Return the base."""
+        """Return the base model."""
         return self.base
 
     @property
     def local(self) -> LocalConfig:
-        """Return the base, as roll-outs ask it."""
+        """Return the base model's options for generating replies."""
         options = {"local": self.base, "revision": self.revision, "dtype": self.dtype, "batch_size": self.batch_size}
         return LocalConfig.model_validate({**options, "max_tokens": self.max_new_tokens})
 
     @property
     def component(self) -> Component:
-        """Return the retriever."""
+        """Look up the retriever and validate its options."""
         return Component.of(self.retriever, self.retriever_options, where="retriever")
 
     def preflight(self) -> None:
-        """Check references, the base and the retriever."""
+        """Check the data references, the base model and the retriever."""
         super().preflight()
         locate(self.base)
         self.component.preflight()
@@ -119,12 +119,12 @@ class TuningConfig(DataConfig):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A reply that is learned.
+    """A target reply for supervised fine-tuning.
 
     Attributes:
         prompt, reply: Token ids.
-        weight: Of its loss.
-        adapter: Which adapter learns it.
+        weight: Weight of its loss.
+        adapter: Adapter that is trained on it.
     """
 
     prompt: Sequence[int]
@@ -135,7 +135,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two replies to a prompt, the better one first, as token ids."""
+    """Preference pair: a prompt with the preferred and the rejected reply, as token ids."""
 
     prompt: Sequence[int]
     chosen: Sequence[int]
@@ -146,20 +146,20 @@ def nll(log_likelihoods: Tensor, weights: Tensor, tokens: float) -> Tensor:
     """Compute the weighted negative log-likelihood per token of a step's replies.
 
     Args:
-        log_likelihoods: Of the replies of some rows of the step, [N].
-        weights: Of these rows, [N].
-        tokens: Of all replies of the step, each as often as its row weighs.
+        log_likelihoods: Log-likelihoods of the replies of some rows of the step, [N].
+        weights: Weights of these rows, [N].
+        tokens: Weighted number of tokens of all replies of the step.
     """
     return -(weights * log_likelihoods).sum() / tokens
 
 
 def dpo(chosen: Tensor, rejected: Tensor, base_chosen: Tensor, base_rejected: Tensor, beta: float) -> Tensor:
-    """Compute DPO's loss of pairs.
+    """Compute the DPO loss per pair.
 
     Args:
-        chosen, rejected: Log-likelihoods of both replies under the model that is tuned, [N].
-        base_chosen, base_rejected: The same under the base.
-        beta: How strongly the model is held to its base.
+        chosen, rejected: Log-likelihoods of both replies under the tuned model, [N].
+        base_chosen, base_rejected: Log-likelihoods under the base model, [N].
+        beta: Strength of the regularization toward the base model.
 
     Returns:
         [N].
@@ -170,12 +170,12 @@ def dpo(chosen: Tensor, rejected: Tensor, base_chosen: Tensor, base_rejected: Te
 
 
 class Tuned:
-    """A causal language model with adapters.
+    """A causal language model with trainable adapters.
 
     Args:
         config: Options.
         device: "cpu", "cuda" …; None chooses.
-        names: Adapters.
+        names: Names of the adapters.
 
     Raises:
         UserError: The base is not a causal language model, or cannot be loaded.
@@ -194,28 +194,28 @@ class Tuned:
 
     @property
     def module(self) -> Any:
-        """Return the model with its adapters, as the loop trains it."""
+        """Return the model with its adapters as a torch module."""
         return self.adapters.model
 
     def train(self, *names: str) -> None:
-        """Open adapters for training, and close the others."""
+        """Make the named adapters trainable and freeze the others."""
         for name in self.adapters.names:
             for item in self.adapters.of(name).values():
                 item.requires_grad_(name in names)
 
     def asking(self, messages: Messages) -> tuple[int, ...]:
-        """Return a conversation as token ids."""
+        """Return a conversation's token ids, ready for a reply."""
         return self.loaded.parts(messages).ids
 
     def reply(self, prompt: Sequence[int], text: str) -> tuple[int, ...]:
-        """Return a reply as token ids, with its end; a space parts it from the prompt if no white space does."""
+        """Return a reply's token ids with the end token; a space is inserted after the prompt if needed."""
         last = self.causal.tokenizer.decode(list(prompt[-1:]))
         apart = last[-1:].isspace() or text[:1].isspace()
         return (*self.causal.text_encoder.target(text if apart else f" {text}"), self._end)
 
     @contextmanager
     def using(self, name: str | None) -> Iterator[None]:
-        """Answer in this block by one adapter, or by the bare base, without dropout."""
+        """Context manager that activates an adapter (None: the bare base) and disables dropout."""
         training = self.module.training
         self.module.eval()
         try:
@@ -225,17 +225,17 @@ class Tuned:
             self.module.train(training)
 
     def write(self, prompts: Sequence[Sequence[int]], name: str | None, sampling: Sampling | None = None) -> list[str]:
-        """Return replies of the model with an adapter, or of the bare base."""
+        """Generate replies with an adapter, or with the bare base."""
         with self.using(name):
             return [item.text.strip() for item in self.causal.generate(prompts, sampling=sampling)]
 
     def log_likelihoods(self, items: Sequence[tuple[Sequence[int], Sequence[int]]], name: str | None) -> list[float]:
-        """Return log p(reply | prompt) of pairs (prompt, reply), without a gradient."""
+        """Compute log p(reply | prompt) for (prompt, reply) pairs, without gradient."""
         with self.using(name):
             return [sum(values) for values in self.causal.logprobs(items, ScoringConfig.model_validate({}))]
 
     def learned(self, items: Sequence[tuple[Sequence[int], Sequence[int]]], name: str | None) -> Tensor:
-        """Compute log p(reply | prompt) of pairs (prompt, reply), with a gradient: shape [N]."""
+        """Compute log p(reply | prompt) for (prompt, reply) pairs, with gradient: shape [N]."""
         import torch
 
         from methods.training.pieces import taught
@@ -246,7 +246,7 @@ class Tuned:
         return torch.stack([part.sum() for part in each.split([len(reply) for _, reply in items])])
 
     def save(self, name: str, folder: Path) -> None:
-        """Write an adapter as a folder that PEFT loads."""
+        """Write an adapter as a PEFT folder."""
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
 
@@ -262,7 +262,7 @@ class Tuned:
         path.write_text(json.dumps({**settings, "inference_mode": True}, indent=2, sort_keys=True) + "\n", "utf-8")
 
     def load(self, name: str, folder: Path) -> None:
-        """Give an adapter the values of a folder that `save` wrote."""
+        """Load an adapter's weights from a folder that `save` wrote."""
         from peft import set_peft_model_state_dict
         from safetensors.torch import load_file
 
@@ -270,7 +270,7 @@ class Tuned:
 
 
 def by_weight(tuned: Tuned, part: Sequence[Row], step: Sequence[Row]) -> Tensor:
-    """Compute what some rows add to the step's NLL; of several adapters each has its own."""
+    """Compute the contribution of some rows to the step's NLL; with several adapters, each has its own sum."""
     import torch
 
     losses = []
@@ -283,7 +283,7 @@ def by_weight(tuned: Tuned, part: Sequence[Row], step: Sequence[Row]) -> Tensor:
 
 
 def by_preference(beta: float, sft: float, tuned: Tuned, part: Sequence[Pair], step: Sequence[Pair]) -> Tensor:
-    """Compute what some pairs add to the step's DPO loss, and `sft` times the NLL of the chosen replies."""
+    """Compute the contribution of some pairs to the step's DPO loss, plus `sft` times the NLL of the preferred replies."""
     import torch
 
     items = [*((pair.prompt, pair.chosen) for pair in part), *((pair.prompt, pair.rejected) for pair in part)]
@@ -295,7 +295,7 @@ def by_preference(beta: float, sft: float, tuned: Tuned, part: Sequence[Pair], s
 
 
 Loss = Callable[[Tuned, Sequence[Any], Sequence[Any]], "Tensor"]
-"""From the model, some rows of a step and all of them to what the former add to the loss."""
+"""Function from the model, a part of a step's rows and all of its rows to the part's contribution to the loss."""
 
 
 def tuning(
@@ -313,21 +313,21 @@ def tuning(
     save: Callable[[Path], None] | None = None,
     title: str = "",
 ) -> PreparedRun:
-    """Prepare the tuning of a stage.
+    """Prepare the fine-tuning of a stage.
 
     Args:
-        tuned: The model; the adapters that are open for training are trained.
-        stage: Its name.
-        train: How it is optimized.
-        rows: Of all epochs, shuffled for each; or from an epoch to its rows.
+        tuned: The model with its trainable adapters.
+        stage: Name of the stage.
+        train: Optimization options.
+        rows: Rows, shuffled in each epoch; or a function from an epoch to its rows.
         count: Rows of an epoch.
-        context: Where it works.
-        process: Of `accelerate`.
-        identity: Hash of everything that decides the result.
-        loss: Of a step.
+        context: Context of the training.
+        process: `accelerate` process.
+        identity: Hash of everything that determines the result.
+        loss: Loss function.
         figures: Figures known before training.
-        save: Writes the checkpoint; None: the adapter `TUNED`.
-        title: Of the model card.
+        save: Function that writes the checkpoint; None saves the adapter `TUNED`.
+        title: Title of the model card.
     """
     config = tuned.config
 

@@ -1,4 +1,4 @@
-"""Decide if an answer is correct: by exact match, else by a judge."""
+"""Decide whether answers are correct: by exact match, else by a judge."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from methods.flow import one
 MATCH, PARTIAL, MISMATCH = "Match", "Partial", "Mismatch"
 VERDICTS = (MATCH, PARTIAL, MISMATCH)
 EM, JUDGE, BLANK, UNSEEN = "em", "judge", "blank", "no judge"
-"""Ways to reach a verdict."""
+"""Sources of a verdict: exact match, the judge, a blank answer, or no judge available."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Verdict on an answer: Match, Partial or Mismatch (None: the judge's reply could not be read), and its source."""
+    """Verdict on an answer (Match, Partial, Mismatch; None if the judge's reply could not be parsed) and its source."""
 
     verdict: str | None
     by: str
 
 
 class Verifier:
-    """Says of answers whether they are right.
+    """Checks whether answers are correct.
 
     Args:
-        judge: Asked about answers that match no gold exactly; None: they are a Mismatch.
-        exact: Rules of exact match; strict: as it is written, with the first gold alone.
+        judge: Judge for answers without an exact match; None counts them as Mismatch.
+        exact: Normalization rules of exact match; `strict` compares unnormalized with the first gold only.
     """
 
     def __init__(self, judge: Judge | None, exact: Literal["squad", "strict"] = "squad") -> None:
@@ -40,14 +40,14 @@ class Verifier:
 
     @property
     def fingerprint(self) -> str:
-        """Return a hash of everything that determines its decisions, including the judge's prompt and options."""
+        """Return a hash of everything that determines the verdicts, including the judge's prompt and options."""
         return fingerprint(self._exact, None if self._judge is None else self._judge.fingerprint)
 
     async def verdict(self, question: Question, answer: str) -> Verdict:
-        """Return the verdict on an answer; the judge sees none that is blank or an exact match.
+        """Return the verdict on an answer; the judge is not called for blank answers and exact matches.
 
         Raises:
-            ValueError: The judge gave a verdict of its own making.
+            ValueError: The judge returned an unknown verdict.
         """
         if not answer.strip():
             return Verdict(MISMATCH, BLANK)
@@ -62,7 +62,7 @@ class Verifier:
 
 
 def exact_match(question: Question, answer: str, rules: Literal["squad", "strict"] = "squad") -> bool:
-    """Return whether an answer equals a gold answer; if all of a set are required, whether it equals the set."""
+    """Return whether an answer equals a gold answer; if all answers of a set are required, whether it equals the set."""
     if rules == "strict":
         return bool(question.answers) and answer == question.answers[0]
     if question.answer_set and len(question.wanted) > 1:

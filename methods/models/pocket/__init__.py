@@ -1,6 +1,6 @@
-"""The pocket model: a small causal language model, trained from scratch on train worlds, that the package carries.
+"""The pocket model: a small shipped causal language model, trained from scratch on generated worlds, and its prompt format.
 
-`weights/` is an ordinary `transformers` folder; `tools/tiny_lm` trains and measures it. Here is how it is asked.
+`weights/` is an ordinary `transformers` folder; `tools/tiny_lm` trains and measures it.
 
 The one prompt format that the model knows:
 
@@ -36,51 +36,51 @@ UNANSWERABLE = "unanswerable"
 GAP = "\n\n"
 """Text after each passage."""
 MARKERS = tuple(f"[{number}]" for number in range(1, 33))
-"""Numbers of passages that are one token; further ones are spelt in three."""
+"""Passage markers that are a single token; higher numbers take three tokens."""
 
 
 def marker(number: int) -> str:
-    """Return the marker of the passage with this number, counted from 1."""
+    """Return the marker of passage number `number`, counted from 1, such as `[1]`."""
     return f"[{number}]"
 
 
 def entry(passage: Passage) -> str:
-    """Return a passage behind its number: title and text with white space collapsed."""
+    """Format a passage on one line as `title: text`, with white space collapsed."""
     title = f"{' '.join(passage.title.split())}: " if passage.title else ""
     return f" {title}{' '.join(passage.text.split())}"
 
 
 def document(text: str) -> str:
-    """Return a passage whose title is its first line, as `entry` gives it."""
+    """Format a text whose first line is the title, like `entry`."""
     title, _, body = text.partition("\n")
     return entry(Passage("", title, body) if body.strip() else Passage("", "", text))
 
 
 def numbered(blocks: Sequence[str]) -> str:
-    """Return blocks (passages, or their stand-ins) as one numbered text; "" for none."""
+    """Join blocks (passages, or their placeholders) as numbered text; "" for none."""
     return "".join(f"{marker(number)}{block}{GAP}" for number, block in enumerate(blocks, start=1))
 
 
 def context(passages: Sequence[Passage]) -> str:
-    """Return numbered passages as they stand before a question; "" for none."""
+    """Format passages as the numbered context of a question; "" for none."""
     return numbered([entry(item) for item in passages])
 
 
 def asking(question: str) -> str:
-    """Return the end of a prompt that asks for an answer."""
+    """Return the end of a prompt that asks a question."""
     return f"{QUESTION} {question}\n{ANSWER}"
 
 
 def answer_prompt(question: str, passages: Sequence[Passage] = ()) -> str:
-    """Return the prompt for an answer, from passages or from none; without the beginning-of-sequence token."""
+    """Return the prompt for answering a question from passages, without the beginning-of-sequence token."""
     return context(passages) + asking(question)
 
 
 def question_prompt(answer: str, passages: Sequence[Passage]) -> str:
-    """Return the prompt for a question that this answer answers."""
+    """Return the prompt for generating a question with this answer from passages."""
     return f"{context(passages)}{ANSWER} {answer}\n{QUESTION}"
 
 
 def paraphrase_prompt(question: str) -> str:
-    """Return the prompt for another wording of a question."""
+    """Return the prompt for paraphrasing a question."""
     return f"{QUESTION} {question}\n{PARAPHRASE}"

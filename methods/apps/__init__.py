@@ -1,5 +1,5 @@
-"""Applications that answer by themselves: behind HTTP (`http.py`), and as Python functions (`function.py`).
+"""Evaluate complete applications: behind HTTP (`http.py`), and as Python functions (`function.py`).
 
-Begin with `http.py`. `paths.py` reads places of a JSON document, `reply.py` makes a prediction of a reply, and `client.py`
+Start at `http.py`. `paths.py` evaluates paths in a JSON document, `reply.py` converts a reply to a prediction, and `client.py`
 sends requests.
 """

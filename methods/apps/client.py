@@ -1,6 +1,7 @@
-"""Requests to an application: one reply as a document, or the events of a stream.
+"""Send requests to an application, and receive its reply as one document or as a stream of events.
 
-Time-outs cover the whole reply. No redirect is followed: what answers elsewhere is often a login page, and must not see headers.
+Timeouts apply to the whole reply. Redirects are not followed, because the target is often a login page, which must not receive
+the headers.
 """
 
 from __future__ import annotations
@@ -29,28 +30,28 @@ _ADVICE = {
     400: "the app refuses the request: check body",
 }
 HOPELESS = frozenset((401, 403, 404, 405, 415))
-"""Statuses that every further request would meet, unless one has been answered."""
+"""HTTP status codes that stop the run if no request has succeeded yet, because every further request would fail, too."""
 
 
 def excerpt(body: bytes | str) -> str:
-    """Return the beginning of a reply on one line, without secrets."""
+    """Return the beginning of a reply as one line, with secrets masked."""
     text = body if isinstance(body, str) else body[: 8 * _EXCERPT].decode("utf-8", "replace")
     flat = " ".join(secrets.hidden(text).split())
     return flat if len(flat) <= _EXCERPT else f"{flat[:_EXCERPT]}…"
 
 
 class Client:
-    """A client of one application. Use it on the event loop only.
+    """HTTP client of one application. Use it on the event loop only.
 
     Args:
-        connections: Connections at most.
-        timeout_s: Longest wait for a whole reply.
-        longest_bytes: Longest reply.
-        longest_wait_s: Longest pause that the app may ask for.
-        advice: What to check, by status.
+        connections: Maximum connections.
+        timeout_s: Timeout for a whole reply, in seconds.
+        longest_bytes: Maximum reply size.
+        longest_wait_s: Maximum pause that the app may request (Retry-After).
+        advice: Hints for errors, by status code.
 
     Attributes:
-        reached: Whether anything ever answered.
+        reached: Whether any response was received.
     """
 
     def __init__(
@@ -71,13 +72,13 @@ class Client:
     async def send(
         self, method: str, url: str, headers: Mapping[str, str], content: bytes | None, stream: Stream | None
     ) -> tuple[Any, list[Any]]:
-        """Send a request.
+        """Send a request and return the reply.
 
         Returns:
-            The reply's document (a text if it is not JSON), and the events of a stream.
+            The parsed document (text if it is not JSON), and the events of a stream.
 
         Raises:
-            Fault: No reply came, or it is not a success.
+            Fault: There was no reply, or its status is an error.
         """
         if self._client is None or self._pid != os.getpid():  # a forked child must not use its parent's connections
             limits = self._httpx.Limits(max_connections=self._connections, max_keepalive_connections=self._connections)

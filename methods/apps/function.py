@@ -5,9 +5,9 @@
         found = await search(question)                     methods:
         return await ask(question, found), found             - {id: function, config: {call: "acme:answer"}}
 
-The function may be `async`. It is handed the question, and by keyword `turns` and `id` if it has such parameters. Contexts are
-texts, objects with a text (`text`, `content`, `page_content` as keys or attributes: documents of LangChain, LlamaIndex and
-Haystack), or `{text, id, url, score}`. Its code is part of the run's identity, so that changed code is asked again.
+The function may be `async`. It receives the question, and the keyword arguments `turns` and `id` if it has such parameters.
+Contexts are texts, objects with a text (`text`, `content` or `page_content` as key or attribute, as in LangChain, LlamaIndex
+and Haystack), or `{text, id, url, score}`. The code is part of the run's identity, so changed code is run again.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from methods.spending import charged
 from methods.work import Lengths, Needs, Work, unknown
 
 RETURNED = ("answer", *RECORD, "usage")
-"""Keys of what a function may return as an object."""
+"""Keys that a returned object may have."""
 
 
 def resolve(call: str) -> Callable[..., Any]:
-    """Return the function that `module:name` or `file.py:name` names.
+    """Import the function that `module:name` or `file.py:name` names.
 
     Raises:
-        ValueError: There is no such module or function, or the module cannot be imported; the message gives the cause.
+        ValueError: The module or function does not exist, or the import fails; the message gives the cause.
     """
     place, _, name = call.partition(":")
     if not place or not name:
@@ -68,7 +68,7 @@ def resolve(call: str) -> Callable[..., Any]:
 
 
 class CallingConfig(MethodConfig):
-    """Options of every function."""
+    """Options shared by all function methods."""
 
     concurrency: int = Field(
         4, ge=1, description="maximum concurrent calls; a function that is not async runs in this many threads", exclude=True
@@ -77,7 +77,7 @@ class CallingConfig(MethodConfig):
 
 
 class FunctionConfig(CallingConfig):
-    """Options of a function that is named in the experiment."""
+    """Options of the method `function`, with the function's name."""
 
     call: str = Field(description="MODULE:FUNCTION, such as acme:answer with plugins: [acme.py]")
 
@@ -89,7 +89,7 @@ class FunctionConfig(CallingConfig):
 
     @property
     def code(self) -> Code:
-        """Return the code of the function's module and of what it imports next to it."""
+        """Return the code of the function's module and of modules next to it that it imports, for fingerprints."""
         return code_of(resolve(self.call))
 
 
@@ -106,7 +106,7 @@ def _work(config: FunctionConfig, lengths: Lengths) -> Work:
     needs=lambda config: None,
 )
 def function(config: FunctionConfig, services: Services) -> Function:
-    """Make the method of a function that the experiment names."""
+    """Build the method from the function named in the experiment."""
     return Function(resolve(config.call), config)
 
 
@@ -117,12 +117,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def register_function(identifier: str, *, summary: str, needs: Callable[[Any], Needs | None] | None = None) -> Callable[[F], F]:
-    """Register a function as a method under a name of its own; decorates it.
+    """Register a function as a method with its own id; a decorator.
 
     Args:
         identifier: The name in experiment files.
         summary: One line for `ragmeter list methods`.
-        needs: As of `register`.
+        needs: As in `register`.
     """
 
     def decorate(answer: F) -> F:
@@ -137,7 +137,7 @@ def register_function(identifier: str, *, summary: str, needs: Callable[[Any], N
 
 
 class Function:
-    """A function that is called once per question.
+    """Method that calls a Python function once per question.
 
     Args:
         answer: The function.
@@ -155,15 +155,15 @@ class Function:
         self._threads = None if self._async else ThreadPoolExecutor(config.concurrency, thread_name_prefix="function")
 
     def index(self, corpus: Corpus) -> Indexed:
-        """Do nothing: a function has its own documents."""
+        """Do nothing, because the function has its own documents."""
         return Indexed()
 
     async def answer_one(self, query: Query) -> Prediction:
-        """Call the function.
+        """Call the function with a question, and convert its result to a prediction.
 
         Raises:
             UserError: The question has earlier turns, and the function takes none.
-            TypeError: It returns something else than an answer.
+            TypeError: The result has an unsupported type.
         """
         if query.turns and "turns" not in self._named:
             raise UserError(

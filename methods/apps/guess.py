@@ -1,6 +1,6 @@
-"""Options of the method `http` for an app that nobody described: one question is sent, and the places in its reply are guessed.
+"""Guess options of the method `http` for an unknown app, by sending one question and inspecting the reply.
 
-Bodies are tried in turn until the app accepts one. Guesses go by the names of keys; what no name tells is left out.
+Request bodies are tried until the app accepts one. Fields of the reply are recognized by the names of keys; others are ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from methods.apps.template import fill
 from methods.models.endpoint import Fault
 
 FIELDS = ("question", "query", "input", "message", "prompt", "text", "q")
-"""Names under which apps take a question, likely ones first; `question` is the default of the method."""
+"""Common names of the question field in requests, the most likely first; `question` is the default of the method."""
 ANSWERS = (
     *("answer", "response", "output", "output_text", "result", "reply", "completion", "generated_text", "prediction", "summary"),
     *("text", "content", "message"),
@@ -47,13 +47,13 @@ _TIMEOUT_S, _LARGEST = 60.0, 8 * 2**20
 
 @dataclass(frozen=True)
 class Trial:
-    """Record the reply of an app to one question.
+    """Result of sending one question to an app.
 
     Attributes:
-        options: Of the method `http`, without the URL; empty if no answer was found.
-        prediction: What these options read out of the reply; None without an answer.
-        problem: Why there are no options; "" if there are some.
-        requests: How many requests it took.
+        options: Guessed options of the method `http`, without the URL; empty if no answer was found.
+        prediction: Prediction that these options extract from the reply; None without an answer.
+        problem: Reason why there are no options; "" if there are some.
+        requests: Number of requests.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -63,10 +63,10 @@ class Trial:
 
 
 def try_app(url: str, question: str) -> Trial:
-    """Ask an app one question, in several forms if it refuses the first, and guess where its answer and contexts are.
+    """Send one question to an app, in several request formats if necessary, and guess where the answer and contexts are.
 
     Raises:
-        pydantic.ValidationError: The URL cannot be used, or holds a secret.
+        pydantic.ValidationError: The URL is invalid, or contains a secret.
     """
     HttpConfig.model_validate({"url": url, "body": "{{question}}"})
     return asyncio.run(_tried(url, Query("trial", question)))
@@ -126,7 +126,7 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def guess(document: Any) -> dict[str, Any]:
-    """Return the options that say where a reply has its answer, contexts, usage and cost; nothing if no answer is known."""
+    """Return options that locate answer, contexts, usage and cost in a reply; empty if no answer is recognized."""
     if isinstance(document, str):
         return {"answer": "$"} if document.strip() else {}
     if preset := _preset(document):

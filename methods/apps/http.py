@@ -1,11 +1,11 @@
-"""An application behind HTTP as a method: one request per question, and paths into the reply.
+"""Evaluate an application behind HTTP: one request per question, and JSON paths into the reply.
 
     methods:
       - id: http
         config: {url: "http://localhost:8000/ask", answer: data.answer, contexts: "docs[].text"}
 
-The app searches its own documents: it is asked the question and nothing else. ragmeter finds the corpus passages in the contexts
-that it returns (`results.contexts`).
+The app searches its own documents and only receives the question. ragmeter matches the contexts that it returns with corpus
+passages (`results.contexts`).
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "searches": "choices[0].message.context.intent?",
     },
 }
-"""Chat endpoints with citations: OpenAI's annotations, Perplexity's search results, Azure's data sources."""
+"""Presets for chat endpoints with citations: OpenAI's annotations, Perplexity's search results, Azure's data sources."""
 
 
 class HttpConfig(MethodConfig, ReplyPlaces):
     """Options of an application behind HTTP.
 
-    What changes speed or spending but no reply is left out of dumps, hence out of fingerprints.
+    Options that affect only speed or cost are left out of dumps, and therefore of fingerprints.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -134,19 +134,19 @@ class HttpConfig(MethodConfig, ReplyPlaces):
 
     @property
     def template(self) -> Any:
-        """Return the template of the request."""
+        """Return the template of the request body."""
         if self.body is not None or self.method == "GET" or placeholders(self.url) & {"question", "messages"}:
             return self.body
         return {"question": "{{question}}"}
 
     @property
     def served(self) -> str:
-        """Return the name of the served model for provenance."""
+        """Return the name of the app or model, for provenance."""
         return f"app at {self.url.partition('?')[0]}"
 
     @property
     def priced(self) -> bool:
-        """Return whether it is known what a request costs: a price is stated (0 is one), or the app reports its cost."""
+        """Return whether a request's cost is known: a price is set (which may be 0), or the app reports its cost."""
         return self.cost is not None or "usd_per_call" in self.model_fields_set
 
     def preflight(self) -> None:
@@ -169,7 +169,7 @@ def _work(config: HttpConfig, lengths: Lengths) -> Work:
 
 
 DOUBT = 3
-"""Refusals without an answer after which no further question is asked."""
+"""Number of rejections after which the run stops, if no request has succeeded."""
 
 
 @register(
@@ -183,11 +183,11 @@ DOUBT = 3
     needs=lambda config: Needs(),
 )
 class Http:
-    """An application that is asked one question per request.
+    """Method that sends one request per question to an application.
 
     Args:
         config: Options.
-        services: Unused: an app searches and reads by itself.
+        services: Unused.
     """
 
     waits = True
@@ -209,11 +209,11 @@ class Http:
         self._refused = 0
 
     def index(self, corpus: Corpus) -> Indexed:
-        """Do nothing: the app has its own documents."""
+        """Do nothing, because the app has its own documents."""
         return Indexed()
 
     async def answer_one(self, query: Query) -> Prediction:
-        """Ask the app.
+        """Send a question to the app, and convert its reply to a prediction.
 
         Raises:
             Broke: No further question could be answered.
@@ -342,7 +342,7 @@ def _streamed(events: Sequence[Any], config: HttpConfig) -> str:
 
 
 def merged(below: Any, above: Any) -> Any:
-    """Return two events as one document: keys and items of the later one count."""
+    """Merge two stream events into one document; on conflicts, the later one wins."""
     if isinstance(below, Mapping) and isinstance(above, Mapping):
         return {**below, **{name: merged(below[name], value) if name in below else value for name, value in above.items()}}
     if isinstance(below, list) and isinstance(above, list):

@@ -1,8 +1,8 @@
-"""Places in a JSON document: `data.answer`, `choices[0].message.content`, `docs[].text`.
+"""Evaluate paths in a JSON document: `data.answer`, `choices[0].message.content`, `docs[].text`.
 
-A step is a key, a position (`[0]`, from the end `[-1]`), a key in quotes (`["a.b"]`), or `[]` for every item of a list. `$` alone
-is the whole document. A `?` at the end says that a document may lack the place. A place that is missing is named with the step at
-which it ends and what is there instead, which is why this is not JMESPath: that gives null for every mistake.
+A step is a key, a position (`[0]`, from the end `[-1]`), a key in quotes (`["a.b"]`), or `[]` for every item of a list. `$`
+alone is the whole document. A `?` at the end makes the path optional. An error names the step that failed and what was found
+instead; JMESPath is not used, because it returns null for every mistake.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 
 _STEP = re.compile(r"""\.?([^.\[\]"'?]+)|\[(-?\d+)\]|\[(?:"([^"]+)"|'([^']+)')\]|(\[\])""")
 EVERY = object()
-"""The step `[]`."""
+"""Marker of the step `[]`."""
 
 
 class Missing(ValueError):
-    """A place that a document lacks; the message says what is there."""
+    """Raised if a document lacks a path; the message says what was found instead."""
 
 
 def shape(value: Any) -> str:
-    """Describe a JSON value in a few words."""
+    """Describe a JSON value briefly, for messages."""
     if isinstance(value, Mapping):
         keys = list(map(str, value))
         shown = ", ".join(keys[:8]) + (" …" if len(keys) > 8 else "")
@@ -35,12 +35,12 @@ def shape(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Path:
-    """A place in a document.
+    """A parsed path.
 
     Attributes:
-        text: As written.
+        text: The path as written.
         steps: Keys, positions and `EVERY`.
-        optional: Whether a document may lack it.
+        optional: Whether it may be missing.
     """
 
     text: str
@@ -49,10 +49,10 @@ class Path:
 
     @classmethod
     def of(cls, text: str) -> Path:
-        """Read a path.
+        """Parse a path.
 
         Raises:
-            ValueError: It is malformed.
+            ValueError: The path is malformed.
         """
         body = text.strip()
         optional = body.endswith("?")
@@ -72,17 +72,17 @@ class Path:
 
     @property
     def split(self) -> tuple[Path, Path | None]:
-        """Return the place of the list whose items the last `[]` stands for, and the place within an item; without `[]` no second."""
+        """Split at the last `[]` into the path of the list and the path within its items (None without `[]`)."""
         if EVERY not in self.steps:
             return self, None
         last = len(self.steps) - 1 - self.steps[::-1].index(EVERY)
         return Path(self.text, self.steps[:last], self.optional), Path(self.text, self.steps[last + 1 :], self.optional)
 
     def find(self, document: Any) -> list[Any]:
-        """Return the values at the place: one, or with `[]` any number. A null counts as missing.
+        """Return the values at the path: one, or with `[]` any number. A null counts as missing.
 
         Raises:
-            Missing: The document lacks it and must not.
+            Missing: The document lacks a required path.
         """
         values, seen = [document], "the reply"
         for step in self.steps:

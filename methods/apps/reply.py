@@ -1,7 +1,7 @@
-"""Convert an application's reply into a prediction.
+"""Convert an application's reply to a prediction.
 
-Every place that is configured must be in every reply, unless its path ends with `?`: a reply that lacks one is a failed question
-whose reason names the place. The application's mistakes are never scored as wrong answers.
+Every configured path must exist in every reply, unless it ends with `?`. If one is missing, the question counts as failed, with
+a reason that names the path. Malformed replies are never scored as wrong answers.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from methods.models import secrets
 from methods.record import Search, Shown, Statement
 
 TEXTS = ("text", "content", "page_content", "contents", "snippet", "chunk")
-"""Keys under which the text of a context is looked for if its path names objects."""
+"""Keys that may contain the text of a context object."""
 _NAMES = {"id": ("id", "_id", "chunk_id", "doc_id"), "url": ("url", "uri", "link", "source"), "score": ("score", "relevance_score")}
 MOST_CONTEXTS = 1000
 LONGEST_CONTEXTS = 4_000_000
-"""Characters of all contexts of a reply."""
+"""Maximum characters of all contexts of a reply."""
 LONGEST_ANSWER = 100_000
 
 
 class BadReply(ValueError):
-    """A reply that is not what the options say; the message names the place."""
+    """Raised if a reply does not match the options; the message names the path."""
 
 
 def _checked(text: str) -> str:
@@ -37,7 +37,7 @@ def _checked(text: str) -> str:
 
 
 Place = Annotated[str, AfterValidator(_checked)]
-"""A path into the reply."""
+"""Type of options with a path into the reply."""
 
 
 class _Places(BaseModel):
@@ -100,7 +100,7 @@ def answer_of(document: Any, place: str) -> str:
     """Return the answer in a reply.
 
     Raises:
-        BadReply: There is none, it is empty, or something else than a text or number.
+        BadReply: The answer is missing, empty, or neither text nor number.
     """
     values = _find(document, place)
     if not values:
@@ -117,10 +117,10 @@ def answer_of(document: Any, place: str) -> str:
 
 
 def fields_of(document: Any, paths: ReplyPlaces, answer: str) -> dict[str, Any]:
-    """Return what else a reply says, as arguments of `Prediction`.
+    """Extract all other configured fields of a reply, as arguments of `Prediction`.
 
     Raises:
-        BadReply: A place is missing or holds something else.
+        BadReply: A path is missing or has a value of the wrong type.
     """
     fields: dict[str, Any] = {}
     if paths.contexts is not None:
@@ -198,10 +198,10 @@ def _contexts(document: Any, paths: str | ContextPlaces) -> tuple[Shown, ...] | 
 
 
 def bounded(contexts: tuple[Shown, ...]) -> tuple[Shown, ...]:
-    """Return contexts that are not too many and not too long.
+    """Check the number and total length of contexts, and return them.
 
     Raises:
-        BadReply: They are.
+        BadReply: There are too many contexts, or they are too long.
     """
     if len(contexts) > MOST_CONTEXTS or sum(len(item.text) for item in contexts) > LONGEST_CONTEXTS:
         raise BadReply(f"more than {MOST_CONTEXTS:,} contexts or {LONGEST_CONTEXTS:,} characters of contexts")
@@ -209,10 +209,10 @@ def bounded(contexts: tuple[Shown, ...]) -> tuple[Shown, ...]:
 
 
 def shown(place: str, value: Any) -> Shown:
-    """Read a context: a text, or an object with a text under one of `TEXTS`.
+    """Parse a context: a text, or an object with a text under one of `TEXTS`.
 
     Raises:
-        BadReply: It is something else.
+        BadReply: The value has another form.
     """
     if isinstance(value, Shown):
         return value

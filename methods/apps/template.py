@@ -1,4 +1,4 @@
-"""Templates of requests: `{{question}}`, `{{id}}`, `{{turns}}` and `{{messages}}` in texts, `${NAME}` for environment variables.
+"""Fill templates of requests: `{{question}}`, `{{id}}`, `{{turns}}`, `{{messages}}`, and `${NAME}` for environment variables.
 
 A text that is only `{{turns}}` or `{{messages}}` becomes a list of `{role, content}`: the earlier turns, and with `{{messages}}` the
 question as the last one. Within a longer text both become lines `role: text`.
@@ -30,7 +30,7 @@ def placeholders(value: Any) -> set[str]:
 
 
 def with_variables(value: Any) -> Any:
-    """Fill in environment variables and remember their values as secrets.
+    """Replace environment variables in a template, and register their values as secrets.
 
     Raises:
         ValueError: A variable is not set; the message names it.
@@ -47,12 +47,12 @@ def with_variables(value: Any) -> Any:
 
 
 def fill(value: Any, query: Query, *, quoted: bool = False) -> Any:
-    """Fill a template in for a question.
+    """Fill a template for a question.
 
     Args:
         value: A text, or a JSON value with texts.
         query: The question.
-        quoted: Whether what is filled in is in a URL.
+        quoted: Whether to quote values for a URL.
     """
     if isinstance(value, Mapping):
         return {name: fill(inner, query) for name, inner in value.items()}

@@ -1,6 +1,6 @@
-"""ARK: a retriever tuned on documents and questions, with negatives from knowledge graphs, in three stages.
+"""ARK: fine-tune a retriever on documents and questions in three stages, with hard negatives from knowledge graphs.
 
-In the order of the work: `data` (chunks, rows, batches) → `alignment` (which chunks support the answer: positives) →
-`negatives` (what augmented queries retrieve) → `train` with `loss` and `tower`, which runs it all. `retriever` puts the
-result into a pipeline, `explain` shows what happened to a question, `config` has all options.
+In order of use: `data` (chunks, rows, batches) → `alignment` (positives: chunks that support the answer) → `negatives` (chunks
+that augmented queries retrieve) → `train` with `loss` and `tower`. `retriever` uses the result in a pipeline, `explain` shows
+all steps for one question, `config` has all options.
 """

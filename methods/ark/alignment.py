@@ -1,8 +1,7 @@
-"""Score which chunks support the answer to a question: three scores, normalized per question, weighted and added up.
+"""Score how well each chunk supports the answer to a question, as a weighted sum of three normalized scores.
 
-S_f: how likely the scorer finds the answer behind question and chunk. S_b: how likely the question behind answer and
-chunk. S_v: the retriever's own cosine. All are means per token of log-likelihoods, or cosines, over the chunks of one
-document.
+S_f is the mean log-likelihood per token of the answer, given question and chunk. S_b is that of the question, given answer and
+chunk. S_v is the retriever's cosine similarity. Scores are normalized over the chunks of one document.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from methods.models.likelihood import LikelihoodScorer, ScoringRequest, ScoringT
 from methods.training.stages import read_json, write_json
 
 Scores = NDArray[np.float64]
-"""Shape (chunks,): a question's scores."""
+"""Scores of a document's chunks for one question, shape (chunks,)."""
 SHORT = 10
-"""Tokens below which a chunk is short."""
+"""Number of tokens below which a chunk is penalized as short."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlignmentRow:
-    """A chunk's scores for a question: raw, normalized (None where a term was left out), the total and its rank."""
+    """Scores of one chunk for a question: raw, normalized (None for unused terms), total, and rank."""
 
     question_id: str
     chunk_id: str
@@ -49,7 +48,7 @@ class AlignmentRow:
 
 
 def normalized(scores: Scores, how: Literal["minmax", "zscore", "none"]) -> Scores:
-    """Return scores of one question on a common scale; scores that are all equal become 0.5 (minmax) or 0 (zscore)."""
+    """Normalize scores of one question; equal scores become 0.5 (minmax) or 0 (zscore)."""
     if how == "none":
         return scores
     if how == "minmax":
@@ -65,14 +64,14 @@ def aligned(
     """Rank the chunks of a document by how well they support an answer.
 
     Args:
-        question_id: The question.
-        chunk_ids: In the document's order.
-        raw: Scores by term (`f`, `b`, `v`); terms of weight 0 are not looked at and may be missing.
+        question_id: Id of the question.
+        chunk_ids: Chunk ids in the document's order.
+        raw: Scores by term (`f`, `b`, `v`); terms with weight 0 may be missing.
         config: Normalization and weights.
-        tokens: Length of each chunk, where short ones are to be penalized.
+        tokens: Length of each chunk, if short ones are penalized.
 
     Returns:
-        Rows in the document's order; equal totals are ranked by place in the document.
+        Rows in the document's order; ties are ranked by position in the document.
     """
     weights = {"f": config.f.weight, "b": config.b.weight, "v": config.v.weight}
     terms = {name: raw[name] for name, weight in weights.items() if weight > 0}
@@ -95,17 +94,17 @@ def aligned(
 
 
 def positives(rows: Sequence[AlignmentRow], count: int) -> list[str]:
-    """Return ids of the best chunks, best first."""
+    """Return the ids of the `count` best chunks, best first."""
     return [row.chunk_id for row in sorted(rows, key=lambda row: row.rank)[:count]]
 
 
 def kept_out(rows: Sequence[AlignmentRow], evidence: Sequence[str], config: ArkTrainingConfig) -> list[str]:
-    """Return ids that are none of a question's negatives: the paper's ten best chunks, and evidence where the data name it."""
+    """Return the ids of chunks that must not be negatives of a question: the paper's ten best chunks, and known evidence."""
     return [*positives(rows, max(config.score.positives, config.mine.keep_out)), *evidence]
 
 
 def row_of(fields: Mapping[str, Any]) -> AlignmentRow:
-    """Return a row from its JSON."""
+    """Restore a row from its JSON object."""
     return AlignmentRow(**fields)
 
 
@@ -122,28 +121,28 @@ CHUNK = (Passage("", "", "$chunk"),)
 
 
 class Term(Protocol):
-    """One of the three scores."""
+    """Protocol of one of the three scores."""
 
     name: str
 
     @property
     def fingerprint(self) -> str:
-        """Return equal for terms that give equal scores."""
+        """Return a hash of everything that determines the scores."""
         ...
 
     def scores(self, chunks: Sequence[str], questions: Sequence[Question]) -> list[list[float]]:
-        """Return for each question the score of each chunk, and for S_f and S_b last that of no chunk."""
+        """Return per question the scores of all chunks; for S_f and S_b followed by the score without a chunk."""
         ...
 
 
 class LikelihoodTerm:
-    """S_f or S_b.
+    """The score S_f or S_b.
 
     Args:
         name: `f` or `b`.
         template: The prompt.
-        model: The scorer's hash.
-        scorer: Makes the scorer when there is something to score.
+        model: Hash of the scorer model.
+        scorer: Function that loads the scorer on first use.
     """
 
     def __init__(self, name: str, template: ScoringTemplate, model: str, scorer: Any) -> None:
@@ -151,11 +150,11 @@ class LikelihoodTerm:
 
     @property
     def fingerprint(self) -> str:
-        """Return of scorer and prompt."""
+        """Return a hash of scorer and prompt."""
         return fingerprint(self.name, self._model, self._template.text)
 
     def scores(self, chunks: Sequence[str], questions: Sequence[Question]) -> list[list[float]]:
-        """Return mean log-likelihoods of each question's target, one per chunk."""
+        """Return the mean log-likelihood of each question's target per chunk."""
         queries = [self._request(question) for question in questions]
         flat = [" ".join(chunk.split()) for chunk in chunks]
         grid = self._scorer().grid(flat, queries, self._template)
@@ -169,13 +168,13 @@ class LikelihoodTerm:
 
 
 class VectorTerm:
-    """S_v: the cosine of question and chunk.
+    """The score S_v: cosine similarity of question and chunk.
 
     Args:
         config: The encoder.
-        instruction: Whether questions get its query prompt.
-        device: Where it computes.
-        cache: Folder of vectors.
+        instruction: Whether to use the encoder's query prompt.
+        device: Device.
+        cache: Folder of the embedding cache.
     """
 
     name = "v"
@@ -191,25 +190,25 @@ class VectorTerm:
 
     @property
     def fingerprint(self) -> str:
-        """Return of the encoder and its prompts."""
+        """Return a hash of the encoder and its prompts."""
         return fingerprint("v", self._config.checkpoint_hash(), self._config.model_dump(mode="json", exclude={"batch_size"}))
 
     def scores(self, chunks: Sequence[str], questions: Sequence[Question]) -> list[list[float]]:
-        """Return cosines."""
+        """Return the cosine similarities of each question with all chunks."""
         passages = self._encoder.passages(chunks).astype(np.float64)
         query = self._encoder.queries([question.text for question in questions]).astype(np.float64)
         return [[float(value) for value in row] for row in query @ passages.T]
 
 
 class Terms:
-    """The terms that have a weight.
+    """The score terms with nonzero weight.
 
     Args:
         config: All options.
-        device: Where models compute.
-        shelf: Folder in which raw scores are kept for every training that asks for the same; None keeps none.
-        cache: Folder of vectors.
-        services: Provides the cache of replies, for a scorer behind an endpoint.
+        device: Device of the models.
+        shelf: Folder of raw scores, shared by trainings with the same settings; None saves none.
+        cache: Folder of the embedding cache.
+        services: Services; the reply cache is used for a scorer behind an endpoint.
     """
 
     def __init__(
@@ -232,16 +231,16 @@ class Terms:
 
     @cached_property
     def scorer(self) -> LikelihoodScorer:
-        """Return the scorer, loaded; of one behind an endpoint its tokenizer."""
+        """Load the scorer on first use; for an endpoint, its tokenizer."""
         return LikelihoodScorer(self._config.score.causal.open(self._services, "ark"))
 
     def tokens(self, document: Document) -> list[int]:
-        """Return length of each chunk in the scorer's tokens."""
+        """Return the length of each chunk in the scorer's tokens."""
         encoder = self.scorer.model.text_encoder
         return [len(ids) - len(encoder.before) for ids in encoder.prompts([piece.text for piece in document.pieces])]
 
     def raw(self, document: Document, questions: Sequence[Question]) -> list[Mapping[str, Scores]]:
-        """Return the raw scores of a document's chunks for questions about it, by term."""
+        """Return the raw scores of a document's chunks by term, for each question."""
         results: list[dict[str, Scores]] = [{} for _ in questions]
         for term in self.terms:
             for position, values in enumerate(self._kept(term, document, questions)):

@@ -1,4 +1,4 @@
-"""Options of ARK's training: every point where paper and released code differ is a key, and both are presets."""
+"""Options of ARK's training; every difference between paper and released code is an option, and both are presets."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from methods.training import TrainingConfig, TrainingOptions
 Stage = Literal["stage1", "stage2", "stage3"]
 STAGES: tuple[Stage, ...] = ("stage1", "stage2", "stage3")
 SIZES = {"stage2": "large", "stage3": "small"}
-"""The neighborhood whose queries mine the negatives of a stage."""
+"""Size of the neighborhood whose queries mine the negatives of each stage."""
 Share = Literal["none", "positives", "all"]
 
 
 class ForwardConfig(TrainingOptions):
-    """The score of an answer given question and chunk: the mean log-likelihood of the answer behind both (paper and released)."""
+    """Options of S_f: mean log-likelihood of the answer, given question and chunk (paper and released)."""
 
     retired = MappingProxyType({"form": "logp"})
 
@@ -43,13 +43,13 @@ class ForwardConfig(TrainingOptions):
 
 
 class BackwardConfig(TrainingOptions):
-    """The score of the question given answer and chunk."""
+    """Options of S_b: mean log-likelihood of the question, given answer and chunk."""
 
     weight: float = Field(0.3, ge=0, description="0 leaves the score out (w/o B.A.)")
 
 
 class VectorConfig(TrainingOptions):
-    """The retriever's own score of question and chunk."""
+    """Options of S_v: the retriever's similarity of question and chunk."""
 
     retired = MappingProxyType({"use_instruction": True})
 
@@ -60,7 +60,7 @@ class VectorConfig(TrainingOptions):
 
 
 class ScoreConfig(TrainingOptions):
-    """Scoring of chunks, and choice of positives."""
+    """Options for scoring chunks and choosing positives."""
 
     retired = MappingProxyType({"short_penalty": None, "chat_template": False})
 
@@ -109,12 +109,12 @@ class ScoreConfig(TrainingOptions):
 
     @property
     def causal(self) -> ScorerConfig:
-        """Return the scorer's options."""
+        """Return the scorer model's options."""
         return ScorerConfig.of(self.scorer, self.endpoint, revision=self.revision, dtype=self.dtype)
 
 
 class MineConfig(TrainingOptions):
-    """Source of negatives."""
+    """Options for mining negatives."""
 
     retired = MappingProxyType({"drop_overlap": False})
 
@@ -138,7 +138,7 @@ class MineConfig(TrainingOptions):
 
 
 class LossConfig(TrainingOptions):
-    """InfoNCE."""
+    """Options of the InfoNCE loss."""
 
     temperature: float = Field(
         0.01, gt=0, description="temperature, which the paper does not give; released 0.01 before ms-swift 3.11, 0.1 since"
@@ -151,7 +151,7 @@ class LossConfig(TrainingOptions):
 
 
 class TrainConfig(TrainingOptions):
-    """Optimization."""
+    """Optimization options."""
 
     retired = MappingProxyType({"beta2": 0.95, "max_grad_norm": 1.0, "order": "shuffled", "validate_k": 5})
 
@@ -233,39 +233,39 @@ class ArkTrainingConfig(TrainingConfig):
 
     @property
     def encoder(self) -> EncoderConfig:
-        """Return the base's options."""
+        """Return the base encoder's options."""
         return encoder_config(self.base, self.base_options)
 
     @property
     def vector_encoder(self) -> EncoderConfig:
-        """Return options of the encoder that gives the score S_v."""
+        """Return the options of the encoder for the score S_v."""
         return self.encoder if self.score.v.model is None else encoder_config(self.score.v.model, {})
 
     @property
     def penalizes_short(self) -> bool:
-        """Return whether a chunk of n < 10 tokens keeps n/10 of its total: if chunks are sentences (released)."""
+        """Return whether the total of a chunk with n < 10 tokens is multiplied by n/10 (if chunks are sentences; released)."""
         return isinstance(self.chunks, ChunkConfig) and self.chunks.unit == "sentence" and self.score.normalize == "minmax"
 
     @property
     def augments(self) -> bool:
-        """Return whether graphs and augmented queries are needed."""
+        """Return whether augmented queries are needed."""
         return self.mine.source == "graph" and bool({"stage2", "stage3"} & set(self.train.stages))
 
     @property
     def makes_graphs(self) -> bool:
-        """Return whether graphs are made; recorded queries need none."""
+        """Return whether knowledge graphs are built; recorded queries need none."""
         return self.augments and self.queries.generator != "recorded"
 
     @property
     def files(self) -> dict[str, str]:
-        """Return the files that are read besides the data, by option."""
+        """Return the input files besides the data, by option."""
         graphs = {"kg.file": self.kg.file} if self.makes_graphs and self.kg.extractor == "file" else {}
         queries = {"queries.path": self.queries.path} if self.augments and not self.makes_graphs else {}
         return {option: name for option, name in (graphs | queries).items() if name is not None}
 
     @property
     def scores(self) -> bool:
-        """Return whether chunks are scored; evidence named by the data needs no scorer."""
+        """Return whether chunks are scored; this is unnecessary if the data names the evidence."""
         return self.score.choose == "scores"
 
     @model_validator(mode="after")
@@ -276,17 +276,17 @@ class ArkTrainingConfig(TrainingConfig):
 
     @property
     def llms(self) -> list[LLMConfig]:
-        """Return the language models that are asked."""
+        """Return the language models in use."""
         parts = (self.kg, self.neighborhood.seeds, self.queries) if self.makes_graphs else ()
         return [part.active_llm for part in parts if part.active_llm is not None]
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the stages that are trained; of mixed ones the last stands for all."""
+        """Return which stages are trained; for mixed stages, only the last one."""
         chosen = self.train.stages
         return chosen[-1:] if self.train.curriculum == "mixed" else chosen
 
     def preflight(self) -> None:
-        """Check references, models and their code."""
+        """Check data references, models and their code."""
         for reference in (*self.data, *self.validation, *self.evaluation):
             resolve(reference, where="data")
         check_models(self.encoder)
@@ -322,7 +322,7 @@ class ArkTrainingConfig(TrainingConfig):
             check_models(self.vector_encoder)
 
     def reach(self, cache: Path | None) -> None:
-        """Make one short call to every endpoint."""
+        """Check that every endpoint responds, with one short call each."""
         for llm in self.llms:
             reach_llm(llm, cache)
         if self.scores and (self.score.f.weight or self.score.b.weight):
@@ -330,7 +330,7 @@ class ArkTrainingConfig(TrainingConfig):
 
 
 def encoder_config(model: str, options: Mapping[str, Any]) -> EncoderConfig:
-    """Return an encoder's options: a preset's or a model's, with some replaced."""
+    """Build an encoder's options from a preset or a model's name, with overrides."""
     base: Mapping[str, Any] = ENCODERS.get(model, {"model": model})
     return EncoderConfig.model_validate({**base, **options})
 

@@ -1,4 +1,4 @@
-"""The data of a training: documents in chunks and the questions about them, checked against what must stay unseen."""
+"""Training data of ARK: documents in chunks and their questions, checked against validation and test data."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from methods.training.stages import write_lines
 
 @dataclass(frozen=True, slots=True)
 class TrainRow:
-    """Row of one step of the loss.
+    """Training row: a query with a positive and negatives.
 
     Attributes:
-        question_id: The dataset's id of the question.
-        document_id: The document that the chunks are of.
-        stage: `stage1` …; decides which documents of other rows are negatives too.
-        query: The question's text.
-        positive_id: One of the question's positives.
-        negative_ids: Chunks of the same document that are none of its positives.
+        question_id: Id of the question in the dataset.
+        document_id: Document of the chunks.
+        stage: `stage1` …; determines which texts of other rows are in-batch negatives.
+        query: Text of the question.
+        positive_id: One positive of the question.
+        negative_ids: Chunks of the same document that are not positives.
         positive_ids: All of the question's positives.
     """
 
@@ -47,19 +47,19 @@ class TrainRow:
 
 
 def write_rows(path: Path, rows: Iterable[TrainRow]) -> None:
-    """Write rows as JSON Lines; the file appears whole or not at all."""
+    """Write rows as JSON Lines, atomically."""
     write_lines(path, (asdict(row) for row in rows))
 
 
 def check_rows(rows: Sequence[TrainRow], texts: Mapping[str, str]) -> None:
-    """Check that no negative of a row is one of its question's positives, by id or by text.
+    """Check that no negative of a row is a positive of its question, by id or by text.
 
     Args:
         rows: The rows.
         texts: Chunk texts by id.
 
     Raises:
-        UserError: One is, or a chunk is not known.
+        UserError: A negative is a positive, or a chunk is unknown.
     """
     for row in rows:
         unknown = [chunk for chunk in (row.positive_id, *row.negative_ids) if chunk not in texts]
@@ -72,23 +72,23 @@ def check_rows(rows: Sequence[TrainRow], texts: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps of a stage.
+    """Batches of a stage.
 
     Attributes:
-        steps: For each step of the optimizer its batches, each a list of row positions.
+        steps: Batches per optimizer step, each a list of row positions.
     """
 
     steps: tuple[tuple[tuple[int, ...], ...], ...]
 
 
 def plan(rows: Sequence[TrainRow], config: TrainConfig, epochs: int, *key: str | int) -> Plan:
-    """Draw the batches of all epochs.
+    """Draw the batches of all epochs randomly.
 
     Args:
         rows: The rows of a stage.
-        config: Size of batches, and how many make a step.
-        epochs: Times that each row is used.
-        key: What the draws are for: seed and stage.
+        config: Batch size, and batches per step.
+        epochs: Number of epochs.
+        key: Random seed parts: seed and stage.
     """
     steps: list[tuple[tuple[int, ...], ...]] = []
     for epoch in range(epochs):
@@ -109,10 +109,10 @@ class Piece:
     """A chunk of a document.
 
     Attributes:
-        id: Unique over documents.
-        index: Its place in the document.
-        text: What is scored and trained on.
-        start, end: Where it is in the document's text.
+        id: Id, unique across documents.
+        index: Index in the document.
+        text: The text.
+        start, end: Character positions in the document's text.
     """
 
     id: str
@@ -124,13 +124,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class Document:
-    """A document, its chunks, and what is asked about it.
+    """A document with its chunks and questions.
 
     Attributes:
-        id: The dataset's id, or one made of the passages where a question brings its own.
-        passages: As the dataset has them, in order.
-        pieces: Its chunks.
-        questions: Those that have an answer.
+        id: Id in the dataset, or an id derived from a question's own passages.
+        passages: Passages of the dataset, in order.
+        pieces: The chunks.
+        questions: Questions with an answer.
     """
 
     id: str
@@ -146,7 +146,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Material:
-    """All documents of the training data, and the fingerprints of the benchmarks that they are of."""
+    """All documents of the training data, and the fingerprints of their benchmarks."""
 
     documents: tuple[Document, ...]
     fingerprints: tuple[str, ...]
@@ -163,16 +163,15 @@ class Material:
 
 
 def load_benchmarks(references: Iterable[str], options: Mapping[str, Mapping[str, Any]]) -> list[Benchmark]:
-    """Load references, each dataset with its options."""
+    """Load data references with each dataset's options."""
     return [registry.load(reference, options.get(registry.resolve(reference)[0].name, {})) for reference in references]
 
 
 def load_material(config: ArkTrainingConfig) -> Material:
-    """Return load and cut the training data.
+    """Load the training data and cut it into chunks.
 
     Raises:
-        UserError: It may not be trained on, shares a document or question with evaluation sets, or asks about no
-            document.
+        UserError: The data must not be trained on, shares documents or questions with evaluation sets, or has no documents.
     """
     benchmarks = load_benchmarks(config.data, config.data_options)
     for benchmark in benchmarks:
@@ -194,13 +193,13 @@ def load_material(config: ArkTrainingConfig) -> Material:
 
 
 WHOLE = 5_000
-"""Passages of a corpus that is still taken for one document."""
+"""Maximum passages of a corpus that is treated as a single document."""
 
 
 def documents_of(benchmark: Benchmark, chunks: ChunkConfig | str) -> list[Document]:
-    """Return the documents of a benchmark with their questions, in the order of the first question about each.
+    """Return the documents of a benchmark with their questions, in order of first question.
 
-    Questions without a gold answer are left out: nothing can be aligned with them.
+    Questions without a gold answer are dropped, because chunks cannot be aligned with an answer.
 
     Raises:
         UserError: A question names neither a document nor passages of its own.
@@ -220,10 +219,10 @@ def documents_of(benchmark: Benchmark, chunks: ChunkConfig | str) -> list[Docume
 
 
 def pool(question: Question, corpus: Corpus, where: str) -> tuple[str, tuple[str, ...]]:
-    """Return the id of the document that a question is asked about, and the ids of its passages; a small corpus counts as one document.
+    """Return the id of a question's document and the ids of its passages; a small corpus counts as one document.
 
     Raises:
-        UserError: A question names no document, and the corpus is too large.
+        UserError: The question names no document, and the corpus is too large.
     """
     if question.document_id is not None:
         return question.document_id, corpus.by_document[question.document_id]
@@ -239,7 +238,7 @@ def pool(question: Question, corpus: Corpus, where: str) -> tuple[str, tuple[str
 
 
 def pieces_of(document: str, passages: Sequence[Passage], chunks: ChunkConfig | str) -> tuple[Piece, ...]:
-    """Cut a document."""
+    """Cut a document into chunks."""
     if isinstance(chunks, ChunkConfig):
         cut = chunk(document_text(passages), chunks)
         return tuple(
@@ -253,7 +252,7 @@ def pieces_of(document: str, passages: Sequence[Passage], chunks: ChunkConfig | 
 
 
 def document_text(passages: Sequence[Passage]) -> str:
-    """Return the text of passages in their order, a line break where the white space between them is lost."""
+    """Join passages in order; a line break is inserted where white space is missing."""
     return "".join(_joined(passage.text) for passage in passages)
 
 
@@ -268,10 +267,10 @@ def _require_training_worlds(benchmark: Benchmark) -> None:
 
 
 def require_disjoint(training: Benchmark, unseen: Benchmark) -> None:
-    """Check that two benchmarks share neither a passage nor a question.
+    """Check that two benchmarks share no passage and no question.
 
     Raises:
-        UserError: They do.
+        UserError: They share a passage or a question.
     """
     shared = next((identifier for identifier in unseen.corpus.ids if identifier in training.corpus), None)
     if shared is not None:

@@ -1,4 +1,4 @@
-"""`ragmeter method explain ark`: what the training does with one question, from the graph to the negatives."""
+"""Explain ARK's training on one question (`ragmeter method explain ark`), from the graph to the negatives."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from methods.training import TRAININGS
 from methods.training.stages import card_of
 
 SHOWN = 15
-"""Chunks and negatives in a table."""
+"""Maximum chunks and negatives in a table."""
 
 
 class ArkExplainConfig(MethodConfig):
-    """Training to explain: that of a checkpoint, or one that options describe."""
+    """Options of the explanation: a checkpoint's training, or explicit training options."""
 
     checkpoint: str | None = Field(
         None, description="folder of a trained stage; its options apply, and it mines the negatives that are shown"
@@ -48,7 +48,7 @@ class ArkExplainConfig(MethodConfig):
         self.options("explained").preflight()
 
     def options(self, reference: str) -> ArkTrainingConfig:
-        """Return the training's options; `reference` stands for the data where none is given."""
+        """Return the training options; `reference` is the data reference if none is given."""
         card = card_of(self.checkpoint) if self.checkpoint is not None else None
         kept = dict(card["config"]) if card is not None else {}
         value = laid_over(kept, self.training)
@@ -67,7 +67,7 @@ class ArkExplainConfig(MethodConfig):
     summary="shows the graph around the answer, the neighborhood's cut, the augmented queries, three scores per chunk, and mined negatives",
 )
 def explain(question: Question, corpus: Corpus, config: ArkExplainConfig, services: Services) -> Explanation:
-    """Go through ARK's steps with one question."""
+    """Run all of ARK's data steps for one question."""
     if not question.answers:
         raise UserError("this question has no gold answer, which ARK needs", code="question-without-gold", where=question.id)
     options = config.options("explained")

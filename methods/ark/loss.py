@@ -1,7 +1,7 @@
-"""InfoNCE over a batch whose texts are encoded once each.
+"""InfoNCE loss over a batch in which each distinct text is encoded once.
 
-A batch is a table: rows × unique documents, with how often each document stands as a candidate of each row. The loss
-of a row is `-log(exp(s(q, d⁺)/τ) / Σ n(d) exp(s(q, d)/τ))` over its candidates, of which d⁺ is one.
+A batch is a matrix (rows × distinct documents) of n(d), the number of times a document is a candidate of a row. The loss of a
+row is `-log(exp(s(q, d⁺)/τ) / Σ n(d) exp(s(q, d)/τ))` over its candidates, of which d⁺ is one.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows with their texts, each text once.
+    """A batch of rows with distinct texts.
 
     Attributes:
-        queries: Unique texts of questions.
-        documents: Unique texts of chunks.
-        query: The question of each row: shape (rows,).
-        positive: Column of each row's positive: shape (rows,).
-        counts: How often a document is a candidate of a row: shape (rows, documents).
+        queries: Distinct question texts.
+        documents: Distinct chunk texts.
+        query: Index of each row's question: shape (rows,).
+        positive: Index of each row's positive: shape (rows,).
+        counts: Number of times that each document is a candidate of each row: shape (rows, documents).
     """
 
     queries: tuple[str, ...]
@@ -43,12 +43,12 @@ class Batch:
 
 
 def batch_of(rows: Sequence[TrainRow], texts: Mapping[str, str], config: LossConfig) -> Batch:
-    """Lay rows out as a batch.
+    """Build a batch from training rows.
 
     Args:
-        rows: The rows; all of them are contrasted with each other as their stage says.
+        rows: The rows, which provide in-batch negatives for each other according to their stage.
         texts: Chunk texts by id.
-        config: Which documents of other rows are candidates.
+        config: Which texts of other rows are candidates.
     """
     queries = _numbered(row.query for row in rows)
     documents = _numbered(texts[chunk] for row in rows for chunk in (row.positive_id, *row.negative_ids))
@@ -79,12 +79,12 @@ def _numbered(texts: Iterable[str]) -> dict[str, int]:
 
 
 def info_nce(queries: Tensor, documents: Tensor, batch: Batch, temperature: float) -> Tensor:
-    """Return the mean loss of a batch's rows.
+    """Compute the mean InfoNCE loss of a batch's rows.
 
     Args:
         queries: Vectors of unit length: shape (unique questions, dimension).
-        documents: Likewise: shape (unique documents, dimension).
-        batch: Which are candidates of which.
+        documents: Vectors of unit length: shape (distinct documents, dimension).
+        batch: Candidates of each row.
         temperature: τ.
 
     Returns:

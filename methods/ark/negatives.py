@@ -1,4 +1,4 @@
-"""Hard negatives: what augmented queries retrieve from the document and is none of the question's positives."""
+"""Mine hard negatives: chunks of the document that augmented queries retrieve and that are not positives of the question."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from methods.models.llm import open_llm
 
 @dataclass(frozen=True, slots=True)
 class Augmented:
-    """The queries made for a question from its large and its small neighborhood; none where it has no seeds."""
+    """Augmented queries of a question from its large and small neighborhood; empty without seeds."""
 
     question_id: str
     large: tuple[str, ...]
@@ -38,19 +38,19 @@ class Augmented:
 
 
 class QuerySource(Protocol):
-    """Makes augmented queries, and keeps what it made."""
+    """Protocol of sources of augmented queries, with saved results."""
 
     async def queries(self, document: Document, questions: Sequence[Question]) -> Mapping[str, Augmented]:
-        """Return the queries of questions about a document, by question id."""
+        """Return the augmented queries by question id, for questions about a document."""
         ...
 
 
 class LazyEncoder:
-    """An encoder that is loaded when it is asked for vectors.
+    """Encoder that is loaded on first use.
 
     Args:
         config: Options.
-        services: Provides device and cache.
+        services: Services; device and cache are used.
     """
 
     def __init__(self, config: EncoderConfig, services: Services) -> None:
@@ -61,17 +61,17 @@ class LazyEncoder:
         return Encoder(self._config, self._services.device, self._services.folder("embeddings"))
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return vectors of texts."""
+        """Encode texts."""
         return self._encoder.passages(texts)
 
 
 class GraphQueries:
-    """Makes graph, neighborhoods and queries of a document, and keeps them in the folder of work.
+    """Source that builds a document's graph, neighborhoods and queries, and saves them in the working folder.
 
     Args:
         config: Options.
-        work: The folder.
-        services: Provides device and caches.
+        work: Working folder.
+        services: Services; device and caches are used.
     """
 
     def __init__(self, config: ArkTrainingConfig, work: Path, services: Services) -> None:
@@ -90,7 +90,7 @@ class GraphQueries:
         return generator_of(self._config.queries, self._services)
 
     async def graph(self, document: Document) -> KnowledgeGraph:
-        """Return the graph of a document."""
+        """Return a document's knowledge graph."""
         if self._config.kg.extractor == "file":
             chunks = [Chunk(index, passage.full_text, 0, 0) for index, passage in enumerate(document.passages)]
         else:
@@ -98,11 +98,11 @@ class GraphQueries:
         return await graph_of(document.id, chunks, self._extractor, self._work, self._config.kg.similarity, self._encoder)
 
     def around(self, graph: KnowledgeGraph) -> Neighborhoods:
-        """Return the neighborhoods of questions about the document of a graph."""
+        """Return the provider of neighborhoods in a graph."""
         return Neighborhoods(graph, self._config.neighborhood, self._work, self._namer)
 
     async def queries(self, document: Document, questions: Sequence[Question]) -> Mapping[str, Augmented]:
-        """Return the queries of questions about a document, by question id."""
+        """Return the augmented queries by question id, for questions about a document."""
         graph = await self.graph(document)
         around = self.around(graph)
 
@@ -114,38 +114,38 @@ class GraphQueries:
 
 
 class RecordedQueries:
-    """Takes the queries that a language model wrote earlier, from a file; no graph is made.
+    """Source of augmented queries recorded in a file; no graph is built.
 
     Args:
         path: The file.
-        most: Queries per question and size.
+        most: Maximum queries per question and size.
     """
 
     def __init__(self, path: Path, most: int) -> None:
         self._recorded, self._most = recorded_queries(path), most
 
     async def queries(self, document: Document, questions: Sequence[Question]) -> Mapping[str, Augmented]:
-        """Return the queries of questions by question id; a question that the file does not have gets none."""
+        """Return the recorded queries by question id; empty for questions missing from the file."""
         kept = {question.id: self._recorded.get(question.id, {}) for question in questions}
         return {name: Augmented(name, *(sizes.get(size, ())[: self._most] for size in ("large", "small"))) for name, sizes in kept.items()}
 
 
 def query_source(config: ArkTrainingConfig, work: Path, services: Services) -> QuerySource:
-    """Return where augmented queries come from by the options."""
+    """Build the source of augmented queries that the options select."""
     if config.queries.generator == "recorded":
         return RecordedQueries(data_path(config.queries.path or ""), config.queries.most)
     return GraphQueries(config, work, services)
 
 
 class Embedder(Protocol):
-    """Interface of an encoder that mining needs; `methods.models.encoder.Encoder` implements it."""
+    """Interface of the encoder for mining; `methods.models.encoder.Encoder` implements it."""
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return vectors of chunks: shape (texts, dimension)."""
+        """Encode chunks: shape (texts, dimension)."""
         ...
 
     def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return vectors of queries."""
+        """Encode queries: shape (texts, dimension)."""
         ...
 
 
@@ -154,12 +154,12 @@ class Mined:
     """Negatives mined for a question.
 
     Attributes:
-        question_id: The question.
-        stage: For which stage.
-        model: Hash of the encoder that retrieved.
-        queries: What was asked.
-        retrieved: Chunks found by any query, the best found first (by best rank, then by place).
-        negatives: Those that may be negatives.
+        question_id: Id of the question.
+        stage: The stage.
+        model: Hash of the retrieving encoder.
+        queries: The augmented queries.
+        retrieved: Chunks retrieved by any query, sorted by best rank, then by position.
+        negatives: Retrieved chunks that may be negatives.
     """
 
     question_id: str
@@ -171,13 +171,13 @@ class Mined:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Mined:
-        """Restore the value from its JSON."""
+        """Restore the result from its JSON object."""
         lists = {name: tuple(fields[name]) for name in ("queries", "retrieved", "negatives")}
         return cls(fields["question_id"], fields["stage"], fields["model"], **lists)
 
 
 def union(scores: NDArray[np.float32], top_k: int) -> list[int]:
-    """Return positions of the chunks that are among the best of any query: shape (queries, chunks) to positions, best rank first."""
+    """Return the chunks among the top_k of any query, sorted by best rank; `scores` has shape (queries, chunks)."""
     if not len(scores):
         return []
     order = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
@@ -189,7 +189,7 @@ def union(scores: NDArray[np.float32], top_k: int) -> list[int]:
 
 
 def eligible(positions: Sequence[int], pieces: Sequence[Piece], kept_out: Sequence[str]) -> list[int]:
-    """Return places without what is kept out and what has its text, each text once."""
+    """Remove excluded chunks, chunks with the text of an excluded one, and duplicates from positions."""
     taken = {piece.text for piece in pieces if piece.id in set(kept_out)}
     results = []
     for position in positions:
@@ -214,9 +214,9 @@ def mine(
 
     Args:
         document: The document.
-        queries: What is asked for each question; a question without queries has no negatives.
-        kept_out: Chunks of each question that are not negatives of it: its positives among them.
-        encoder: Retrieves.
+        queries: Augmented queries by question; a question without queries gets no negatives.
+        kept_out: Excluded chunks by question, including its positives.
+        encoder: Encoder for retrieval.
         config: Depth and filter.
         stage, model: As in `Mined`.
     """
@@ -245,18 +245,18 @@ def random_pool(document: Document, kept_out: Sequence[str]) -> tuple[str, ...]:
 def rows_of(
     document: Document, positives: Mapping[str, Sequence[str]], pools: Mapping[str, Sequence[str]], stage: str, sample: int, seed: int
 ) -> tuple[list[TrainRow], int]:
-    """Return the training rows of a document's questions: one per positive, negatives drawn for each.
+    """Build the training rows of a document's questions: one per positive, each with sampled negatives.
 
     Args:
         document: The document.
-        positives: Of each question.
-        pools: Where the negatives of each question are drawn from.
+        positives: Positives by question.
+        pools: Possible negatives by question.
         stage: The stage.
-        sample: Negatives of a row; 0: none, and then no pool is needed.
-        seed: Of the draws.
+        sample: Negatives per row; 0 needs no pools.
+        seed: Random seed.
 
     Returns:
-        The rows, and how many were left out for want of a negative.
+        The rows, and the number of rows dropped for lack of negatives.
     """
     rows: list[TrainRow] = []
     skipped = 0

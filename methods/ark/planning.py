@@ -1,4 +1,4 @@
-"""Plan the needs and cost of `ragmeter train ark`, computed from its options before anything is loaded (`methods/work.py`)."""
+"""Estimate requirements and work of `ragmeter train ark` from its options, without loading anything."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from methods.work import (
 )
 
 PROMPT, SENTENCE = 40, 25
-"""Tokens of the prompts by which chunks are scored, next to chunk, question and answer; and of a sentence."""
+"""Assumed tokens of the scoring prompts besides chunk, question and answer; and of a sentence."""
 GIVEN = 60 * 15
-"""Tokens of the triples of a neighborhood that are shown for queries."""
+"""Assumed tokens of a neighborhood's triples in the prompt for queries."""
 EVIDENCE = 2
-"""Passages of evidence of a question, where they are the positives: most data of several hops have two."""
+"""Assumed evidence passages per question, if these are the positives; typical of multi-hop data."""
 GRADIENT_CACHING = 4 / 3
-"""A batch that is not held is read once more without a gradient."""
+"""Cost factor of gradient caching, which encodes each batch once more without gradient."""
 
 
 def needs(config: ArkTrainingConfig) -> Needs:
-    """Return the models that must be there: first what training begins from."""
+    """Return the required models, the base model first."""
     similarity = config.kg.similarity
     return needs_of(
         config.encoder,
@@ -51,7 +51,7 @@ def needs(config: ArkTrainingConfig) -> Needs:
 
 
 def work_of(config: ArkTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Count scored chunks, written graphs and queries, then per stage questions with positives and negatives."""
+    """Estimate the work: scored chunks, extracted graphs and queries, and per stage the questions with positives and negatives."""
     data = known_data(config, of)
     prepared = total(_scored(config, lengths) for lengths in data) if config.scores else Work()
     if config.makes_graphs:

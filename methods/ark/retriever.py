@@ -1,4 +1,4 @@
-"""ARK in a pipeline: dense retrieval with a tuned checkpoint."""
+"""Register ARK's retriever: dense retrieval with a fine-tuned checkpoint."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from methods.work import Lengths, Needs, Work, needs_of, total
 
 
 def trained_by_ark(model: str) -> bool:
-    """Return whether a model is a checkpoint of this method."""
+    """Return whether a model is an ARK checkpoint."""
     card = card_of(model)
     return card is not None and card.get("method") == "ark"
 
 
 class ArkConfig(DenseConfig):
-    """Options of dense retrieval; prompts, pooling and length are those that the checkpoint was saved with."""
+    """Options of dense retrieval; prompts, pooling and length are those saved with the checkpoint."""
 
     model: str = Field(description="folder of a checkpoint that `ragmeter train ark` made")
 
     def preflight(self) -> None:
-        """Check that the model is a checkpoint of ARK."""
+        """Check that the model is an ARK checkpoint."""
         super().preflight()
         if not trained_by_ark(self.model):
             raise UserError(
@@ -51,16 +51,16 @@ class ArkConfig(DenseConfig):
     work=dense_work,
 )
 class Ark(Dense):
-    """Retriever of a tuned checkpoint.
+    """Retriever role: dense retrieval with an ARK checkpoint.
 
     Args:
-        config: The checkpoint, and how to search.
-        services: As for `Dense`.
+        config: Options with the checkpoint and search settings.
+        services: As in `Dense`.
     """
 
 
 class ArkFoldsConfig(MethodConfig):
-    """Options of cross-validation: a checkpoint for each fold of the questions."""
+    """Options for cross-validation: one checkpoint per fold of the questions."""
 
     default_extra = "models"
 
@@ -71,19 +71,19 @@ class ArkFoldsConfig(MethodConfig):
 
     @property
     def parts(self) -> list[ArkConfig]:
-        """Return the options of the retriever of each fold."""
+        """Return the retriever options of each fold."""
         return [ArkConfig.model_validate({"model": model, "max_length": self.max_length}) for model in self.models]
 
     def checkpoint_hash(self) -> str:
-        """Return the hashes of all weights, in order: a board finds the checkpoint that answered a question by its fold."""
+        """Return the hashes of all checkpoints in order, so that leaderboards find the one that answered a question."""
         return "-".join(part.checkpoint_hash() for part in self.parts)
 
     def needed_models(self) -> Needs | None:
-        """Return the checkpoints that must be there."""
+        """Return the required checkpoints."""
         return needs_of(*self.parts)
 
     def preflight(self) -> None:
-        """Check that each model is a checkpoint of ARK that was trained without its fold."""
+        """Check that each model is an ARK checkpoint that was trained without its fold."""
         for number, part in enumerate(self.parts, 1):
             part.preflight()
             expected = f"-{number}/{len(self.models)}"
@@ -111,13 +111,13 @@ def _folds_work(config: ArkFoldsConfig, lengths: Lengths) -> Work:
     work=_folds_work,
 )
 class ArkFolds:
-    """Retriever of several checkpoints, one for each fold of the questions.
+    """Retriever role with cross-validation: each question uses the checkpoint that was trained without its fold.
 
-    Folds follow from the words of a question, so questions must be those of the data: a rewritten one may fall into another fold.
+    Folds are computed from the question's text, so questions must not be rewritten.
 
     Args:
         config: The checkpoints.
-        services: As for `Dense`.
+        services: As in `Dense`.
     """
 
     def __init__(self, config: ArkFoldsConfig, services: Services) -> None:
@@ -130,7 +130,7 @@ class ArkFolds:
 
 
 class FoldsIndex:
-    """The indexes of the folds, in order.
+    """Indexes of all folds, in order.
 
     Args:
         parts: The indexes.

@@ -1,6 +1,6 @@
-"""The encoder in training: texts to vectors with gradients, in batches that fit, on one device or several.
+"""Encoder in training: texts to vectors with gradients, in batches that fit into memory, on one or several devices.
 
-Dropout is drawn from (seed, stage, step, batch of texts), so a text encoded twice in a step, or in a resumed run, gets
+Dropout is seeded by (seed, stage, step, batch of texts), so encoding a text again in the same step or in a resumed run gives
 the same vector.
 """
 
@@ -34,14 +34,14 @@ class _Micro(NamedTuple):
 
 @dataclass(frozen=True)
 class Prompts:
-    """Prefixes of texts."""
+    """Prefixes of queries and passages."""
 
     query: str
     passage: str
 
 
 def prompts_of(config: EncoderConfig, model: Any, instruction: bool = True) -> Prompts:
-    """Return an encoder's prompts: those of its options, else the model's own; without `instruction` none before queries."""
+    """Return an encoder's prompts: those of its options, else the model's own. Without `instruction`, queries get none."""
     own = model.prompts or {}
     query, passage = config.prompt("query"), config.prompt("passage")
     if query is None:
@@ -52,10 +52,10 @@ def prompts_of(config: EncoderConfig, model: Any, instruction: bool = True) -> P
 
 
 def load_tower(config: EncoderConfig, device: str | None) -> Any:
-    """Return a `SentenceTransformer` to be trained, in float32.
+    """Load a `SentenceTransformer` for training, in float32.
 
     Raises:
-        UserError: It cannot be loaded.
+        UserError: The model cannot be loaded.
     """
     check_models(config)
     plain = config.model_copy(update={"dtype": "float32"})
@@ -63,14 +63,14 @@ def load_tower(config: EncoderConfig, device: str | None) -> Any:
 
 
 def freeze_all_but_last(model: Any, layers: int) -> None:
-    """Leave only a transformer's last layers, and what comes after them, to be trained.
+    """Freeze a transformer except its last layers and everything after them.
 
     Args:
         model: A `SentenceTransformer`.
-        layers: Their number.
+        layers: Number of trainable layers.
 
     Raises:
-        UserError: It has no such layers.
+        UserError: The model's layers cannot be determined.
     """
     from torch.nn import ModuleList
 
@@ -93,13 +93,13 @@ def freeze_all_but_last(model: Any, layers: int) -> None:
 
 
 class Tower:
-    """Encodes for the loss.
+    """Encoder for the loss, with gradient caching.
 
     Args:
         model: A `SentenceTransformer`.
-        prompts: Put before texts.
-        config: Texts encoded at once, and tokens whose activations are held.
-        accelerator: Of `accelerate`; None: one process in the model's own precision.
+        prompts: Prefixes of texts.
+        config: Batch size, and maximum tokens with activations in memory.
+        accelerator: `accelerate` process; None for a single process in the model's precision.
     """
 
     def __init__(self, model: Any, prompts: Prompts, config: TrainConfig, accelerator: Any = None) -> None:
@@ -116,7 +116,7 @@ class Tower:
         self._lengths: dict[str, int] = {}
 
     def length(self, text: str) -> int:
-        """Return the number of tokens of a text as training reads it; a prompt before it is not counted."""
+        """Return the number of tokens of a text after truncation, without a prompt."""
         if text not in self._lengths:
             self._lengths[text] = min(len(self.model.tokenizer.tokenize(text)), self.model.max_seq_length or UNBOUNDED)
         return self._lengths[text]
@@ -150,23 +150,23 @@ class Tower:
         return torch.nn.functional.normalize(vectors.float(), dim=1)
 
     def backward(self, batch: Batch, temperature: float, seed: Sequence[str | int], scale: float = 1.0) -> float:
-        """Add the gradient of a batch's loss to the parameters; each process adds the part of its own texts.
+        """Compute the gradient of a batch's loss and add it to the parameters; each process handles its own texts.
 
-        Where the batch has more tokens than are held, its texts are encoded once without activations, the loss gives the
-        gradient of each vector, and they are encoded again to carry it on: the same gradient in less memory.
+        If the batch is too large for memory, its texts are first encoded without activations; the loss gives the gradient of
+        each vector, and the texts are encoded again in parts to backpropagate it. The result is the same.
 
         Args:
             batch: The rows.
-            temperature: Of the loss.
-            seed: What dropout is drawn from: seed, stage, step …
-            scale: The loss counts so much.
+            temperature: Temperature of the loss.
+            seed: Seed parts for dropout: seed, stage, step …
+            scale: Factor of the gradient.
 
         Returns:
             The loss, unscaled.
 
         Raises:
-            TooLarge: Memory ran out in one of the processes. From then on no more activations are held than those of one
-                `micro_batch`, which changes neither loss nor negatives.
+            TooLarge: Memory ran out in one of the processes. Later calls only hold the activations of one `micro_batch`, which
+                changes neither loss nor negatives.
 
         Source:
             Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup (GradCache).

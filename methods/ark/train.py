@@ -1,4 +1,4 @@
-"""`ragmeter train ark`: from documents and questions to a tuned retriever, stage after stage."""
+"""Train ARK (`ragmeter train ark`): from documents and questions to a fine-tuned retriever, in stages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from methods.training.stages import Manifest, PreparedRun, file_id, read_json, r
 
 
 def write_card(folder: Path, stage: str, config: ArkTrainingConfig, figures: Mapping[str, float], prompts: tuple[str, str]) -> None:
-    """Write the model card."""
+    """Write a checkpoint's model card."""
     facts: dict[str, object] = {
         "temperature": config.loss.temperature,
         "rows per batch": config.train.batch_size,
@@ -65,14 +65,14 @@ def write_card(folder: Path, stage: str, config: ArkTrainingConfig, figures: Map
 
 @dataclass(frozen=True)
 class StagePlan:
-    """Properties of a stage.
+    """Data and optimization settings of a stage.
 
     Attributes:
         name: `stage1` …
         rows: Its training rows.
-        epochs: Times that each row is used.
-        learning_rate: At its peak.
-        warm_up: Share of the steps below 1, else their number.
+        epochs: Number of epochs.
+        learning_rate: Peak learning rate.
+        warm_up: Warm-up as a fraction of the steps if below 1, else as a number of steps.
     """
 
     name: str
@@ -83,7 +83,7 @@ class StagePlan:
 
 
 def stage_plan(name: str, rows: Sequence[TrainRow], config: ArkTrainingConfig) -> StagePlan:
-    """Return a stage as the options say; of mixed stages the epochs are added up, and the first one's rate holds."""
+    """Build a stage's plan from the options; mixed stages add up their epochs and use the first one's learning rate."""
     train, position = config.train, STAGES.index(name)
     if train.curriculum == "mixed":
         return StagePlan(name, rows, sum(train.epochs), train.learning_rate[0], train.warm_up[0])
@@ -91,14 +91,14 @@ def stage_plan(name: str, rows: Sequence[TrainRow], config: ArkTrainingConfig) -
 
 
 class StageTrainer:
-    """Trains a stage.
+    """Training loop of one stage.
 
     Args:
-        tower: The encoder as the stage begins.
-        stage: Rows and rates.
+        tower: The encoder with its initial weights.
+        stage: Plan of the stage.
         texts: Chunk texts by id.
         config: All options.
-        place: Where the loop works.
+        place: Working folder and process of the loop.
     """
 
     def __init__(self, tower: Tower, stage: StagePlan, texts: Mapping[str, str], config: ArkTrainingConfig, place: LoopPlace) -> None:
@@ -142,20 +142,20 @@ class StageTrainer:
 
 
 DOCUMENTS = 16
-"""Documents whose graphs and queries are made side by side."""
+"""Number of documents whose graphs and queries are processed concurrently."""
 
 
 @dataclass
 class Preparation:
-    """The work folder of a training.
+    """Preparation of the training data in a working folder.
 
     Args:
         config: Options.
         material: Documents and questions.
-        work: The folder.
-        terms: Raw scores.
-        source: Augmented queries; None where none are wanted.
-        progress: Reports documents.
+        work: Working folder.
+        terms: Score terms for chunks.
+        source: Source of augmented queries; None if not needed.
+        progress: Progress display.
     """
 
     config: ArkTrainingConfig
@@ -169,7 +169,7 @@ class Preparation:
     augmented: dict[str, Augmented] = field(default_factory=dict)
 
     def score(self, process: Any) -> None:
-        """Score chunks; each process of a group does it for its own documents."""
+        """Score all chunks; with several processes, each handles its own documents."""
         if not self.config.scores:
             return
         documents = own(self.material.documents, process)
@@ -179,11 +179,11 @@ class Preparation:
             self.progress.advance()
 
     def run(self, manifest: Manifest, again: bool = False) -> None:
-        """Make what is missing.
+        """Compute all missing data: scores, graphs and queries.
 
         Args:
-            manifest: Gets the counts.
-            again: Ask again for queries that a model failed to write.
+            manifest: Manifest that receives the counts.
+            again: Whether to retry failed queries.
         """
         chunks = (
             {"role": "score", "document_id": document.id, **asdict(piece)}
@@ -246,16 +246,16 @@ class Preparation:
         return {identifier: [row_of(line) for line in read_lines(path)] for identifier, path in paths.items()}
 
     def needs_mining(self, stage: str) -> bool:
-        """Return whether an encoder is needed for the rows of a stage."""
+        """Return whether a stage's negatives must be mined with an encoder."""
         return stage in SIZES and self.config.mine.source != "random"
 
     def train_rows(self, stage: str, encoder: Embedder | None, model: str | None) -> tuple[list[TrainRow], int]:
-        """Return the rows of a stage, written to its file; and how many were left out for want of negatives.
+        """Build and save the rows of a stage; returns them and the number dropped for lack of negatives.
 
         Args:
             stage: The stage.
-            encoder: Mines, where mining is needed.
-            model: Its hash.
+            encoder: Encoder for mining, if needed.
+            model: Hash of the encoder.
         """
         results: list[TrainRow] = []
         skipped = 0
@@ -291,11 +291,12 @@ class Preparation:
 
 
 VALIDATED_DEPTH = 5
-"""Depth of the recall on validation questions."""
+"""Value of k for recall@k in validation."""
 
 
 def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Validate:
-    """Return recall of evidence among the passages of its document, over the validation questions.
+    """Build the function that computes recall of the evidence among the passages of its document, over the validation
+    questions.
 
     Raises:
         UserError: No question of the validation data has evidence.
@@ -342,11 +343,11 @@ def _recalls(document: Document, model: Any, prompts: Prompts, k: int) -> list[f
     needs=needs,
 )
 class ArkTraining:
-    """The training.
+    """The training of ARK.
 
     Args:
         config: Options.
-        source: Where augmented queries come from, in place of the one that the options name.
+        source: Source of augmented queries that replaces the configured one.
     """
 
     def __init__(self, config: ArkTrainingConfig, source: QuerySource | None = None) -> None:
@@ -354,10 +355,10 @@ class ArkTraining:
         self._source = source
 
     def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Prepare and train; only the main process of several reports stages.
+        """Prepare the data, train all stages, and yield each finished one; with several processes, only the main one yields.
 
         Raises:
-            UserError: The data may not be trained on, or the folders hold other work.
+            UserError: The data must not be trained on, or the folders contain other work.
         """
         config, services = self.config, context.services
         process = accelerator(config.train.precision, services.device)

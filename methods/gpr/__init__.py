@@ -1,7 +1,7 @@
-"""GPR: a retriever of triples that is pretrained on the graph itself.
+"""GPR: a retriever of knowledge-graph triples, pretrained on questions generated from the graph itself.
 
-In the order of the work: `questions` about triples with one end hidden (by a language model, a file, templates or
-worlds) → `sampling` of neighbors and negatives → `data` (rows) → `train` (towers, `loss`, validation), whose
-checkpoints `retriever` uses. `explain` shows what it ranks, `config` has all options. The search itself, shared with
-all retrievers of triples, is `methods.retrieval.triples`.
+In order of use: `questions` about triples with one entity masked (from a language model, a file, templates or worlds) →
+`sampling` of neighbors and negatives → `data` (rows) → `train` (two encoders, `loss`, validation). `retriever` uses the
+checkpoints, `explain` shows rankings, `config` has all options. The search itself, shared with all retrievers of triples, is
+`methods.retrieval.triples`.
 """

@@ -1,4 +1,4 @@
-"""Options of GPR's pretraining; where the paper is silent, the description does not name it."""
+"""Options of GPR's pretraining; a description names the paper only if the paper gives the value."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from methods.presets import read_presets
 from methods.training import TrainingConfig, TrainingOptions
 
 STAGE = "towers"
-"""The training's only stage, and the name of its folder."""
+"""Name of the training's only stage, and of its folder."""
 Pooling = Literal["first", "mean"]
 
 
 class TrainConfig(TrainingOptions):
-    """Optimization."""
+    """Optimization options."""
 
     retired = MappingProxyType({"schedule": "constant", "warm_up": 0.0, "max_grad_norm": 1.0, "rows_per_question": 1, "redraw": True})
     schedule: ClassVar[Literal["constant"]] = "constant"
@@ -43,7 +43,7 @@ class TrainConfig(TrainingOptions):
 
 
 class ValidateConfig(TrainingOptions):
-    """Validation figures after each epoch."""
+    """Options of the validation after each epoch."""
 
     retired = MappingProxyType({"most": 1000, "questions": 200})
 
@@ -82,7 +82,7 @@ class GprTrainingConfig(TrainingConfig):
 
     @property
     def encoder(self) -> EncoderConfig:
-        """Return the options of the encoder from which both towers start."""
+        """Return the options of the encoder from which both towers are initialized."""
         options = {
             "model": ENCODERS.get(self.base, {}).get("model", self.base),
             "revision": self.revision,
@@ -94,7 +94,7 @@ class GprTrainingConfig(TrainingConfig):
         return EncoderConfig.model_validate(options)
 
     def preflight(self) -> None:
-        """Check references, encoders and what the generator of questions needs."""
+        """Check data references, encoders and the requirements of the question generator."""
         for reference in (*self.graph, *self.validation):
             resolve(reference, where="graph")
         check_models(self.encoder)
@@ -119,7 +119,7 @@ class GprTrainingConfig(TrainingConfig):
             )
 
     def reach(self, cache: Path | None) -> None:
-        """Send one short call to the model that writes questions, unless its replies are cached."""
+        """Check that the model that generates questions responds, unless its replies are cached."""
         if self.questions.active_llm is not None:
             reach_llm(self.questions.active_llm, cache)
 

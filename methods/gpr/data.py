@@ -1,4 +1,4 @@
-"""Draw training rows in each epoch: a question, its triple, a neighbor and a negative, as numbers."""
+"""Build training rows for each epoch: a question, its triple, a neighbor and a negative, as indices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Rows:
-    """Numbers of questions and of triples: each of shape (rows,)."""
+    """Training rows as indices of questions and triples, each of shape (rows,)."""
 
     question: Numbers
     anchor: Numbers
@@ -36,18 +36,18 @@ class Rows:
         return Rows(self.question[which], self.anchor[which], self.neighbor[which], self.negative[which])
 
     def parts(self, size: int) -> list[Rows]:
-        """Return batches of this size; rows of one triple, and of its neighbors, are together because they share texts."""
+        """Split into batches; rows with the same triple or neighbors stay together, because they share texts."""
         near = self.take(np.argsort(self.anchor, kind="stable"))
         return [near.take(slice(start, start + size)) for start in range(0, len(near), size)]
 
 
 class Texts(NamedTuple):
-    """The distinct texts of some rows, and where each row finds its own.
+    """Distinct texts of some rows, with each row's indices into them.
 
     Attributes:
-        questions, triples: Each text once.
-        question: Places in `questions`, shape (rows,).
-        anchor, neighbor, negative: Places in `triples`, each of shape (rows,).
+        questions, triples: Distinct texts.
+        question: Indices into `questions`, shape (rows,).
+        anchor, neighbor, negative: Indices into `triples`, each of shape (rows,).
     """
 
     questions: list[str]
@@ -59,11 +59,11 @@ class Texts(NamedTuple):
 
 
 MOST_WATCHED = 1000
-"""Questions that are watched and not trained on, at most."""
+"""Maximum number of held-out questions."""
 
 
 class Material:
-    """Questions about a graph, divided into those that are trained on and those that are only watched.
+    """Questions about a graph, divided into training and held-out questions.
 
     Args:
         graph: The triples.
@@ -71,7 +71,7 @@ class Material:
         config: All options.
 
     Raises:
-        UserError: No triple that is asked about has a neighbor, or one has no negative.
+        UserError: No triple with a question has a neighbor, or one has no negative.
     """
 
     def __init__(self, graph: PretrainingGraph, questions: QuestionSet, config: GprTrainingConfig) -> None:
@@ -101,7 +101,7 @@ class Material:
         return rows.take(rng.permutation(len(rows)))
 
     def held_out(self) -> Rows:
-        """Return the rows that are only watched: always the same."""
+        """Return the held-out rows, the same in every epoch."""
         return self._drawn(self._held_out, 0, int(fingerprint("gpr-watched", self._config.seed), 16) % 2**32)
 
     def _drawn(self, questions: Numbers, epoch: int, seed: int) -> Rows:

@@ -1,4 +1,6 @@
-"""`ragmeter method explain gpr`: the first triples of GPR next to those of the same towers untrained, as in figure 1."""
+"""Compare the top triples of GPR with those of the same encoders without training (`ragmeter method explain gpr`), as in figure
+1.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from methods.training.stages import card_of
 
 RADIUS = 11.0
 LOOP = 16.0
-"""Size of the bow of a triple that leads from an entity to itself."""
+"""Size of the arc of a self-loop in the picture."""
 
 _STYLE = (
     "text{font:11px sans-serif;fill:#222}.relation{font-size:9px;fill:#666}"
@@ -42,13 +44,13 @@ Places = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Drawing:
-    """Picture of a question's triples.
+    """Content of the picture of a question's triples.
 
     Attributes:
-        first: The triples ranked first by the method that is explained, best first.
-        others: Those of the method next to it.
-        answers: Names that are answers.
-        topics: Names that the question is about.
+        first: Top triples of the explained method, best first.
+        others: Top triples of the method it is compared with.
+        answers: Names of answer entities.
+        topics: Names of topic entities.
     """
 
     first: Sequence[Triple]
@@ -58,24 +60,24 @@ class Drawing:
 
     @property
     def triples(self) -> list[Triple]:
-        """Return all triples, each once."""
+        """Return all distinct triples."""
         return list(dict.fromkeys([*self.first, *self.others]))
 
     @property
     def names(self) -> list[str]:
-        """Return all entities in the order in which the triples name them."""
+        """Return all entities, in order of first occurrence."""
         return list(dict.fromkeys(name for head, _, tail in self.triples for name in (head, tail)))
 
 
 def svg(drawing: Drawing, most: int = MOST) -> str | None:
-    """Draw triples; the same ones always look the same.
+    """Draw triples as SVG; deterministic.
 
     Args:
-        drawing: What.
-        most: Entities drawn at most.
+        drawing: Content of the picture.
+        most: Maximum number of entities drawn.
 
     Returns:
-        An SVG that stands alone, names in it escaped; None where there is no triple.
+        A standalone SVG with escaped names; None without triples.
     """
     names = drawing.names[:most]
     if not names:
@@ -153,22 +155,22 @@ def _node(name: str, position: tuple[float, float], drawing: Drawing) -> str:
 
 
 class GprExplainConfig(MethodConfig):
-    """Whose triples are shown."""
+    """Options of the explanation: checkpoint, and number of triples."""
 
     checkpoint: str = Field(description="folder of a checkpoint that `ragmeter train gpr` made")
     k: int = Field(10, ge=1, description="triples shown per tower; paper: 4")
     scope: SearchScope = Field("question", description="triples that compete: those of the question's own graph, or global: of all graphs")
 
     def preflight(self) -> None:
-        """Check that there is such a checkpoint."""
+        """Check that the checkpoint exists."""
         require_checkpoint(self.checkpoint, "gpr", where="gpr, option checkpoint")
 
     @property
     def training(self) -> GprTrainingConfig:
-        """Return with which options it was trained.
+        """Return the checkpoint's training options.
 
         Raises:
-            UserError: Its card does not say.
+            UserError: The card does not contain them.
         """
         card = card_of(self.checkpoint) or {}
         try:
@@ -189,8 +191,8 @@ class Found:
 
     Attributes:
         triples: Best first.
-        scores: Their cosines.
-        ids: Their ids.
+        scores: Cosine similarities.
+        ids: Ids of the triples.
     """
 
     triples: Sequence[Triple]
@@ -199,20 +201,20 @@ class Found:
 
     @classmethod
     def of(cls, ranking: Ranking, corpus: TripleCorpus) -> Found:
-        """Return the triples of a ranking."""
+        """Convert a ranking of triple ids."""
         return cls(corpus.triples.take(corpus.rows_of(ranking.ids)), ranking.scores, ranking.ids)
 
     def rank(self, name: str) -> int | None:
-        """Return rank of the first triple with this head or tail; None where there is none."""
+        """Return the rank of the first triple with this head or tail; None if there is none."""
         return next((rank for rank, (head, _, tail) in enumerate(self.triples, 1) if name in (head, tail)), None)
 
 
 @register_explainer("gpr", summary="shows the first triples of GPR and of the same towers untrained, where the answers are, and the graph")
 def explain(question: Question, corpus: Corpus, config: GprExplainConfig, services: Services) -> Explanation:
-    """Rank the triples of a question's graph twice.
+    """Rank the triples of a question's graph with the trained and the untrained encoders.
 
     Raises:
-        UserError: The corpus is none of triples, or the question brings no graph.
+        UserError: The corpus does not consist of triples, or the question has no graph.
     """
     triples = triple_corpus(corpus, "gpr")
     if question.candidates is None and config.scope == "question":

@@ -1,9 +1,10 @@
-"""The loss of pretraining: a question's triple before its neighbors, and those before what has nothing to do with it.
+"""GPR's margin loss: a question should be closer to its triple than to a neighbor, and closer to the neighbor than to a
+negative.
 
     M(p, n, q, g) = max(0, g + cos(n, q) − cos(p, q))
     L = M(τ, τ_nb, q, g1) + M(τ_nb, τ_neg, q, g2), its mean over the rows of a batch
 
-It is 0 where τ is nearer to q than τ_nb by g1, and τ_nb nearer than τ_neg by g2 (paper, equations 4 and 5).
+It is 0 if τ is closer to q than τ_nb by margin g1, and τ_nb closer than τ_neg by margin g2 (paper, equations 4 and 5).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LossConfig(FrozenModel):
-    """Margins, and what is left out for ablations."""
+    """Margins of the loss, and terms to omit in ablations."""
 
     g1: float = Field(0.5, ge=0, description="margin between a triple and its neighbor; paper 0.5")
     g2: float = Field(0.5, ge=0, description="margin between a neighbor and a negative; paper 0.5")
@@ -46,7 +47,7 @@ class Cosines(NamedTuple):
 
 
 def cosines(question: Tensor, anchor: Tensor, neighbor: Tensor, negative: Tensor) -> Cosines:
-    """Return cosines of vectors of any length, each of shape (rows, dimension), in their own precision."""
+    """Compute the cosine similarities of each row, from vectors of shape (rows, dimension)."""
     from torch.nn.functional import normalize
 
     query = normalize(question, dim=-1)
@@ -54,12 +55,12 @@ def cosines(question: Tensor, anchor: Tensor, neighbor: Tensor, negative: Tensor
 
 
 def margin(nearer: Tensor, farther: Tensor, gap: float) -> Tensor:
-    """Return M of rows: by how much `nearer` is not above `farther` by the gap."""
+    """Compute the hinge M = max(0, gap + farther − nearer) per row."""
     return (gap + farther - nearer).clamp_min(0)
 
 
 def row_losses(result: Cosines, config: LossConfig) -> Tensor:
-    """Return L of each row: shape (rows,)."""
+    """Compute the loss L of each row: shape (rows,)."""
     if not config.neighbors:
         return margin(result.anchor, result.negative, config.g1)
     loss = margin(result.anchor, result.neighbor, config.g1)

@@ -1,4 +1,4 @@
-"""Plan the needs and cost of `ragmeter train gpr`, computed from its options before anything is loaded (`methods/work.py`)."""
+"""Estimate requirements and work of `ragmeter train gpr` from its options, without loading anything."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from methods.training import LengthsOf
 from methods.work import DATA, Needs, Once, StageWork, Work, ask, learn, needs_of, resumable, saved_weights, steps, tokens
 
 TEXTS = 3
-"""Triples of a row: the one asked about, a neighbor, a negative."""
+"""Triples per row: the triple of the question, a neighbor and a negative."""
 
 
 def needs(config: GprTrainingConfig) -> Needs:
-    """Return the models that must be there: first what training begins from."""
+    """Return the required models, the base model first."""
     return needs_of(config.encoder, config.questions.active_llm)
 
 
 def work_of(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Count questions that are written about triples, then two towers: per row a question with three triples."""
+    """Estimate the work: generated questions, then two encoders with one question and three triples per row."""
     graphs = [of(item, config.graph_options) for item in config.graph]
     for item in config.validation:
         of(item, config.validation_options)

@@ -1,4 +1,4 @@
-"""The questions that triples are learned from: who writes them, and how a graph's are had, kept and counted."""
+"""Generate, save and count the questions about a graph's triples."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ Side = Literal["head", "tail"]
 SIDES: tuple[Side, Side] = ("head", "tail")
 
 MASK = "[MASK]"
-"""Stands where an entity is hidden."""
+"""Placeholder of the hidden entity."""
 FEWEST_WORDS = 3
 
 ACCEPTED, RETRIED, DROPPED = "accepted", "retried", "dropped: "
-"""Counts of a generator; behind the last stands the reason."""
+"""Keys of a generator's counts; the last is a prefix followed by the reason."""
 
 _WORDS = re.compile(r"[^\W_]+")
 _MASKED = re.compile(r"[\[<(]\s*mask\w*\s*[\])>]", re.IGNORECASE)
@@ -50,11 +50,11 @@ _MASKED = re.compile(r"[\[<(]\s*mask\w*\s*[\])>]", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class MaskedTriple:
-    """A triple of which one end is asked for.
+    """A triple with one hidden entity, which the question asks for.
 
     Attributes:
         triple: Head, relation, tail.
-        side: The end that is hidden.
+        side: The hidden end: head or tail.
     """
 
     triple: Triple
@@ -67,17 +67,17 @@ class MaskedTriple:
 
     @property
     def relation(self) -> str:
-        """Return the relation, as the graph names it."""
+        """Return the relation's name in the graph."""
         return self.triple[1]
 
     @property
     def hidden(self) -> str:
-        """Return the entity that is the answer."""
+        """Return the hidden entity, which is the answer."""
         return self.triple[0 if self.side == "head" else 2]
 
     @property
     def visible(self) -> str:
-        """Return the entity that the question names."""
+        """Return the other entity, which the question names."""
         return self.triple[2 if self.side == "head" else 0]
 
     def __str__(self) -> str:
@@ -86,13 +86,13 @@ class MaskedTriple:
 
 
 class QuestionGenerator(Protocol):
-    """Turns masked triples into questions, None where none could be made.
+    """Protocol of generators from masked triples to questions (None if none could be generated).
 
-    It has `generate(batch)`, or `generate_one(masked)`, where it asks (`methods.flow`).
+    An implementation has `generate(batch)`, or the asynchronous `generate_one(masked)` if it calls a model.
 
     Attributes:
-        name: Says in every row who wrote it, with what decides what is written.
-        counts: What happened so far: `accepted`, `retried`, and `dropped: ` with a reason.
+        name: Identity stored with each question: the generator and everything that determines its output.
+        counts: Outcomes so far: `accepted`, `retried`, and `dropped: ` with a reason.
     """
 
     @property
@@ -103,12 +103,12 @@ class QuestionGenerator(Protocol):
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a text without letter case, punctuation and underscores."""
+    """Split a text into lower-case words, without punctuation and underscores."""
     return _WORDS.findall(text.casefold())
 
 
 def names(text: str, entity: str) -> bool:
-    """Return whether a text contains an entity, compared by words; an entity without any word is compared by characters."""
+    """Return whether a text mentions an entity, compared by words (by characters if the entity has no words)."""
     wanted = split_words(entity)
     if not wanted:
         return entity.strip() in text
@@ -116,12 +116,14 @@ def names(text: str, entity: str) -> bool:
 
 
 def unaskable(masked: MaskedTriple) -> str | None:
-    """Return why no question can be asked about a triple (naming one end would name the other), or None."""
+    """Return why no question is possible about a masked triple, for example because both ends have the same name; None if one
+    is.
+    """
     return "one entity names the other" if names(masked.visible, masked.hidden) else None
 
 
 def fault(question: str, masked: MaskedTriple) -> str | None:
-    """Return why a text is not a question for the hidden entity, or None."""
+    """Return why a text is not a valid question for the hidden entity; None if it is."""
     if MASK in question or _MASKED.search(question):
         return "contains the mask"
     if names(question, masked.hidden):
@@ -134,13 +136,13 @@ def fault(question: str, masked: MaskedTriple) -> str | None:
 
 
 def checked(question: str | None, masked: MaskedTriple, counts: Counter[str], why: str = "") -> str | None:
-    """Return the question of a generator without a second try, if it is usable; count the outcome.
+    """Validate a generated question and count the outcome; returns None if it is invalid.
 
     Args:
-        question: What was made, None for nothing.
-        masked: What it was made for.
-        counts: Of the generator.
-        why: Why nothing was made.
+        question: The question, or None.
+        masked: The masked triple.
+        counts: Counts of the generator.
+        why: Reason why there is no question.
     """
     reason = why if question is None else unaskable(masked) or fault(question, masked)
     counts[ACCEPTED if reason is None else DROPPED + reason] += 1
@@ -154,13 +156,13 @@ def checked(question: str | None, masked: MaskedTriple, counts: Counter[str], wh
 
 FIELDS = ("tid", "h", "r", "t", "side", "question", "generator")
 WHAT = "the file of questions"
-"""Name in errors."""
+"""Description of the file in errors."""
 Key = tuple[str, Side]
-"""The triple's id and the hidden end."""
+"""Triple id and hidden end."""
 
 
 class Written(NamedTuple):
-    """A line of the file."""
+    """A line of the questions file."""
 
     masked: MaskedTriple
     question: str
@@ -171,7 +173,7 @@ def read_questions(path: Path) -> Iterator[Written]:
     """Yield the questions of a file, in order.
 
     Raises:
-        UserError: It cannot be read, or a line is not a question; the message names the line.
+        UserError: The file cannot be read, or a line is invalid; the message names the line.
     """
     try:
         with open(path, encoding="utf-8", newline="\n") as lines:
@@ -209,9 +211,9 @@ def _read_line(line: str, where: str) -> Written:
 
 
 def kept_questions(path: Path, generator: str) -> dict[Key, str]:
-    """Return the questions of one generator in a file, none where there is no file.
+    """Return the questions of one generator in a file; empty if the file does not exist.
 
-    A last line that was cut off by an interruption is removed from the file.
+    An incomplete last line is removed from the file.
     """
     if not path.exists():
         return {}
@@ -224,25 +226,25 @@ def kept_questions(path: Path, generator: str) -> dict[Key, str]:
 
 
 def line_of(written: Written) -> str:
-    """Return a line of the file."""
+    """Format a question as a line of the file."""
     masked, question, generator = written
     values = (masked.id, *masked.triple, masked.side, question, generator)
     return json.dumps(dict(zip(FIELDS, values, strict=True)), ensure_ascii=False) + "\n"
 
 
 class WrittenQuestions:
-    """Questions that were written before; no other triple is asked about.
+    """Generator that returns previously written questions; other triples get none.
 
     Args:
-        name: Says in every row who wrote them.
-        questions: By triple and hidden end.
-        where: Where they come from.
+        name: Identity stored with each question.
+        questions: Questions by triple and hidden end.
+        where: Their source, for messages.
 
     Attributes:
-        triples: Ids of the triples that have a question.
+        triples: Ids of the triples with a question.
 
     Raises:
-        UserError: The file holds no question.
+        UserError: There are no questions.
     """
 
     def __init__(self, name: str, questions: Mapping[Key, str], where: str) -> None:
@@ -255,17 +257,17 @@ class WrittenQuestions:
 
     @classmethod
     def cached(cls, path: Path) -> Self:
-        """Read questions as training keeps them, by whatever generators; the last one of a triple and side counts.
+        """Load the questions file of a training, regardless of the generator; the last question per triple and side is used.
 
         Raises:
-            UserError: The file cannot be read, or holds no question.
+            UserError: The file cannot be read, or has no questions.
         """
         questions = {(question.masked.id, question.masked.side): question.question for question in read_questions(path)}
         return cls(f"cache({file_sha256(path)[:8]})", questions, str(path))
 
     @classmethod
     def recorded(cls, path: Path) -> Self:
-        """Read questions that a language model wrote, from a table with the columns `RECORDED`, separated by tabs.
+        """Load questions of a language model from a tab-separated table with the columns `RECORDED`.
 
         Raises:
             UserError: The file cannot be read, lacks a column, or has a line without a question; the message names the line.
@@ -276,12 +278,12 @@ class WrittenQuestions:
         return (masked.id, masked.side) in self._questions
 
     def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
-        """Return the question of each; None if there is none that can be used."""
+        """Return the question of each masked triple; None if there is no valid one."""
         return [checked(self._questions.get((item.id, item.side)), item, self.counts, "not in the file") for item in batch]
 
 
 RECORDED = ("hidden", "head", "relation", "tail", "question")
-"""Columns of a file of recorded questions that are read; `hidden` is head or tail."""
+"""Required columns of a file of recorded questions; `hidden` is head or tail."""
 
 
 def _read_recorded(path: Path) -> Iterator[tuple[Key, str]]:
@@ -332,14 +334,15 @@ def _read_recorded(path: Path) -> Iterator[tuple[Key, str]]:
 
 
 MOST_EVIDENCE = 4
-"""Evidence triples of a question that the generator evidence asks about; a list of all stations of a city has hundreds."""
+"""Maximum evidence triples per question for the generator `evidence`, since a list of all stations of a city has hundreds."""
 
 
 def evidence_questions(benchmarks: Iterable[Benchmark]) -> WrittenQuestions:
-    """Return the questions of benchmarks as questions about their evidence triples: a control that sees what is tested.
+    """Use the questions of benchmarks as questions about their evidence triples: a control that has seen the evaluation
+    questions.
 
-    A triple that is the evidence of several questions is asked about by the first. The hidden end is the tail, or the head
-    if the question names the tail.
+    A triple shared by several questions gets the first one. The hidden end is the tail, or the head if the question names the
+    tail.
 
     Raises:
         UserError: No question has an evidence triple.
@@ -362,22 +365,22 @@ def evidence_questions(benchmarks: Iterable[Benchmark]) -> WrittenQuestions:
 
 
 TRIES = 3
-"""The first try, and two more with other seeds."""
+"""Maximum attempts per triple, each with another seed."""
 PROMPT = Shipped("methods.gpr", "questions")
-"""The prompt shows the triple and which side is hidden; the hidden entity is not put in, as in the paper."""
+"""Prompt with the triple and the hidden side; as in the paper, the hidden entity itself is not shown."""
 _LEAD = re.compile(r"^(?:[-*•>#\s]+|\(?\d{1,3}[.):]\s+|(?:\*\*)?question(?:\s*\d+)?\s*:(?:\*\*)?\s*)+", re.IGNORECASE)
 _QUOTES = "\"'“”‘’«»`*_"
 
 
 class LLMQuestions:
-    """Asks a model for one question a triple; what cannot be used is asked for again, at most twice.
+    """Generator that asks a language model for one question per triple, and retries invalid ones up to two times.
 
     Args:
         model: The model; with a cache of replies, a second run makes no call.
-        prompt: A template file of one's own.
+        prompt: A user's template file.
 
     Raises:
-        UserError: The template cannot be used.
+        UserError: The template is invalid.
     """
 
     def __init__(self, model: ChatModel, prompt: str | None = None) -> None:
@@ -389,10 +392,10 @@ class LLMQuestions:
         self.name = f"llm-{model.config.model}({also[:8]})"
 
     async def generate_one(self, masked: MaskedTriple) -> str | None:
-        """Return a question, or None.
+        """Generate a question; None if all attempts are invalid.
 
         Raises:
-            Broke: No further call could succeed: wrong key, unknown model, or nothing answers at all.
+            Broke: No further call could succeed: wrong key, unknown model, or unreachable endpoint.
         """
         reason = unaskable(masked)
         if reason is None:
@@ -408,7 +411,7 @@ class LLMQuestions:
 
 
 def read(reply: Reply, masked: MaskedTriple) -> tuple[str | None, str | None]:
-    """Return the question of a reply, or why it holds none."""
+    """Extract the question from a reply; returns (question, None) or (None, reason)."""
     if reply.failed is not None:
         return None, "no reply"
     if refuses(reply.text):
@@ -430,7 +433,7 @@ def parse(reply: str) -> str:
 
 
 def words_in(text: str) -> bool:
-    """Return whether a line says anything."""
+    """Return whether a line contains any letter or digit."""
     return any(character.isalnum() for character in text)
 
 
@@ -452,11 +455,11 @@ PATTERNS: Mapping[Side, tuple[str, ...]] = {
     "tail": ("What is the {relation} of {visible}?", "Which {relation} does {visible} have?"),
     "head": ("What has {visible} as its {relation}?", "Of what is {visible} the {relation}?"),
 }
-"""Sentence patterns by the hidden end."""
+"""Sentence patterns by hidden end."""
 
 
 class TemplateQuestions:
-    """Fills patterns; which one is decided by the triple's id."""
+    """Generator that fills sentence patterns, chosen by the triple's id."""
 
     name = "template-v1"
 
@@ -464,12 +467,12 @@ class TemplateQuestions:
         self.counts: Counter[str] = Counter()
 
     def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
-        """Return a question for each, or None where the relation has no words or names an end."""
+        """Return a question per masked triple; None if the relation has no words or names an entity of the triple."""
         return [checked(filled(item), item, self.counts, "the relation has no words") for item in batch]
 
 
 def filled(masked: MaskedTriple) -> str | None:
-    """Return the question of a masked triple, None where the relation has no words."""
+    """Fill a pattern for a masked triple; None if the relation has no words."""
     relation = " ".join(split_words(relation_text(masked.relation)))
     if not relation:
         return None
@@ -477,7 +480,7 @@ def filled(masked: MaskedTriple) -> str | None:
 
 
 def chosen(patterns: Sequence[str], masked: MaskedTriple) -> str:
-    """Return one of some patterns, always the same for a triple."""
+    """Choose one of several patterns, deterministically by the triple."""
     return patterns[int(masked.id[1:], 16) % len(patterns)]
 
 
@@ -503,10 +506,10 @@ _MODIFIED = ("its {t}", "founder {t}", "author {t}", "mayor {t}", "seasoned {t}"
 
 
 class WorldsQuestions:
-    """Asks in the words in which relations are stated.
+    """Generator for generated worlds, which uses the wording of their relations.
 
     Args:
-        phrasings: What questions are made from; one with several has the more wordings.
+        phrasings: Kinds of templates to use.
     """
 
     def __init__(self, phrasings: Sequence[Phrasing] = ("statements",)) -> None:
@@ -515,7 +518,7 @@ class WorldsQuestions:
         self.name = f"worlds-v1({'+'.join(self._phrasings)})"
 
     def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
-        """Return a question for each, or None where the relation is not one of training worlds."""
+        """Return a question per masked triple; None if its relation is not one of training worlds."""
         return [self._one(item) for item in batch]
 
     def _one(self, masked: MaskedTriple) -> str | None:
@@ -536,7 +539,7 @@ class WorldsQuestions:
 
 @cache
 def wordings(relation: Relation, side: Side, phrasings: tuple[Phrasing, ...]) -> tuple[str, ...]:
-    """Return the questions that a relation has for one end, with `{x}` where the other end's name goes."""
+    """Return all question wordings of a relation for one hidden end, with `{x}` for the other entity."""
     makers = {"statements": _from_statements, "descriptions": _from_descriptions, "questions": _from_questions}
     return tuple(dict.fromkeys(text for name in phrasings for text in makers[name](relation, side)))
 
@@ -592,14 +595,14 @@ def _known() -> dict[str, Relation]:
 
 
 FROM_FILE = ("cache", "recorded")
-"""Generators that read `path`."""
+"""Generators that read the file of the option `path`."""
 
 BATCH = 2048
-"""Masked triples that a generator without a model is given at a time."""
+"""Masked triples per batch for generators without a model."""
 
 
 class QuestionsConfig(MayAskConfig):
-    """Generator of the questions."""
+    """Options of the question generator."""
 
     choice: ClassVar[str] = "generator"
 
@@ -639,16 +642,15 @@ class QuestionsConfig(MayAskConfig):
 
 @dataclass(frozen=True)
 class QuestionSet:
-    """The questions of a graph, in the order of its triples.
+    """The questions about a graph, in the order of its triples.
 
     Attributes:
-        triples: Of each question, the row of its triple: the anchors that `sampling.TripleIndex.draw` takes.
-        sides: Of each question, the hidden end: 0 head, 1 tail.
+        triples: Row of each question's triple (the anchors for `sampling.TripleIndex.draw`).
+        sides: Hidden end of each question: 0 head, 1 tail.
         texts: The questions.
-        generator: Who wrote them.
-        counts: `triples` asked about, `unnamed` that were passed over, `kept` questions taken from the file; and
-            what the generator counted: `accepted`, `retried`, `dropped: ` with a reason. Of written questions also
-            `unmatched`: triples that have a question and are not in the graph.
+        generator: Identity of the generator.
+        counts: `triples` asked about, `unnamed` ones skipped, `kept` questions reused from the file, and the generator's
+            counts. For written questions also `unmatched`: triples that are not in the graph.
     """
 
     triples: NDArray[np.int64]
@@ -662,15 +664,15 @@ class QuestionSet:
 
 
 def generator_of(config: QuestionsConfig, services: Services, own: Callable[[], Iterable[Benchmark]] = tuple) -> QuestionGenerator:
-    """Return the generator that options name.
+    """Build the question generator that the options select.
 
     Args:
         config: The options.
-        services: What a language model needs.
-        own: Loads the benchmarks whose questions the generator evidence takes.
+        services: Services for a language model.
+        own: Function that loads the benchmarks for the generator `evidence`.
 
     Raises:
-        UserError: Its file, prompt or key cannot be used.
+        UserError: Its file, prompt or key is invalid.
     """
     if (llm := config.active_llm) is not None:
         model = open_llm(llm, services, role="masked triples")
@@ -695,21 +697,19 @@ def questions_of(
     progress: Progress | None = None,
     asks: bool = True,
 ) -> QuestionSet:
-    """Return the questions of a graph: both ends of every triple whose ends have names, each hidden once.
+    """Return the questions about a graph: every triple with named entities, with each end hidden once.
 
     Args:
         graph: The graph.
-        config: Which ends are hidden, and how many triples are asked about.
-        generator: Writes what is not kept (`generator_of`).
-        path: File of questions, appended to as they come; those of the same generator are not asked for again. None
-            keeps nothing.
-        seed: Of the choice of triples, where there are more than are asked about.
-        progress: Reports every batch.
-        asks: Ask for questions that are not in the file; else do without them.
+        config: Which ends to hide, and the maximum number of triples.
+        generator: Generator for missing questions (`generator_of`).
+        path: File of questions, appended to immediately; those of the same generator are reused. None saves nothing.
+        seed: Random seed for the choice of triples, if there are too many.
+        progress: Progress display.
+        asks: Whether to generate questions that are not in the file.
 
     Raises:
-        UserError: There is no question at all; the message says what became of the triples. Or the file cannot be
-            written, which is known before the first question is asked for.
+        UserError: There are no questions (the message gives the counts), or the file cannot be written (checked first).
     """
     progress = progress or Silent()
     if path is not None:

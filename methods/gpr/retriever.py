@@ -1,4 +1,4 @@
-"""GPR in a pipeline: triples ranked by two towers that `ragmeter train gpr` pretrained."""
+"""Register GPR's retriever: triples ranked by two encoders that `ragmeter train gpr` pretrained."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from methods.retrieval.triples import PretrainedTowersConfig, TripleRetriever, o
 
 
 class GprConfig(PretrainedTowersConfig):
-    """Options of GPR; pooling and length are those that the checkpoint was saved with."""
+    """Options of GPR; pooling and length are those saved with the checkpoint."""
 
     trained_by = "gpr"
     model: str = Field(description="folder of a checkpoint that `ragmeter train gpr` made")
@@ -35,11 +35,11 @@ class GprConfig(PretrainedTowersConfig):
     work=triples_work,
 )
 class Gpr(TripleRetriever):
-    """Retriever of a pretrained checkpoint.
+    """Retriever role: ranks triples with a GPR checkpoint.
 
     Args:
-        config: The checkpoint, and how to search.
-        services: Provides the device, and a folder where vectors are kept.
+        config: Options with the checkpoint and search settings.
+        services: Services; device and embedding cache are used.
     """
 
     def __init__(self, config: GprConfig, services: Services) -> None:

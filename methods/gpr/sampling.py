@@ -1,8 +1,8 @@
-"""Sample the triples that a triple is contrasted with: a neighbor, which shares an entity with it, and a negative, which shares none.
+"""Sample a neighbor (a triple that shares an entity) and a negative (a triple that shares none) for each anchor triple.
 
-Everything is drawn for all rows at once (paper, equations 1 to 3). Neighbors are drawn exactly, without trying: the
-triples of every entity lie side by side, in orders in which what must be left out is one gap. Negatives are drawn again
-until they fit; where hardly any triple fits, the pool is narrowed first, so that the end is always reached.
+All rows are sampled at once (paper, equations 1 to 3). Neighbors are sampled directly: triples are sorted by entity, so that
+excluded ones form one gap. Negatives are sampled by rejection; if few triples are valid, the pool is narrowed first, so that
+sampling always terminates.
 """
 
 from __future__ import annotations
@@ -20,27 +20,26 @@ from benchmarks.core.models import RetiredOptions
 from benchmarks.schema import Triple
 
 TRIES = 16
-"""Draws of a row before its pool is narrowed; where every second triple fits, one row in 65,000 gets there."""
+"""Rejection attempts per row before its pool is narrowed; if half of all triples are valid, one row in 65,000 needs this."""
 
 Ints = NDArray[np.int32]
 Places = NDArray[np.int64]
 
 
 def negatives(heads: Ints, tails: Ints, anchors: Places, rng: np.random.Generator) -> tuple[Places, int | None]:
-    """Draw one for each anchor.
+    """Sample a negative for each anchor, uniformly over all valid triples.
 
-    Candidates are drawn from a pool and kept where they fit, which leaves them uniform over all that fit. Rows that
-    found none are taken together by the entity that excludes most of the pool for them (head or tail), and draw from
-    the rest of it; after two times at most the rest is what fits. Something must exclude a large part of the pool for
-    a row to get there, so there are few such groups however many rows there are.
+    Candidates are drawn from a pool and rejected if invalid, which keeps them uniform. Rows without a valid candidate are
+    grouped by the entity that excludes most of the pool (head or tail) and draw from the rest of it; after at most two rounds,
+    only valid triples remain. Such an entity must exclude a large part of the pool, so there are few groups.
 
     Args:
-        heads, tails: Of all triples.
-        anchors: Places of triples.
-        rng: The source of chance.
+        heads, tails: Entity numbers of all triples.
+        anchors: Positions of the anchor triples.
+        rng: Random number generator.
 
     Returns:
-        Places of triples, and where among the anchors one stands that no triple fits, if there is one.
+        Positions of the negatives, and the index of an anchor without a valid negative (None if all have one).
     """
     search = _Search(heads, tails, anchors, rng)
     lost = search.fill(np.arange(len(anchors)), np.arange(len(heads), dtype=np.int32))
@@ -90,7 +89,7 @@ Numbers = NDArray[np.int64]
 
 
 class SamplingConfig(RetiredOptions):
-    """Options for sampling neighbors and negatives; the default is the paper's."""
+    """Options for sampling neighbors and negatives; defaults as in the paper."""
 
     retired = MappingProxyType({"side_balanced": False, "neg_rel_disjoint": False})
 
@@ -102,14 +101,14 @@ class SamplingConfig(RetiredOptions):
 
 
 class Drawn(NamedTuple):
-    """Rows of training; `neighbor`, `anchor` and `negative` are positions of triples.
+    """Sampled training rows; values are positions of triples.
 
     Attributes:
-        anchor: The triple that is asked about.
+        anchor: The triple of the question.
         neighbor: A triple that shares an entity with it.
         negative: A triple that shares none.
-        rows: Where each anchor stands among those that were asked for; those without a neighbor are missing.
-        dropped: How many are missing.
+        rows: Index of each anchor among the requested ones; those without a neighbor are dropped.
+        dropped: Number of dropped anchors.
     """
 
     anchor: Numbers
@@ -120,17 +119,17 @@ class Drawn(NamedTuple):
 
 
 class TripleIndex:
-    """Triples by the entities that they touch.
+    """Triples indexed by entity, for sampling.
 
-    A triple that stands several times in the arrays counts once, as its first copy; one that joins an entity to itself
-    touches it once; one that shares both its entities with another is its neighbor once.
+    Duplicate triples count once, as the first copy. A self-loop counts once for its entity, and a triple that shares both
+    entities counts once as a neighbor.
 
     Args:
         heads, relations, tails: Numbers of entities and of relations, one per triple.
-        triples: The same by name, for messages.
+        triples: The triples by name, for messages.
 
     Raises:
-        UserError: There is no triple.
+        UserError: There are no triples.
     """
 
     def __init__(
@@ -159,18 +158,18 @@ class TripleIndex:
         self._by_role = _Order.of(entity, role, triple)
 
     def neighbor_counts(self, anchors: NDArray[np.integer], exclude_same_hr: bool = False) -> Numbers:
-        """Return how many different neighbors each of some triples has."""
+        """Return the number of distinct neighbors of each anchor."""
         head, tail = self._sides(self._which[anchors], SamplingConfig(nb_exclude_same_hr=exclude_same_hr))
         return (head.sizes + tail.sizes).astype(np.int64)
 
     def draw(self, epoch: int, seed: int, options: SamplingConfig | None = None, anchors: NDArray[np.integer] | None = None) -> Drawn:
-        """Draw a neighbor and a negative for every anchor, again in each epoch.
+        """Sample a neighbor and a negative for every anchor, different in each epoch.
 
         Args:
-            epoch: The pass over the data.
-            seed: Of the training; equal seeds and epochs give equal draws.
-            options: How to draw.
-            anchors: Places of triples, each as often as there are questions about it; None: every triple once.
+            epoch: Number of the epoch.
+            seed: Random seed; equal seeds and epochs give equal samples.
+            options: Sampling options.
+            anchors: Positions of anchor triples, one per question; None for every triple once.
 
         Raises:
             UserError: No anchor has a neighbor, or one has no negative.

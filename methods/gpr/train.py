@@ -1,4 +1,4 @@
-"""`ragmeter train gpr`: from a graph to two towers, by questions about its triples."""
+"""Train GPR (`ragmeter train gpr`): two encoders, from a graph and questions about its triples."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def write_card(folder: Path, config: GprTrainingConfig, generator: str, test: tu
     """Write the model card.
 
     Args:
-        folder: Of the checkpoint.
+        folder: Checkpoint folder.
         config: All options.
-        generator: Who wrote the questions.
-        test: References of test graphs that were trained on.
-        figures: What the training came to.
+        generator: Identity of the question generator.
+        test: References of test graphs in the training data.
+        figures: Final metrics.
     """
     example = linearize(EXAMPLE, config.linearize.rel, config.linearize.underscores)
     write_model_card(
@@ -83,22 +83,22 @@ def write_card(folder: Path, config: GprTrainingConfig, generator: str, test: tu
 
 
 QUESTION, TRIPLE = "question", "triple"
-"""The towers' folders."""
+"""Subfolders of the two encoders."""
 
 
 Side = Literal["question", "triple"]
 VALIDATED = 200
-"""Questions of each benchmark in `validation` at most."""
+"""Maximum questions per validation benchmark."""
 ENCODED = 256
-"""Texts encoded at once where no gradient is wanted."""
+"""Batch size for encoding without gradient."""
 
 
 class Towers:
-    """Two encoders.
+    """The question encoder and the triple encoder.
 
     Args:
         question, triple: `SentenceTransformer`s, in float32.
-        accelerator: Of `accelerate`, for mixed precision; None: the models' own.
+        accelerator: `accelerate` process for mixed precision; None for the models' precision.
     """
 
     def __init__(self, question: Any, triple: Any, accelerator: Any = None) -> None:
@@ -107,10 +107,10 @@ class Towers:
 
     @classmethod
     def load(cls, config: GprTrainingConfig, device: str | None, accelerator: Any = None) -> Towers:
-        """Return the towers as training begins; each gets its own copy of the base.
+        """Load both encoders with their initial weights, as separate copies of the base.
 
         Raises:
-            UserError: One cannot be loaded.
+            UserError: An encoder cannot be loaded.
         """
         chosen = device_of(device)
         encoder = config.encoder
@@ -118,12 +118,12 @@ class Towers:
         return cls(question, triple, accelerator)
 
     def vectors(self, side: Side, texts: Sequence[str], seed: Sequence[str | int]) -> Tensor:
-        """Return vectors with gradients: a float32 tensor of shape (texts, dimension).
+        """Encode texts with gradient: float32 tensor of shape (texts, dimension).
 
         Args:
-            side: Which tower.
-            texts: Each of them once.
-            seed: What dropout is drawn from.
+            side: Which encoder.
+            texts: Distinct texts.
+            seed: Seed parts for dropout.
         """
         import torch
 
@@ -137,7 +137,7 @@ class Towers:
             return model(features)["sentence_embedding"].float()
 
     def encoded(self, side: Side, texts: Sequence[str]) -> Vectors:
-        """Return unit vectors without gradients, of the tower as it is: shape (texts, dimension)."""
+        """Encode texts as unit vectors without gradient: shape (texts, dimension)."""
         results: NDArray[np.float32] = self.modules[side].encode(
             list(texts), batch_size=ENCODED, normalize_embeddings=True, show_progress_bar=False
         )
@@ -151,13 +151,13 @@ class Towers:
 
 
 class GprTrainer:
-    """Trains two towers.
+    """Training loop of both encoders.
 
     Args:
-        towers: As training begins.
-        material: What is trained on.
+        towers: The encoders with their initial weights.
+        material: Training data.
         config: All options.
-        place: Where the loop works.
+        place: Working folder and process of the loop.
     """
 
     def __init__(self, towers: Towers, material: Material, config: GprTrainingConfig, place: LoopPlace) -> None:
@@ -184,7 +184,7 @@ class GprTrainer:
 
 
 def cosines_of(towers: Towers, texts: Texts, seed: tuple[int, ...]) -> Cosines:
-    """Return the cosines of some rows, with gradients; every distinct text is encoded once."""
+    """Compute the cosines of some rows with gradient; every distinct text is encoded once."""
     import torch
 
     query = towers.vectors("question", texts.questions, seed)
@@ -197,7 +197,7 @@ def cosines_of(towers: Towers, texts: Texts, seed: tuple[int, ...]) -> Cosines:
 
 
 def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> Validate | None:
-    """Return the validation to run after each epoch; None if there is nothing to validate on.
+    """Build the function that validates after each epoch; None without validation data.
 
     Raises:
         UserError: No question of the validation data has an answer in its graph.
@@ -304,11 +304,11 @@ def _products(triples: NDArray[np.float32], queries: NDArray[np.float32], rows: 
     version=2,
 )
 class GprTraining(OneStageTraining):
-    """The pretraining.
+    """The pretraining of GPR.
 
     Args:
         config: Options.
-        generator: Who writes questions, in place of the one that the options name.
+        generator: Question generator that replaces the configured one.
     """
 
     stage = STAGE

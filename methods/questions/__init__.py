@@ -1,6 +1,6 @@
-"""Evaluation questions for documents that have none: written by a language model and filtered, or by rule.
+"""Generate evaluation questions for documents that have none, with a language model or by rules.
 
-Start at `material.py` (what questions are written about), then `writing.py` (one program per question: write, check) and `rules.py`
-(questions without a model). `sets.py` filters near-duplicates, divides by document and writes the file that people correct and the
-dataset `files` reads.
+Start at `material.py` (selection of passages), then `writing.py` (one program per question: write and check) and `rules.py`
+(questions without a model). `sets.py` removes near-duplicates and writes the table that users correct and the dataset `files`
+loads.
 """

@@ -1,4 +1,4 @@
-"""Select the material for questions: passages of documents, one at a time or two that share an entity."""
+"""Select passages for question generation: single passages, or pairs that share an entity."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.schema import Passage
 from benchmarks.text import tokens
 
 SHORTEST = 12
-"""Words of a passage below which there is too little to ask about."""
+"""Minimum words of a passage for asking questions about it."""
 _MOST_SHARED = 0.1
 """Share of the passages beyond which a word links nothing."""
 _LETTERS = 4
@@ -21,10 +21,10 @@ _LETTERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """Passages for one question.
+    """Passages for generating one question.
 
     Attributes:
-        kind: single, multi, unanswerable, cloze or heading.
+        kind: Question type: `single`, `multi`, `unanswerable`, `cloze` or `heading`.
         passages: The passages.
     """
 
@@ -33,27 +33,27 @@ class Material:
 
     @property
     def id(self) -> str:
-        """Return an id that is unique among materials."""
+        """Return a unique id."""
         return f"{self.kind}/{'+'.join(passage.id for passage in self.passages)}"
 
     @property
     def documents(self) -> tuple[str, ...]:
-        """Return the documents that the passages were cut from."""
+        """Return the ids of the passages' documents."""
         return tuple(dict.fromkeys(passage.document_id or passage.id for passage in self.passages))
 
     @property
     def text(self) -> str:
-        """Return the passages as prompts show them."""
+        """Format the passages for prompts."""
         return "\n\n".join(passage.full_text for passage in self.passages)
 
 
 def divided(passages: Sequence[Passage], share: float, seed: int) -> tuple[list[Passage], list[Passage]]:
-    """Divide passages by their documents, so that no document is in both parts.
+    """Split passages into two parts by document.
 
     Args:
         passages: The passages.
-        share: Share of the documents in the second part; at least one document, if it is above 0 and there are two.
-        seed: Of the draw.
+        share: Fraction of the documents in the second part; at least one document if above 0 and there are two or more.
+        seed: Random seed.
     """
     documents = list(dict.fromkeys(passage.document_id for passage in passages))
     ordered = sorted(documents, key=lambda name: fingerprint("held out", seed, name))
@@ -63,7 +63,7 @@ def divided(passages: Sequence[Passage], share: float, seed: int) -> tuple[list[
 
 
 def drawn(kind: str, passages: Sequence[Passage], count: int, seed: int) -> list[Material]:
-    """Draw the material of questions of one kind; every document is drawn from before one is drawn from again."""
+    """Draw the material for `count` questions of one type, balanced over documents."""
     usable = [passage for passage in passages if len(passage.text.split()) >= SHORTEST]
     if kind == "multi":
         every = [Material(kind, pair) for pair in linked(usable)]
@@ -80,7 +80,9 @@ def drawn(kind: str, passages: Sequence[Passage], count: int, seed: int) -> list
 
 
 def linked(passages: Sequence[Passage]) -> Iterator[tuple[Passage, Passage]]:
-    """Yield pairs of passages, each with the passage that shares the rarest words with it; other documents go first."""
+    """Yield pairs of passages that share rare words, each passage with its best partner; partners from other documents are
+    preferred.
+    """
     words = [Counter(word for word in tokens(passage.full_text) if len(word) >= _LETTERS) for passage in passages]
     holding: dict[str, list[int]] = defaultdict(list)
     for row, each in enumerate(words):

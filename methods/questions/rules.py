@@ -1,4 +1,4 @@
-"""Questions by rule, without a model: sentences with a gap, and questions about headings, enough to see that a pipeline runs."""
+"""Generate questions by rules, without a model: cloze sentences and questions about headings, for testing a pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHORTEST, _LONGEST = 6, 40
 
 
 def cloze(item: Material) -> Written:
-    """Return a sentence of the passage with a gap in place of a number or a name."""
+    """Generate a cloze question: a sentence with a number or name removed."""
     (passage,) = item.passages
     for sentence in sentences(passage.text):
         plain = " ".join(sentence.split())
@@ -28,7 +28,7 @@ def cloze(item: Material) -> Written:
 
 
 def heading(item: Material) -> Written:
-    """Return a question about a section by its heading; it has gold evidence and no answer."""
+    """Generate a question about a section's heading, with gold evidence and without an answer."""
     (passage,) = item.passages
     title, mark, section = passage.title.rpartition(" > ")
     body = " ".join(line for line in passage.text.splitlines() if not line.startswith("#"))

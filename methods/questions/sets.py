@@ -1,4 +1,4 @@
-"""A set of written questions: without near-duplicates, and as a table that people correct and the dataset `files` reads."""
+"""Deduplicate generated questions, and write them as a table that users correct and the dataset `files` loads."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from methods.questions.material import drawn
 from methods.questions.writing import KEPT, Written
 
 COLUMNS = ("id", "question", "answer", "source", "quotes", "type", "answerable", "synthetic")
-"""Columns of the table, whose names the dataset `files` knows."""
+"""Columns of the table, with names that the dataset `files` recognizes."""
 ALIKE = 0.8
-"""Similarity from which questions are near-duplicates, as in `data check`."""
+"""Similarity above which questions are near-duplicates, as in `data check`."""
 
 
 def without_duplicates(questions: Sequence[Written], alike: float = ALIKE) -> list[Written]:
-    """Mark questions that nearly repeat an earlier one; the first stays."""
+    """Mark questions that nearly duplicate an earlier one; the first is kept."""
     kept = [number for number, item in enumerate(questions) if item.status == KEPT]
     texts = [questions[number].question for number in kept]
     pairs = [
@@ -38,13 +38,13 @@ def without_duplicates(questions: Sequence[Written], alike: float = ALIKE) -> li
 
 
 def by_rule(passages: Sequence[Passage], count: int = 50, seed: int = 0) -> list[Written]:
-    """Write so many questions of each kind by rule, without a model."""
+    """Generate `count` questions of each rule-based type."""
     items = [item for kind in rules.KINDS for item in drawn(kind, passages, count, seed)]
     return without_duplicates([rules.WRITE[item.kind](item) for item in items])
 
 
 def write_table(path: Path, questions: Iterable[Written]) -> int:
-    """Write the questions that were kept as CSV, with a byte order mark for spreadsheets; returns how many."""
+    """Write the accepted questions as CSV (with a byte order mark for spreadsheets), and return their number."""
     sink = io.StringIO(newline="")
     writer = csv.writer(sink)
     writer.writerow(COLUMNS)

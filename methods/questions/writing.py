@@ -1,9 +1,9 @@
-"""Questions by a language model: one program per question writes it and checks it with the passages and without them.
+"""Generate questions with a language model, and check each with and without its passages.
 
     write → do the quotes are in the passages? → answered with the passages? → not without them? → (multi) not by one alone?
 
-A question that does not pass is kept with its reason, so that a second run asks nothing again. What was asked and replied is
-kept with each question.
+Rejected questions are saved with the reason, so that a second run repeats no call. All prompts and replies are saved with each
+question.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VERSION = 1
 KINDS = ("single", "multi", "unanswerable")
 ABSENT = "not in the passages"
 AGREES = 0.5
-"""F1 from which an answer is taken for the same."""
+"""Minimum F1 at which two answers count as the same."""
 TEMPLATES = shipped("methods.questions", *KINDS, "answer", "guess")
 
 KEPT = "kept"
@@ -45,7 +45,7 @@ REASONS: Mapping[str, str] = {
     "one_suffices": "one of the two passages suffices",
     "duplicate": "it nearly repeats another question",
 }
-"""Why a question was removed, in the order of the filters."""
+"""Reasons for rejecting a question, in the order of the checks."""
 
 
 class Draft(BaseModel):
@@ -67,7 +67,7 @@ class Answered(BaseModel):
 
 
 class WritingConfig(AskingConfig):
-    """The model that writes and answers."""
+    """Options of question generation: language model and limits."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -79,13 +79,13 @@ class WritingConfig(AskingConfig):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A question, or why there is none.
+    """A generated question, or the reason why there is none.
 
     Attributes:
         status: `KEPT`, a key of `REASONS`, or why a call failed.
-        quotes: What of the passages answers it, word for word.
-        calls: What was asked and replied: step, prompt and reply.
-        failed: Whether a call failed for good; it is asked again next time.
+        quotes: Verbatim quotes from the passages that answer it.
+        calls: Step, prompt and reply of each call.
+        failed: Whether a call failed permanently; it is retried next time.
     """
 
     kind: str
@@ -100,12 +100,12 @@ class Written:
 
     @property
     def came(self) -> bool:
-        """Return whether any call was answered."""
+        """Return whether any call got a reply."""
         return bool(self.calls) or not self.failed
 
     @property
     def lasting(self) -> bool:
-        """Return whether the result is written to the journal."""
+        """Return whether the result is final and saved."""
         return not self.failed
 
 
@@ -114,14 +114,14 @@ class _Lost(Exception):
 
 
 class Writer:
-    """Writes and checks questions.
+    """Generator and checker of questions.
 
     Args:
-        config: The model and its limits.
-        services: Of them the cache of replies, and for a local model device and seed.
+        config: Options with the model and limits.
+        services: Services: reply cache, and for a local model device and seed.
 
     Raises:
-        UserError: The key is not set, or a prompt is not right.
+        UserError: The API key is not set, or a prompt is invalid.
     """
 
     def __init__(self, config: WritingConfig, services: Services) -> None:
@@ -133,10 +133,10 @@ class Writer:
         self._made_of = [VERSION, config.tries, options, texts]
 
     def write(self, material: Sequence[Material], journal: Journal, progress: Progress | None = None) -> list[Written]:
-        """Write and check a question about each piece of material; what the journal holds is not asked again.
+        """Generate and check a question for each piece of material; saved results are reused.
 
         Raises:
-            Broke: No call is answered.
+            Broke: All calls failed.
         """
         progress = progress or Silent()
         progress.begin("writing questions", len(material))
@@ -144,7 +144,7 @@ class Writer:
         return each_once(self._one, items, Written, journal, progress, self.config.at_once, "--model")
 
     def outlook(self, material: Sequence[Material]) -> dict[str, float]:
-        """Return upper bounds of calls, tokens and dollars, without counting what is done already; makes no call."""
+        """Return upper bounds of calls, tokens and dollars, ignoring saved results; makes no calls."""
         count, calls, prompt = self.model.counter.count, 0, 0
         for item in material:
             calls += 1 + self._checks(item.kind)
@@ -216,5 +216,5 @@ async def _checked(draft: Draft, item: Material, answered: Any) -> str:
 
 
 def same_answer(answer: str, gold: str) -> bool:
-    """Return whether an answer contains the gold answer, or most of its words."""
+    """Return whether an answer contains the gold answer, or agrees with it by F1 (`AGREES`)."""
     return bool(answer.strip()) and (cover_em(answer, [gold]) == 1 or f1(answer, [gold]) >= AGREES)

@@ -1,5 +1,5 @@
-"""Read passages and answer: chat models, local models, rules (prompts: `prompts.py`). This module defines the reader for
-rankings without answers.
+"""Readers, which answer from passages: chat models, local models, and rules. This module defines the reader for runs that only
+rank.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from methods.work import free
 
 @register("retrieval_only", kind="reader", summary="gives no answer: to score only rankings", work=free)
 class RetrievalOnly:
-    """Reader without an answer.
+    """Reader that gives no answers, for evaluating only retrieval.
 
     Args:
         config: No options.

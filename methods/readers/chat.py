@@ -1,4 +1,4 @@
-"""Reading by a language model that is asked: an endpoint, or a local model in its chat template."""
+"""Reader with a chat model: an endpoint, or a local model with its chat template."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from methods.readers.prompts import Instructions, ReadingOptions, fit_middle, lo
 from methods.registry import AskingMethodConfig, register
 
 CALL = "call"
-"""Key in `notes`: the key of the call in the cache of replies, by which the replies of a run are exported."""
+"""Key in `notes`: the call's key in the reply cache, for exporting a run's replies."""
 
 
 class ChatReaderConfig(ReadingOptions, AskingMethodConfig):
@@ -29,13 +29,13 @@ class ChatReaderConfig(ReadingOptions, AskingMethodConfig):
     )
 
     def preflight(self) -> None:
-        """Check that the model can be asked, and the templates."""
+        """Check the model and the templates."""
         super().preflight()
         self.templates()
 
 
 def prompts_made_of(config: ChatReaderConfig) -> str:
-    """Return a hash of the templates and of the weights, and of what cuts the prompts."""
+    """Return a hash of the templates, a local model's weights, and the tokenizer by which prompts are truncated."""
     texts, llm = config.templates() + llm_hash(config.llm), config.llm
     if config.max_prompt_tokens is None or not isinstance(llm, ChatConfig) or llm.tokenizer is None:
         return texts
@@ -53,12 +53,12 @@ def prompts_made_of(config: ChatReaderConfig) -> str:
     work=lambda config, lengths: reading_work(config, lengths, config.llm),
 )
 class ChatReader:
-    """Reader that asks a language model.
+    """Reader role: asks a language model once per question.
 
     Args:
         config: Options.
-        services: Of them the cache of replies, the benchmark's instructions, and for a local model device and seed
-            (endpoints differ in what a seed means).
+        services: Services: reply cache, the benchmark's instructions, and for a local model device and seed. (Endpoints get no
+            seed.)
     """
 
     def __init__(self, config: ChatReaderConfig, services: Services) -> None:
@@ -76,7 +76,7 @@ class ChatReader:
         self.in_flight = self._model.in_flight
 
     async def read_one(self, query: Query, context: Context) -> Answer:
-        """Return the answer; a question whose call failed for good has its reason under `notes["failed"]`.
+        """Return the answer; if the call failed permanently, the reason is under `notes["failed"]`.
 
         Raises:
             Broke: No further call could succeed (key, model, endpoint).
@@ -85,7 +85,7 @@ class ChatReader:
         return self._answer(await self._model.ask(messages), notes, context, messages[-1]["content"])
 
     def estimate(self, queries: Sequence[Query], contexts: Sequence[Context]) -> Estimate:
-        """Estimate the cost of reading these, without asking."""
+        """Estimate the cost of answering these queries, without calling the model."""
         return self._model.estimate([self._request(q, c)[0] for q, c in zip(queries, contexts, strict=True)])
 
     def _request(self, query: Query, context: Context) -> tuple[Messages, dict[str, object]]:

@@ -1,4 +1,4 @@
-"""RAG-DDR's generator: passages a line each, question and answer in one message, as its weights were trained.
+"""Reader with RAG-DDR's prompt format: one passage per line, question and answer in one message, as its weights were trained.
 
 Source: Li et al. 2025, RAG-DDR (arXiv:2410.13509).
 """
@@ -24,7 +24,7 @@ from methods.work import Lengths, Work, ask
 NAME, PASSAGES = "ddr_generator", "passages"
 TEMPLATE = shipped("methods.readers", NAME, released=(NAME,), optional=(PASSAGES,))[NAME]
 RESERVED = 64
-"""Tokens that the released code leaves for the chat template."""
+"""Tokens that the released code reserves for the chat template."""
 RELEASED: dict[str, Any] = {
     "local": "meta-llama/Meta-Llama-3-8B-Instruct",
     "adapter": "OpenMatch/RAG-DDR/Gen_model_Llama3_8b",
@@ -34,7 +34,7 @@ RELEASED: dict[str, Any] = {
 
 
 class DdrGeneratorConfig(AskingMethodConfig):
-    """Options of the generator."""
+    """Options of RAG-DDR's generator."""
 
     llm: Annotated[LLM, defaults(max_tokens=32)] = Field(description="the model that answers; released: an adapter of Llama-3-8B")
     context: int = Field(
@@ -50,23 +50,23 @@ class DdrGeneratorConfig(AskingMethodConfig):
 
     @property
     def chosen_prompt(self) -> str | None:
-        """Return the option `prompt`, or the default for the model that is asked."""
+        """Return the option `prompt`, or the default for the selected model."""
         return self.prompt or (None if asks_released(self.llm, NAME) else OURS)
 
     def preflight(self) -> None:
-        """Check that the model can be asked, and the template; fetch a published one."""
+        """Check the model and the template; download a published template."""
         super().preflight()
         DdrPrompt(self)
 
 
 class DdrPrompt:
-    """Writes the message.
+    """Builder of RAG-DDR's messages.
 
     Args:
         config: Options.
 
     Raises:
-        UserError: The template cannot be used, or the published one cannot be had.
+        UserError: The template is invalid, or the published one cannot be downloaded.
     """
 
     def __init__(self, config: DdrGeneratorConfig) -> None:
@@ -106,11 +106,11 @@ def _work(config: DdrGeneratorConfig, lengths: Lengths) -> Work:
     work=_work,
 )
 class DdrGenerator:
-    """Reader that asks a language model; passages that do not fit together lose their end.
+    """Reader role: asks a language model in RAG-DDR's format; the concatenated passages are truncated at the end if necessary.
 
     Args:
         config: Options.
-        services: Of them the cache of replies, device and seed.
+        services: Services: reply cache, device and seed.
     """
 
     def __init__(self, config: DdrGeneratorConfig, services: Services) -> None:

@@ -1,4 +1,4 @@
-"""Readers of systems that CLaRa is compared with: ChatQA in its own format, In-context RAG with demonstrations and as published."""
+"""Readers of systems that CLaRa is compared with: ChatQA, In-context RAG (with demonstrations), and In-context RALM."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from methods.registry import ModelMethodConfig, register
 from methods.work import Lengths, Work, ask
 
 CHATQA = Shipped("methods.readers", "chatqa", optional=frozenset({"instruction"}))
-"""The format of ChatQA's model card; `$passages` has an empty line behind each passage."""
+"""Prompt format of ChatQA's model card; `$passages` has an empty line after each passage."""
 INSTRUCTIONS = {
     "short": "Answer the following question with a short span. The answer needs to be just in a few words.",
     "full": "Please give a full and complete answer for the question.",
 }
-"""Instructions before the question: for datasets with short answers, and for others."""
+"""Instruction before the question: for datasets with short answers, and for other datasets."""
 END_OF_TURN = "<|eot_id|>"
 
 
@@ -44,13 +44,13 @@ class ChatQaConfig(CausalConfig, ModelMethodConfig):
     )
 
     def preflight(self) -> None:
-        """Check the model's folder and the template."""
+        """Check the model and the template."""
         super().preflight()
         CHATQA.load(self.prompt)
 
 
 def chatqa_prompt(question: str, passages: Sequence[Passage], instruction: str = "short", prompt: str | None = None) -> str:
-    """Return the text that ChatQA continues, without the token that begins it."""
+    """Return ChatQA's prompt for a question and passages, without the beginning-of-text token."""
     shown = [f"title: {item.title}, source: {item.text}" if item.title else item.text for item in passages]
     values = {"passages": "".join(f"{text}\n\n" for text in shown), "instruction": INSTRUCTIONS[instruction], "question": question}
     return CHATQA.load(prompt).pair(**values)[1]
@@ -83,11 +83,11 @@ def _chatqa_work(config: ChatQaConfig, lengths: Lengths) -> Work:
     work=_chatqa_work,
 )
 class ChatQa(CausalReader):
-    """Reader that runs a checkpoint of ChatQA on this machine; contexts that do not fit are left out, the last first.
+    """Reader role: a local ChatQA checkpoint; passages that do not fit are dropped, the last ones first.
 
     Args:
         config: Options.
-        services: Provides the device.
+        services: Services; the device is used.
     """
 
     def __init__(self, config: ChatQaConfig, services: Services) -> None:
@@ -107,7 +107,7 @@ class ChatQa(CausalReader):
 
 
 class InContextConfig(ChatReaderConfig):
-    """Options of In-context RAG: the model, the instructions and the demonstrations."""
+    """Options of In-context RAG: model, instructions and demonstrations."""
 
     demonstrations: str = Field(description="training data of the demonstrations, such as hotpotqa:train; other splits are refused")
     data_options: dict[str, Any] = Field(default_factory=dict, description="options of that dataset")
@@ -136,11 +136,11 @@ def _in_context_work(config: InContextConfig, lengths: Lengths) -> Work:
     work=_in_context_work,
 )
 class InContext(ChatReader):
-    """Reader that shows demonstrations first.
+    """Reader role: a chat reader whose prompt starts with demonstrations.
 
     Args:
         config: Options.
-        services: As of `chat`; the seed draws the demonstrations.
+        services: As in `ChatReader`; the seed selects the demonstrations.
     """
 
     def __init__(self, config: InContextConfig, services: Services) -> None:
@@ -161,7 +161,7 @@ class InContext(ChatReader):
 
 RALM = shipped("methods.readers", "ic_ralm", "ic_ralm_closed_book", released=("ic_ralm", "ic_ralm_closed_book"))
 ONE = "ic_ralm_one"
-"""The published prompt of a single passage."""
+"""Name of the published prompt for a single passage."""
 
 
 class InContextRalmConfig(CausalConfig, ModelMethodConfig):
@@ -183,19 +183,19 @@ class InContextRalmConfig(CausalConfig, ModelMethodConfig):
         return fingerprint(super().checkpoint_hash(), *own, published_hash(ONE) if self.is_published else "")
 
     def preflight(self) -> None:
-        """Check the model's folder and the templates; fetch published ones."""
+        """Check the model and the templates; download published ones."""
         super().preflight()
         RalmPrompt(self)
 
 
 class RalmPrompt:
-    """Writes the text that the model continues.
+    """Builder of In-context RALM's prompts.
 
     Args:
         config: Options.
 
     Raises:
-        UserError: A template cannot be used, or a published one cannot be had.
+        UserError: A template is invalid, or a published one cannot be downloaded.
     """
 
     def __init__(self, config: InContextRalmConfig) -> None:
@@ -228,11 +228,12 @@ def _ralm_work(config: InContextRalmConfig, lengths: Lengths) -> Work:
     work=_ralm_work,
 )
 class InContextRalm(CausalReader):
-    """Reader that lets a model continue; the answer ends with the line. Passages that do not fit are left out, the last first.
+    """Reader role: a base model continues passages and question; the answer ends at the line break. Passages that do not fit
+    are dropped, the last ones first.
 
     Args:
         config: Options.
-        services: Provides the device.
+        services: Services; the device is used.
     """
 
     _stop = ("\n",)

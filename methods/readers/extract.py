@@ -1,8 +1,8 @@
-"""Turn a model's text into a short answer, by one documented rule.
+"""Extract a short answer from a model's text, by one documented rule.
 
-`short` removes what models put around an answer: Markdown, fences, JSON with one field, `\\boxed{}`, special tokens, prefaces
-("Based on the passages:", "Answer:"), quotes, a final stop, and citation marks that number a shown passage. A plain answer
-does not change beyond its quotes and stop. Every step takes linear time.
+The rule `short` removes what models add around an answer: Markdown, code fences, JSON with one field, `\\boxed{}`, special
+tokens, prefaces ("Based on the passages:", "Answer:"), quotes, a final stop, and citation marks that number a shown passage. A
+plain answer does not change beyond its quotes and stop. Every step takes linear time.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pydantic import Field, field_validator
 from benchmarks.core.models import FrozenModel
 
 Shown = Callable[[int], bool]
-"""Function that returns whether a passage with this number, from 1, was shown."""
+"""Function that tells whether a passage with this number (from 1) was in the prompt."""
 
 
 class Pattern(FrozenModel):
-    """A rule of one's own."""
+    """A user's own rule: a regular expression."""
 
     regex: str = Field(description="a regular expression; the answer is the first group of its last match, or the whole match")
 
@@ -37,7 +37,7 @@ class Pattern(FrozenModel):
 
 
 Extract = Literal["short", "last_line", "none"] | Pattern
-"""The option `extract:`."""
+"""Type of the option `extract:`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Extracted:
 
     Attributes:
         text: The answer.
-        cited: Numbers of the passages that removed citation marks name, in order.
-        failed: Why there is no answer; None if there is one.
+        cited: Passage numbers in the removed citation marks, in order.
+        failed: Reason why there is no answer; None if there is one.
     """
 
     text: str
@@ -60,12 +60,12 @@ def _nothing(number: int) -> bool:
 
 
 def extract(text: str, rule: Extract, shown: Shown = _nothing) -> Extracted:
-    """Return the short answer in a model's text.
+    """Extract the short answer from a model's text.
 
     Args:
-        text: Without the thought.
+        text: The model's text, without its reasoning.
         rule: The rule to apply.
-        shown: Tells which citation marks may be removed; by default none.
+        shown: Which passage numbers may be removed as citation marks; by default none.
     """
     if rule == "none":
         return Extracted(text.strip())
@@ -82,7 +82,7 @@ def extract(text: str, rule: Extract, shown: Shown = _nothing) -> Extracted:
 
 
 def short_answer(text: str, shown: Shown = _nothing) -> str:
-    """Return the short answer in a text: the rule `short`."""
+    """Extract the short answer by the rule `short`."""
     return _extract_short(text, shown).text
 
 

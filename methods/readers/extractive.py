@@ -1,14 +1,14 @@
-"""Reading without a language model: the sentence that says most of the question, and the span in it that it asks for.
+"""Extractive reader without a language model: finds the sentence most similar to the question, and a matching span in it.
 
-Sentences of the context are scored against the question by BM25 over the context's own sentences (title words count
-half, words are cut to six letters in place of stemming). Then, by what the question wants:
+Sentences of the context are ranked by BM25 (title words count half; words are cut to six letters instead of stemming). Then, by
+question type:
 
-- "A or B?": the option whose passage fits: by the years it names where the question compares times, else by overlap;
-- yes or no: "yes", the more frequent answer; nothing here can tell;
-- a date, year, number or name: the span of that kind with the largest sum, over the best sentences, of
-  sentence score² × fit × nearness to words of the question; spans that the question itself contains do not count.
+- "A or B?": the option whose passage fits better: by its years if the question compares times, else by word overlap;
+- yes or no: always "yes", the more frequent answer;
+- a date, year, number or name: the span of that type with the largest sum, over the best sentences, of sentence score² × type
+fit × proximity to question words; spans in the question itself are excluded.
 
-The support it claims is the best sentence of each of the two best passages.
+The reported support is the best sentence of each of the two best passages.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _OPENERS = frozenset(_OPENER_LIST.split())
 
 
 class Span(NamedTuple):
-    """A candidate answer: its text, where it starts in its sentence, and what kind of thing it is."""
+    """A candidate answer: text, start in its sentence, and type."""
 
     text: str
     start: int
@@ -66,7 +66,7 @@ class Span(NamedTuple):
 
 
 def kind_of(question: str) -> Kind:
-    """Return the kind of answer that a question's wording asks for."""
+    """Classify a question by the type of answer it asks for."""
     if options(question) is not None:
         return "choice"
     if _ASKS_YES_NO.match(question.strip()):
@@ -81,7 +81,7 @@ def kind_of(question: str) -> Kind:
 
 
 def options(question: str) -> tuple[str, str] | None:
-    """Return the two things that a question of the form `…, A or B?` offers, None for other questions."""
+    """Return the two options of a question of the form `…, A or B?`; None for other questions."""
     text = question.strip().rstrip("?").strip()
     if " or " not in text:
         return None
@@ -106,7 +106,7 @@ def options(question: str) -> tuple[str, str] | None:
 
 
 def spans(sentence: str) -> list[Span]:
-    """Return every candidate in a sentence: dates, years, numbers, names and quoted phrases."""
+    """Extract all candidate answers from a sentence: dates, years, numbers, names and quoted phrases."""
     results = [Span(match.group(), match.start(), "date") for match in _DATE.finditer(sentence)]
     results += [Span(match.group(), match.start(), "year") for match in _YEAR.finditer(sentence)]
     results += [Span(match.group().strip(), match.start(), "number") for match in _NUMBER.finditer(sentence)]
@@ -124,16 +124,16 @@ def spans(sentence: str) -> list[Span]:
 
 
 def years(text: str) -> list[int]:
-    """Return the years named in a text, in order."""
+    """Return the years mentioned in a text, in order."""
     return [int(year) for year in _YEAR.findall(text)]
 
 
 K1, B = 1.2, 0.5
 TITLE_WEIGHT = 0.5
 SENTENCES = 8
-"""Best sentences that spans are taken from."""
+"""Number of best sentences from which spans are taken."""
 REACH = 20
-"""Characters from a question word at which nearness has halved."""
+"""Distance in characters from a question word at which the proximity weight is halved."""
 PREFIX = 6
 _STOPWORD_LIST = """
 a an the of in on at to for by with from and or is are was were be been do does did has have had what which who whom
@@ -146,7 +146,7 @@ FIT: dict[Kind, dict[Kind, float]] = {
     "number": {"number": 1.0, "year": 0.2},
     "name": {"name": 1.0},
 }
-"""Score of a span's kind as the answer to a question for another kind."""
+"""Score of a span type as the answer to a question for another type."""
 _EARLIER = re.compile(r"\b(?:first|earlier|earliest|older|oldest|before)\b", re.IGNORECASE)
 _LATER = re.compile(r"\b(?:later|latest|younger|youngest|recent|recently|last|newer)\b", re.IGNORECASE)
 _DEATH = re.compile(r"\b(?:die|died|dies|death)\b", re.IGNORECASE)
@@ -177,7 +177,7 @@ class _Sentence:
     "extractive", kind="reader", version=2, summary="the best span of the best sentences by rules, without a language model", work=free
 )
 class Extractive:
-    """Reader by rule.
+    """Reader role: answers by rules.
 
     Args:
         config: Options.
@@ -190,7 +190,7 @@ class Extractive:
         self.config = config
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
-        """Return one answer per query, "" for an empty context; support under `notes["support"]`."""
+        """Return one answer per query, "" for an empty context; supporting sentences are under `notes["support"]`."""
         return [self._answer(query.text, context) for query, context in zip(queries, contexts, strict=True)]
 
     def _answer(self, question: str, context: Context) -> Answer:
@@ -207,12 +207,12 @@ class Extractive:
 
 
 def terms(text: str) -> list[str]:
-    """Return words that carry content, cut to six letters so that inflected forms meet."""
+    """Return the content words of a text, cut to six letters to match inflected forms."""
     return [word[:PREFIX] for word in tokens(text) if word not in STOPWORDS]
 
 
 def rank_sentences(question: str, passages: Sequence[Passage]) -> list[_Sentence]:
-    """Return the sentences of a context by BM25 against the question, best first, equal ones in reading order."""
+    """Rank the sentences of a context by BM25 against the question, best first; ties in reading order."""
     results = []
     for passage in passages:
         title = frozenset(terms(passage.title))
@@ -234,7 +234,7 @@ def rank_sentences(question: str, passages: Sequence[Passage]) -> list[_Sentence
 
 
 def extract(question: str, ranked: Sequence[_Sentence], passages: Sequence[Passage]) -> str:
-    """Return the answer, given the ranked sentences of a context."""
+    """Return the answer from the ranked sentences of a context."""
     kind = kind_of(question)
     if kind == "choice":
         offered = options(question)
@@ -246,7 +246,7 @@ def extract(question: str, ranked: Sequence[_Sentence], passages: Sequence[Passa
 
 
 def best_span(question: str, fit: dict[Kind, float], ranked: Sequence[_Sentence]) -> str:
-    """Return the span of a fitting kind that the best sentences say most for; "" where there is none."""
+    """Return the best-scoring span of a fitting type; "" if there is none."""
     query, query_terms = set(tokens(question)), set(terms(question))
     top = ranked[0].score or 1.0
     weights: dict[str, float] = {}
@@ -266,7 +266,7 @@ def best_span(question: str, fit: dict[Kind, float], ranked: Sequence[_Sentence]
 
 
 def choose(question: str, offered: tuple[str, str], passages: Sequence[Passage]) -> str:
-    """Return the option that fits, the first one where nothing tells them apart."""
+    """Return the better-fitting option; the first one on a tie."""
     stem = question.replace(offered[0], " ").replace(offered[1], " ")
     named = [_passages_about(option, passages) for option in offered]
     dated = [years(result[0].text) if result else [] for result in named]

@@ -1,4 +1,4 @@
-"""Reading by a model of this machine: causal, the pocket model, or an encoder–decoder."""
+"""Readers with a local model: causal, the pocket model, or an encoder–decoder."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from methods.work import Checkpoint, Lengths, Needs, Work, ask
 
 LLAMA2_SYSTEM = "<<SYS>>"
 EMPTY_SYSTEM = "<<SYS>>\n\n<</SYS>>\n\n"
-"""The empty system block with which RoG asks Llama-2 chat models; chat templates leave an empty message out."""
+"""Empty system block of RoG's Llama-2 prompts, which chat templates would omit."""
 TOO_LONG = "the question alone is longer than the model's context"
 
 
 class AdaptedConfig(CausalConfig, ModelMethodConfig):
-    """Options of a local model, with an adapter if there is one."""
+    """Options of a local model with an optional PEFT adapter."""
 
     adapter: str | None = Field(
         None, description="a folder or hub id of a PEFT adapter for the model", exclude_if=lambda value: value is None
     )
 
     def preflight(self) -> None:
-        """Check the folders of model and adapter."""
+        """Check the model and the adapter."""
         super().preflight()
         if self.adapter is not None:
             locate(self.adapter)
 
     def needed_models(self) -> Needs | None:
-        """Return the model and the adapter."""
+        """Return the model and the adapter as requirements."""
         own = super().needed_models()
         return own + Needs((Checkpoint(self.adapter, adapter=True),)) if self.adapter and own else own
 
     def opened(self, device: str | None) -> CausalModel:
-        """Load the model, with its adapter."""
+        """Load the model with its adapter."""
         model = CausalModel(self, device, own=self.adapter is not None)
         if self.adapter is not None:
             model.model = adapted(model.model, self.adapter, where="adapter").eval()
@@ -54,13 +54,13 @@ class AdaptedConfig(CausalConfig, ModelMethodConfig):
 
     @property
     def weights(self) -> str:
-        """Return a hash of the model's weights and of the adapter's."""
+        """Return a hash of the weights of model and adapter."""
         own = weights_hash(self.model, self.revision)
         return own if self.adapter is None else fingerprint(own, weights_hash(self.adapter))
 
 
 class CausalReaderConfig(ReadingOptions, AdaptedConfig):
-    """Options of the local reader: the model's, the instructions, and how it writes."""
+    """Options of the local causal reader: model, instructions and generation."""
 
     chat_template: bool = Field(True, description="use the model's chat format, if it and the benchmark have one (ARK's code: false)")
     temperature: float = Field(0.0, ge=0, description="sampling temperature; 0: greedy (ARK's code: 0.1)")
@@ -71,7 +71,7 @@ class CausalReaderConfig(ReadingOptions, AdaptedConfig):
     )
 
     def preflight(self) -> None:
-        """Check the model's folder and the templates."""
+        """Check the model and the templates."""
         super().preflight()
         self.templates()
 
@@ -91,12 +91,12 @@ def _weights(config: CausalReaderConfig | Seq2SeqReaderConfig) -> str:
     work=lambda config, lengths: reading_work(config, lengths, config),
 )
 class CausalReader:
-    """Reader that runs a model on this machine.
+    """Reader role: generates answers with a local causal language model.
 
     Args:
         config: Options.
-        services: Provides the device, the seed of what is drawn, and the benchmark's instructions.
-        model: In place of the one that the options name, which is then not loaded.
+        services: Services: device, seed for sampling, and the benchmark's instructions.
+        model: Loaded model that replaces the configured one.
     """
 
     _instructions: Instructions | None = None
@@ -127,9 +127,9 @@ class CausalReader:
         return self._model.device
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
-        """Return one answer per query; a question that does not fit has its reason under `notes["failed"]`.
+        """Return one answer per query; if even the question does not fit, the reason is under `notes["failed"]`.
 
-        A context that lost its middle is noted under `notes["truncated"]`.
+        If the middle of a context was removed, this is recorded under `notes["truncated"]`.
         """
         fitted = [self._fitted(query.text, context.passages) for query, context in zip(queries, contexts, strict=True)]
         prompts = [item[0] for item in fitted if item is not None]
@@ -140,7 +140,7 @@ class CausalReader:
         ]
 
     def written(self, question: str, passages: Sequence[Passage]) -> str | None:
-        """Return the prompt with as much of the passages as fits; None if the question alone does not."""
+        """Build the prompt with as many passages as fit; None if the question alone is too long."""
         fitted = self._fitted(question, passages)
         return None if fitted is None else fitted[0]
 
@@ -243,7 +243,7 @@ class CausalReader:
 
 
 TRAINED_LENGTH = 424
-"""Tokens of the longest prompts that the model was trained on; it reads longer ones badly."""
+"""Maximum prompt length in the pocket model's training; longer prompts work badly."""
 
 
 class PocketReaderConfig(AdaptedConfig):
@@ -276,12 +276,12 @@ def _pocket_work(config: PocketReaderConfig, lengths: Lengths) -> Work:
     work=_pocket_work,
 )
 class PocketReader(CausalReader):
-    """Reader that runs the pocket model on this machine.
+    """Reader role: the shipped pocket model.
 
     Args:
         config: Options.
-        services: Provides the device.
-        model: As of `CausalReader`.
+        services: Services; the device is used.
+        model: As in `CausalReader`.
     """
 
     def __init__(self, config: PocketReaderConfig, services: Services, model: CausalModel | None = None) -> None:
@@ -297,7 +297,7 @@ class PocketReader(CausalReader):
 
 
 class Seq2SeqReaderConfig(Seq2SeqConfig, ReadingOptions, ModelMethodConfig):
-    """Options of the encoder–decoder reader: the model's and the instructions."""
+    """Options of the encoder–decoder reader: model and instructions."""
 
     max_prompt_tokens: int | None = Field(
         None, ge=16, description="longest prompt; null: the limit that the checkpoint was made for (T5: 512; RoG: 507)"
@@ -305,13 +305,13 @@ class Seq2SeqReaderConfig(Seq2SeqConfig, ReadingOptions, ModelMethodConfig):
     max_new_tokens: int = Field(32, ge=1, description="longest answer (GPR experiments: 128; RoG set none, so its library stopped at 20)")
 
     def preflight(self) -> None:
-        """Check the model's folder and the templates."""
+        """Check the model and the templates."""
         super().preflight()
         self.templates()
 
 
 T5_PROMPT = 512
-"""Longest prompt of models that name none."""
+"""Assumed maximum prompt length in tokens for models that state none."""
 
 
 @register(
@@ -324,11 +324,11 @@ T5_PROMPT = 512
     work=lambda config, lengths: reading_work(config, lengths, config, T5_PROMPT),
 )
 class Seq2SeqReader(CausalReader):
-    """Reader that runs an encoder–decoder model on this machine, greedily.
+    """Reader role: generates answers greedily with a local encoder–decoder model.
 
     Args:
         config: Options.
-        services: Provides the device and the benchmark's instructions.
+        services: Services: device and the benchmark's instructions.
     """
 
     def __init__(self, config: Seq2SeqReaderConfig, services: Services) -> None:

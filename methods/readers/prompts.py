@@ -1,12 +1,10 @@
-"""The instructions of readers: in the words that ship, in a template file's, or in those that a benchmark brings.
+"""Build the prompts of readers: the shipped instructions, a user's template, or a benchmark's official instructions.
 
-A reader that follows the benchmark (`reading: benchmark`) takes its prompt, its longest answer and its way of
-shortening what is too long; passages then stand as they are, an empty line between them, and the answer is all that
-the model wrote (see `extract.py`). Every method with that reader is read alike, and the run's fingerprint covers the instructions.
+With `reading: benchmark`, a reader uses the benchmark's prompt, maximum answer length and truncation. Passages are inserted
+unchanged, separated by empty lines, and the whole reply is the answer. The instructions are part of the run's fingerprint.
 
-A reader of triples (`reading: triples`) asks as RoG does: the triples a line each, best match first, all answers as a
-list of lines. What does not fit is cut from the bottom, never shuffled, and of a triple nothing is cut. Without triples
-("no retrieval") the same prompt lacks the block of triples.
+With `reading: triples`, the prompt is RoG's: one triple per line, best first, and all answers requested as a list of lines.
+Triples that do not fit are dropped from the end. Without triples ("no retrieval"), the block of triples is omitted.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ PROMPTS = shipped("methods.readers", "passages", "closed_book", "triples", "trip
 
 
 def numbered(passages: Sequence[Passage]) -> str:
-    """Return passages as `[1] title: text`, white space collapsed, an empty line between them."""
+    """Format passages as `[1] title: text` with collapsed white space, separated by empty lines."""
     lines = []
     for number, passage in enumerate(passages, start=1):
         title = f"{' '.join(passage.title.split())}: " if passage.title else ""
@@ -66,42 +64,42 @@ class ReadingOptions(BaseModel):
 
     @property
     def rule(self) -> Extract:
-        """Return the rule that extracts the answer from a reply."""
+        """Return the rule for extracting the answer from a reply."""
         return self.extract or ("short" if self.reading == "own" else "none")
 
     @property
     def follows_benchmark(self) -> bool:
-        """Return whether the benchmark's instructions are followed."""
+        """Return whether the benchmark's instructions are used."""
         return self.reading in ("benchmark", "benchmark_prompt")
 
     def templates(self) -> str:
-        """Return a hash of the templates, and a check that they can be used."""
+        """Return a hash of the templates, after checking that they are valid."""
         return content_hash(prompt.source for prompt in self.load())
 
     def load(self) -> tuple[Prompt, Prompt]:
-        """Return the templates for questions with evidence and without.
+        """Load the templates for questions with and without evidence.
 
         Raises:
-            UserError: One of them cannot be used.
+            UserError: A template is invalid.
         """
         names = ("triples", "triples_closed_book") if self.reading == TRIPLES else ("passages", "closed_book")
         return PROMPTS[names[0]].load(self.prompt), PROMPTS[names[1]].load(self.closed_book_prompt)
 
 
 class Instructions:
-    """The prompts of a reader.
+    """Prompts of a reader.
 
     Args:
-        options: Whose instructions.
-        reading: Those of the benchmark, where it brings some.
+        options: Options that select the instructions.
+        reading: The benchmark's instructions, if it has any.
 
     Attributes:
-        middle: Whether a prompt that is too long loses its middle; else it loses its last passages.
-        triples: Whether triples are read, a line each.
+        middle: Whether to remove the middle of a prompt that is too long; otherwise its last passages are dropped.
+        triples: Whether the evidence consists of triples, one per line.
         chat: Whether the prompt may be put into a model's chat format.
 
     Raises:
-        UserError: The benchmark's are to be followed and there are none, or a template cannot be used.
+        UserError: The benchmark's instructions are requested but do not exist, or a template is invalid.
     """
 
     def __init__(self, options: ReadingOptions, reading: Reading | None) -> None:
@@ -125,11 +123,11 @@ class Instructions:
         self.middle = self._followed is not None and self._followed.truncation == "middle"
 
     def longest(self, own: int) -> int:
-        """Return longest answer in tokens: the benchmark's where it is followed in that, else one's own."""
+        """Return the maximum answer length in tokens: the benchmark's if it is used, else `own`."""
         return own if self._followed is None or self._own_length else self._followed.max_new_tokens
 
     def evidence(self, passages: Sequence[Passage]) -> str:
-        """Return passages as they are in the prompt."""
+        """Format passages as they appear in the prompt."""
         if self.triples:
             return "\n".join(" ".join(passage.full_text.split()) for passage in passages)
         if self._followed is None:
@@ -137,17 +135,17 @@ class Instructions:
         return "\n\n".join(passage.full_text.strip() for passage in passages)
 
     def filled(self, question: str, evidence: str) -> tuple[str, str]:
-        """Return system and user message."""
+        """Return the filled system and user message."""
         prompt = self._passages if evidence else self._closed_book
         return prompt.pair(question=_with_mark(question) if self.triples else question, passages=evidence)
 
     def answer(self, text: str, passages: Sequence[Passage], prompt: str) -> Answered:
-        """Return the answer in a reply.
+        """Extract the answer from a reply.
 
         Args:
-            text: The reply without its thought.
-            passages: Those of the context.
-            prompt: Tells which of them were shown under their number.
+            text: The reply without its reasoning.
+            passages: Passages of the context.
+            prompt: The prompt, which shows which passage numbers occurred in it.
         """
         if not self.chat and self._rule == "none":
             return Answered(text)  # what resumes after examples or code: its indentation counts
@@ -157,14 +155,14 @@ class Instructions:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer with the notes that belong to it."""
+    """An extracted answer with its notes."""
 
     text: str
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def answered(text: str, rule: Extract, passages: Sequence[Passage], prompt: str) -> Answered:
-    """Extract an answer; citation marks that number a passage of the prompt become claimed support."""
+    """Extract an answer; citation marks that refer to passages of the prompt become reported support."""
 
     def is_shown(number: int) -> bool:
         return 1 <= number <= len(passages) and f"[{number}] " in prompt
@@ -175,13 +173,14 @@ def answered(text: str, rule: Extract, passages: Sequence[Passage], prompt: str)
 
 
 def prompt_tokens(write: Callable[[str, Sequence[Passage]], Sequence[str]], lengths: Lengths, llm: Any, limit: int | None) -> float:
-    """Return mean tokens of a prompt, counted on samples by the tokenizer of the options or of a local model, where it is here.
+    """Return the mean prompt length in tokens over sample questions, counted with the configured or local tokenizer if
+    available.
 
     Args:
-        write: From a question and passages to the texts of the prompt.
-        lengths: Holds the samples, and how many passages are handed on.
+        write: Function from a question and passages to the texts of the prompt.
+        lengths: Statistics of the data, with sample questions and number of passages.
         llm: Options of the model.
-        limit: Longest prompt; None: any.
+        limit: Maximum prompt length; None for no limit.
     """
     counter = _counter(getattr(llm, "tokenizer", None), getattr(llm, "local", None) or getattr(llm, "model", ""))
     written = (write(item.question, cast(Sequence[Passage], lengths.shown_passages(item))) for item in lengths.samples)
@@ -199,14 +198,14 @@ def _counter(tokenizer: str | None, model: str) -> TokenCounter:
 
 
 def reading_work(config: Any, lengths: Lengths, llm: Any, limit: int | None = None, before: float = 0.0) -> Work:
-    """Return the work: one call a question, with the prompt that the reader writes.
+    """Estimate the work of a reader: one call per question with its prompt.
 
     Args:
         config: Options of a reader.
-        lengths: Of the data.
+        lengths: Statistics of the data.
         llm: Options of its model.
-        limit: Longest prompt where the options name none.
-        before: Tokens that are before the prompt.
+        limit: Maximum prompt length if the options set none.
+        before: Tokens before the prompt.
     """
     if config.follows_benchmark and lengths.reading is None:
         return unknown("prompts by instructions of the benchmark, which brings none")
@@ -228,7 +227,7 @@ def _with_mark(question: str) -> str:
 
 
 def longest_prefix(count: int, fits: Callable[[int], bool]) -> int:
-    """Return how many of the first of `count` things fit, given that none fit: all, or what a search by halves finds."""
+    """Return the largest n ≤ `count` for which `fits(n)` holds, by binary search."""
     if count and fits(count):
         return count
     low, high = 0, count
@@ -239,15 +238,15 @@ def longest_prefix(count: int, fits: Callable[[int], bool]) -> int:
 
 
 def without_middle(text: str, spans: Sequence[Span], limit: int) -> tuple[str, int]:
-    """Return a text of which the first and the last half of a number of tokens are left.
+    """Remove the middle of a text so that half of the token limit remains at each end.
 
     Args:
         text: The text.
-        spans: Characters of each of its tokens, in order.
-        limit: Tokens that may stay; of an odd limit one is not used.
+        spans: Character span of each token, in order.
+        limit: Maximum tokens; an odd limit is rounded down.
 
     Returns:
-        What is left, and of how many tokens that is made.
+        The shortened text, and its number of tokens.
     """
     kept = truncate_middle(spans, max(0, limit))
     if len(kept) == len(spans):
@@ -257,16 +256,16 @@ def without_middle(text: str, spans: Sequence[Span], limit: int) -> tuple[str, i
 
 
 def fit_middle(text: str, spans: Sequence[Span], excess: Callable[[str], int], limit: int | None = None) -> tuple[str, int] | None:
-    """Return the longest text without its middle with which a prompt is not too long.
+    """Remove as little as possible of a text's middle so that the prompt fits.
 
     Args:
-        text: What may be shortened.
-        spans: Characters of its tokens.
-        excess: Tokens by which the prompt with such a text is too long.
-        limit: Tokens to begin with; None: all.
+        text: Text to shorten.
+        spans: Character spans of its tokens.
+        excess: Function from a shortened text to the number of tokens by which the prompt is too long.
+        limit: Initial token limit; None for all tokens.
 
     Returns:
-        The text and its number of tokens; None where the prompt is too long even without it.
+        The text and its number of tokens; None if the prompt is too long even without the text.
     """
     keep = len(spans) if limit is None else min(limit, len(spans))
     while True:

@@ -1,17 +1,17 @@
-"""Triples as text for readers.
+"""Convert ranked triples to text passages for readers.
 
-A reader sees passages; these are made of the ranked triples, in their order:
+Formats of a triple:
 
     line        Jamaica location.country.languages_spoken Jamaican English     as the corpus has it
     words       Jamaica languages spoken Jamaican English.                     the relation's last part, as words
     statement   Velmar Dosk was a child of Ilra Venn.                          a sentence of the worlds' own if the relation
                 is one of theirs, else as words
 
-`by_head` puts what is said of one head into one passage with the head as its title, where the first of it stands. A
-passage that is not a triple stays as it is.
+With `by_head`, all triples with the same head become one passage with the head as title, at the position of the first. Passages
+that are not triples stay unchanged.
 
-The pocket reader was trained on the sentences of worlds and hardly reads relation names. F1 from gold triples, 300
-questions of all types about three validation worlds (python -m perf.triple_reading):
+The pocket reader was trained on sentences of worlds and understands relation names poorly. F1 from gold triples, 300 questions
+of all types about three validation worlds (python -m perf.triple_reading):
 
     form        one by one   by head
     line             0.055     0.135
@@ -39,7 +39,7 @@ from methods.work import free
 
 
 class TripleTextConfig(MethodConfig):
-    """Format of triples for a reader."""
+    """Options for formatting triples as text."""
 
     form: Literal["line", "words", "statement"] = Field(
         "statement", description="format of a triple: line, words or statement (required by the pocket reader)"
@@ -54,7 +54,7 @@ class TripleTextConfig(MethodConfig):
     work=free,
 )
 class TripleText:
-    """Writes ranked triples for a reader; nothing is left out.
+    """Compressor role: converts ranked triples to text without dropping any.
 
     Args:
         config: Options.
@@ -65,7 +65,7 @@ class TripleText:
         self.config = config
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
-        """Return one context per query; `budget` is the reader's to keep, which leaves out the last passages."""
+        """Return one context per query. `budget` is ignored; the reader drops the last passages if necessary."""
         return [Context(ranking.query_id, tuple(self._written(ranking.ids, corpus))) for ranking in rankings]
 
     def _written(self, identifiers: Sequence[str], corpus: Corpus) -> list[Passage]:
@@ -78,18 +78,18 @@ class TripleText:
 
 
 def as_line(triple: Triple) -> str:
-    """Return head, relation and tail, as the corpus has them."""
+    """Format a triple as head, relation and tail, separated by spaces."""
     return " ".join(triple)
 
 
 def as_words(triple: Triple) -> str:
-    """Return head, the last part of the relation as words, tail: `Jamaica languages spoken Jamaican English.`"""
+    """Format a triple with the last part of the relation as words: `Jamaica languages spoken Jamaican English.`"""
     head, relation, tail = triple
     return f"{head} {relation.rpartition('.')[2].replace('_', ' ')} {tail}."
 
 
 def as_statement(triple: Triple) -> str:
-    """Return the sentence with which texts of worlds state such a fact; of relations that no world has, `as_words`."""
+    """Format a triple as a sentence in the style of generated worlds; for other relations, as `as_words`."""
     relation = _of_worlds().get(triple[1])
     return as_words(triple) if relation is None else state(relation.says[0], mention_by_name(triple[0]), triple[2])
 

@@ -1,6 +1,6 @@
-"""Retrievers, rerankers and the code that they share.
+"""Retrievers, rerankers and shared code.
 
-`ranking.py`: the passages that a query may use, rankings from scores, indexes built once. `dense.py`: vectors.
-`splade.py`: weights of terms. `colbert.py`: one vector per token. `cross_encoder.py`: query and passage read together.
-`triples.py`: towers over triples.
+`ranking.py`: candidates of a query, rankings from scores, and index storage. `dense.py`: vectors. `splade.py`: weights of
+terms. `colbert.py`: one vector per token. `cross_encoder.py`: joint encoding of query and passage. `triples.py`: bi-encoders
+over triples.
 """

@@ -60,11 +60,11 @@ def _work(config: ColbertConfig, lengths: Lengths) -> Work:
     work=_work,
 )
 class Colbert:
-    """Retriever by late interaction.
+    """Retriever role: late interaction (MaxSim over token vectors).
 
     Args:
         config: Options.
-        services: Services, of which it uses the device.
+        services: Services; the device is used.
     """
 
     def __init__(self, config: ColbertConfig, services: Services) -> None:
@@ -128,7 +128,7 @@ def _starts(lengths: Sequence[int]) -> Rows:
 
 
 class ColbertIndex:
-    """A corpus as token vectors.
+    """Index of a corpus's token vectors.
 
     Args:
         model: Encoder of the queries.

@@ -1,4 +1,4 @@
-"""Rerankers that read query and passage together: cross-encoders."""
+"""Rerankers with cross-encoders, which encode query and passage together."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from methods.work import Lengths, Work, encode
 
 
 class CrossEncoderRerankerConfig(CrossEncoderConfig, PointwiseConfig, ModelMethodConfig):
-    """Options of a cross-encoder and of the depth of reranking."""
+    """Options of a cross-encoder, and the number of candidates to rerank."""
 
 
 def pairs_work(config: CrossEncoderRerankerConfig, lengths: Lengths) -> Work:
-    """Return the work: every question with each of its candidates."""
+    """Estimate the work: each question is scored with each of its candidates."""
     return encode(config, lengths.questions * lengths.ranked(config.depth), lengths.question + lengths.passage)
 
 
@@ -35,24 +35,24 @@ def pairs_work(config: CrossEncoderRerankerConfig, lengths: Lengths) -> Work:
     work=pairs_work,
 )
 class CrossEncoderReranker(ModelReranker):
-    """Reranker that reads query and passage together.
+    """Reranker role: scores each candidate with a cross-encoder.
 
     Args:
         config: Options.
-        services: Services, of which it uses the device.
+        services: Services; the device is used.
     """
 
     labels: ClassVar[tuple[int, ...]] = (1,)
-    """Allowed numbers of labels of the model."""
+    """Accepted numbers of output labels of the model."""
 
     def __init__(self, config: CrossEncoderRerankerConfig, services: Services) -> None:
         super().__init__(config, CrossEncoderModel(config, services.device, self.labels))
 
     def scores_of(self, queries: Sequence[Query], ids: Sequence[Sequence[str]], corpus: Corpus) -> Sequence[NDArray[np.floating]]:
-        """Return the model's scores, with the pairs of all queries in common batches."""
+        """Score the candidates of all queries in common batches."""
         requests = [(query.text, [passage.full_text for passage in corpus.get(own)]) for query, own in zip(queries, ids, strict=True)]
         return self.model.many(requests)
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """Return the model's scores."""
+        """Score the candidates of one query."""
         return self.scores_of([query], [ids], corpus)[0]

@@ -62,7 +62,7 @@ def presets() -> dict[str, Mapping[str, Any]]:
 
 
 def dense_work(config: DenseConfig, lengths: Lengths) -> Work:
-    """Return the work: encode and store the corpus, also by text if it is not too large, then every question."""
+    """Estimate the work: encode and store the corpus once, then encode every question."""
     parts = 1.0 if config.part_words is None else max(1, round(lengths.passage * WORDS_PER_TOKEN / config.part_words))
     copies = 2 if lengths.corpus <= CACHED else 1
     built = encode(config, lengths.corpus, lengths.passage) + vectors(config, lengths, copies * lengths.corpus * parts)
@@ -78,11 +78,11 @@ def dense_work(config: DenseConfig, lengths: Lengths) -> Work:
     work=dense_work,
 )
 class Dense:
-    """Retriever that compares vectors.
+    """Retriever role: compares vectors of queries and passages.
 
     Args:
         config: Options.
-        services: Services, of which it uses the device and the folder that caches vectors for other corpora with the same passages.
+        services: Services; device and embedding cache are used.
     """
 
     def __init__(self, config: DenseConfig, services: Services) -> None:
@@ -163,7 +163,7 @@ class Dense:
 
 
 class DenseIndex:
-    """A corpus as vectors.
+    """Index of a corpus's passage vectors.
 
     Args:
         encoder: Encoder of the queries.
@@ -191,9 +191,9 @@ class DenseIndex:
         return self.nearest(queries, self._vectors_of([query.text for query in queries]), k)
 
     def build_for(self, queries: Sequence[Query]) -> None:
-        """Divide all queries of a run into batches; each batch is encoded when its first query arrives.
+        """Divide all queries of a run into fixed batches; a batch is encoded when its first query arrives.
 
-        Batches are then the same after an interruption, so that vectors have the same bits.
+        Fixed batches give bit-identical vectors after an interruption.
         """
         self._known = list(dict.fromkeys(query.text for query in queries))
         self._blocks = {text: divmod(place, QUERIES) for place, text in enumerate(self._known)}
@@ -212,7 +212,7 @@ class DenseIndex:
         return vectors
 
     def nearest(self, queries: Sequence[Query], encoded: Vectors, k: int) -> list[Ranking]:
-        """Rank the passages that each query may use by their inner product with a vector given for it.
+        """Rank the passages that each query may use by their inner product with the given query vectors.
 
         Args:
             queries: Queries to rank passages for.

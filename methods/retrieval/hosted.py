@@ -77,11 +77,11 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
     needs=lambda config: Needs(),
 )
 class HostedDense:
-    """Retriever that compares vectors of a hosted model.
+    """Retriever role: compares vectors of a hosted embedding model.
 
     Args:
         config: Options.
-        services: Services, of which it uses the folder that caches vectors.
+        services: Services; the embedding cache is used.
     """
 
     def __init__(self, config: HostedDenseConfig, services: Services) -> None:
@@ -91,7 +91,7 @@ class HostedDense:
         self._folder = services.folder("embeddings")
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> HostedIndex:
-        """Embed the corpus, or map the vectors in `folder`; an interrupted build resumes."""
+        """Embed the corpus, or memory-map the vectors in `folder`; an interrupted build resumes."""
         usage = Usage()
 
         def paid(spent: Usage) -> None:
@@ -134,22 +134,22 @@ class HostedDense:
         return self.config.dimensions, self.config.encoding
 
     def kept(self, side: Side, dimension: int) -> EmbeddingCache | None:
-        """Return the cached vectors of passages or questions."""
+        """Return the cache of passage or question vectors; None if vectors are not cached."""
         if self._folder is None:
             return None
         own = self.config.model_dump_json(include=set(HostedDenseConfig.model_fields))
         return EmbeddingCache(self._folder, fingerprint("hosted", self._identity, own, side), dimension)
 
     def text(self, text: str, side: Side) -> str:
-        """Return a text in the form that is sent."""
+        """Return a text as sent to the endpoint, with the side's prefix."""
         return (self.config.query_prompt if side == "query" else self.config.passage_prompt) + text
 
     def scaled(self, made: Vectors) -> Vectors:
-        """Return vectors of length 1, if the options ask for it."""
+        """Scale vectors to length 1 if the options require it."""
         return made / np.linalg.norm(made, axis=1, keepdims=True) if self.config.normalize else made
 
     async def question(self, text: str, kept: EmbeddingCache | None) -> tuple[Vectors, Usage]:
-        """Return the vector of a question, shape (1, dimension), and its cost.
+        """Return a question's vector, shape (1, dimension), and its cost.
 
         Raises:
             Fault: The endpoint returned no vector.
@@ -176,7 +176,7 @@ def _paid(path: Path, usage: Usage) -> Usage:
 
 
 class HostedIndex:
-    """A corpus as vectors of a hosted model.
+    """Index of a corpus's vectors from a hosted model.
 
     Args:
         owner: Retriever that embeds questions.
@@ -217,7 +217,7 @@ class HostedIndex:
 
 
 class HostedRerankerConfig(HostedConfig, PointwiseConfig):
-    """Options of a hosted reranker and of the depth of reranking."""
+    """Options of a hosted reranker, and the number of candidates to rerank."""
 
     @model_validator(mode="after")
     def _fits(self) -> HostedRerankerConfig:
@@ -247,7 +247,7 @@ def _rerank_work(config: HostedRerankerConfig, lengths: Lengths) -> Work:
     needs=lambda config: Needs(),
 )
 class HostedReranker:
-    """Reranker that calls an endpoint once per question.
+    """Reranker role: calls an endpoint once per question.
 
     Args:
         config: Options.
@@ -260,7 +260,7 @@ class HostedReranker:
         self.in_flight = config.concurrency
 
     async def rerank_one(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
-        """Order candidates by the model's score; equal scores keep their original order.
+        """Sort candidates by the model's scores; ties keep their order.
 
         Raises:
             Broke: No request can succeed.

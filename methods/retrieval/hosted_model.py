@@ -71,7 +71,7 @@ _HOPELESS = (401, 403, 404, 405)
 
 
 class HostedConfig(MethodConfig):
-    """Options of a model behind an endpoint. Options that change only speed or spending are left out of fingerprints."""
+    """Options of a model behind an endpoint. Options that affect only speed or cost are left out of fingerprints."""
 
     default_extra = "llm"
 
@@ -174,7 +174,7 @@ class HostedConfig(MethodConfig):
         return tokens * self.usd_per_million_tokens / 1e6 + calls * self.usd_per_call
 
     def work(self, texts: float, length: float, calls: float) -> Work:
-        """Return the work of sending texts of a length in tokens."""
+        """Estimate the work of sending texts of a given length in tokens."""
         usd = self.usd(round(texts * length), round(calls))
         use = Use(self.model, calls=calls, prompt=texts * length, dtype="auto", where="away" if self.key_variable else "served")
         priced = usd or not self.key_variable
@@ -188,7 +188,7 @@ def _resolved(probe: str, url: str, key_variable: str | None) -> str:
 
 
 class HostedModel:
-    """A client of one model. Its `async` functions run on the event loop.
+    """Client of one hosted embedding or reranking model. Its `async` functions run on the event loop.
 
     Args:
         config: Options.
@@ -205,7 +205,7 @@ class HostedModel:
         weakref.finalize(self, _close, self._client)
 
     async def embed(self, texts: Sequence[str], side: Side, dimensions: int | None, encoding: str = "float") -> tuple[Vectors, Usage]:
-        """Return the vectors of texts, shape (texts, dimension), and their cost.
+        """Request the vectors of texts, shape (texts, dimension), and their cost.
 
         Providers refuse empty texts, so a space is sent instead.
 
@@ -243,7 +243,7 @@ class HostedModel:
         return np.concatenate(vectors), sum((usage for _, usage in results), Usage())
 
     async def score(self, query: str, texts: Sequence[str]) -> tuple[NDArray[np.float64], Usage]:
-        """Return the relevance of each text to a query, shape (texts,), and the cost.
+        """Request the relevance of each text to a query, shape (texts,), and the cost.
 
         Raises:
             Fault: A request failed for good.
@@ -326,7 +326,7 @@ class HostedModel:
         raise AssertionError("the last try returns or raises")
 
     def error(self, reason: str) -> Broke:
-        """Return the error that ends a task."""
+        """Build the error that ends a task."""
         hint = "correct base_url, dialect, model or key_variable"
         if way := connection_variables(self.config.base_url):
             hint += f"; or a proxy answers in its place (in effect: {way})"

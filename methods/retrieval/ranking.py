@@ -1,6 +1,4 @@
-"""Provide code for retrievers and rerankers: the passages that a query may use, rankings from scores, and indexes that are
-built once.
-"""
+"""Shared code of retrievers and rerankers: candidates of a query, rankings from scores, and indexes that are built once."""
 
 from __future__ import annotations
 
@@ -30,50 +28,50 @@ from methods.registry import MethodConfig
 
 
 class PointwiseConfig(MethodConfig):
-    """Depth of reranking."""
+    """Options with the number of candidates to rerank."""
 
     depth: int | None = Field(None, ge=1, description="number of candidates to rerank; the rest follow in their order; null: all. SARK: 50")
 
 
 class PointwiseReranker(ABC):
-    """Reranker that gives each candidate a score and sorts.
+    """Base class of rerankers that score each candidate and sort.
 
     Args:
-        depth: Candidates to score; None: all.
+        depth: Number of candidates to score; None for all.
     """
 
     def __init__(self, depth: int | None) -> None:
         self.depth = depth
 
     def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
-        """Order candidates by score; equal scores keep their original order."""
+        """Sort candidates by score; ties keep their order."""
         scores = self.scores_of(queries, [ranking.ids[: self.depth] for ranking in rankings], corpus)
         return [reordered(*item) for item in zip(queries, rankings, scores, strict=True)]
 
     def scores_of(self, queries: Sequence[Query], ids: Sequence[Sequence[str]], corpus: Corpus) -> Sequence[NDArray[np.floating]]:
-        """Return one array of scores per query, shape (candidates,)."""
+        """Score the candidates of several queries; returns one array of shape (candidates,) per query."""
         return [self.scores(query, own, corpus) for query, own in zip(queries, ids, strict=True)]
 
     @abstractmethod
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """Return the relevance of each candidate to the query: shape (candidates,)."""
+        """Score the candidates of one query: shape (candidates,)."""
 
 
 class ModelReranker(PointwiseReranker, ABC):
-    """Reranker with one model, which has a `device` and counts the text that it cuts off (`truncation`)."""
+    """Base class of rerankers with one model."""
 
     def __init__(self, config: PointwiseConfig, model: Any) -> None:
         super().__init__(config.depth)
         self.config, self.model, self.device = config, model, model.device
 
     def corpus_notes(self, corpus: Corpus) -> dict[str, Any]:
-        """Count the parts of passages that the model does not read, for `Indexed.notes`."""
+        """Measure how much of the passages the model does not read, for `Indexed.notes`."""
         cut = self.model.truncation([passage.full_text for passage in _sampled(corpus)])
         return {RERANKER_TRUNCATED: cut} if cut else {}
 
 
 def reordered(query: Query, ranking: Ranking, scores: NDArray[np.floating]) -> Ranking:
-    """Return a ranking whose first candidates are sorted by score, the rest following in their order.
+    """Sort the first candidates of a ranking by score; the others follow in their order.
 
     Args:
         query: The query.
@@ -94,7 +92,7 @@ def reordered(query: Query, ranking: Ranking, scores: NDArray[np.floating]) -> R
 
 
 def require_numbers(scores: NDArray[np.floating]) -> None:
-    """Refuse scores that are NaN, because their order is undefined.
+    """Raise an error if a score is NaN, because its rank would be undefined.
 
     Raises:
         UserError: A score is NaN.
@@ -112,7 +110,7 @@ Rows = NDArray[np.int64]
 
 
 class Scope:
-    """Rows of a corpus that each query may use."""
+    """Determines the rows of a corpus that each query may use."""
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
@@ -161,7 +159,7 @@ class Scope:
         return np.array([self.corpus.row(identifier) for identifier in dict.fromkeys(candidates)], dtype=np.int64)
 
     def ranking(self, query: Query, rows: Sequence[int] | Rows, scores: Sequence[float] | NDArray) -> Ranking:
-        """Return rows and scores, best first, as a ranking of passage ids."""
+        """Convert rows and scores, best first, to a ranking of passage ids."""
         ids = self.corpus.ids
         return Ranking(query.id, tuple(ids[row] for row in rows), tuple(float(score) for score in scores))
 
@@ -177,7 +175,7 @@ def comparable(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def best_rows(scores: NDArray, k: int, *, above: float | None = None) -> Rows:
-    """Return positions of the k best scores, best first; equal scores keep their order, so that a ranking is unique.
+    """Return the positions of the k best scores, best first; ties in order of position, so that a ranking is unique.
 
     If a query has its own candidates, positions are those among the candidates, because their rows in the corpus depend
     on other questions.
@@ -218,7 +216,7 @@ def truncation_notes(
     count: Callable[[Sequence[str]], dict[str, Any]],
     texts: Callable[[Passage], Sequence[str]] = lambda passage: [passage.full_text],
 ) -> dict[str, Any]:
-    """Return an index's note on text that its encoder cuts off, counted once and stored next to the index.
+    """Measure how much text an index's encoder truncates; the result is stored with the index.
 
     Args:
         folder: Folder of the index; None stores nothing.
@@ -249,7 +247,9 @@ _reports: ContextVar[Callable[[int, int], None] | None] = ContextVar("reports", 
 
 @contextmanager
 def reporting(report: Callable[[int, int], None]) -> Iterator[None]:
-    """Call `report` with the number of indexed passages and the total while a block builds indexes."""
+    """Context manager that calls `report(done, total)` with the number of indexed passages while indexes are built in its
+    block.
+    """
     token = _reports.set(report)
     try:
         yield
@@ -258,13 +258,13 @@ def reporting(report: Callable[[int, int], None]) -> Iterator[None]:
 
 
 def indexed_so_far(done: int, total: int) -> None:
-    """Report the progress of the index that this context builds, if `reporting` is active."""
+    """Report the progress of the index being built, if `reporting` is active."""
     if (report := _reports.get()) is not None:
         report(done, total)
 
 
 def built_once(folder: Path, rows: int, build: Callable[[Path], None]) -> Path:
-    """Build an index in a folder, unless it already holds a complete one.
+    """Build an index in a folder unless a complete one exists; returns the folder.
 
     If several processes call this at once, one builds and the others wait. An interrupted build is repeated;
     `build` may find and use its own unfinished files.

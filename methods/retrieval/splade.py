@@ -53,7 +53,7 @@ class SpladeConfig(ModelMethodConfig):
 
 
 class SpladeEncoder:
-    """Encoder that gives weights to terms, by `sentence_transformers.SparseEncoder`.
+    """Encoder that assigns weights to vocabulary terms, using `sentence_transformers.SparseEncoder`.
 
     Args:
         config: Options.
@@ -63,7 +63,7 @@ class SpladeEncoder:
         terms: Number of terms in the vocabulary.
 
     Raises:
-        UserError: The model cannot be loaded, brings code that is not trusted, or is not a masked language model.
+        UserError: The model cannot be loaded, contains untrusted code, or is not a masked language model.
     """
 
     def __init__(self, config: SpladeConfig, device: str | None = None) -> None:
@@ -105,7 +105,7 @@ class SpladeEncoder:
             )
 
     def passages(self, texts: Sequence[str]) -> Weighted:
-        """Return weights of passages, rows being their positions."""
+        """Encode passages; the rows of the result are their positions."""
         vectors = self._model.encode_document(list(texts), batch_size=self.config.batch_size, show_progress_bar=False, save_to_cpu=True)
         vectors = vectors.coalesce()
         rows, terms = vectors.indices().numpy().astype(np.int32)
@@ -118,7 +118,7 @@ class SpladeEncoder:
         return rows[order], terms[order], weights[order]
 
     def query(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the terms of a query, ascending, and their weights above zero."""
+        """Encode a query: ascending term ids, and their positive weights."""
         vector = self._vector(text)
         terms = np.flatnonzero(vector > 0)
         return terms, vector[terms]
@@ -130,7 +130,7 @@ class SpladeEncoder:
         return vector
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Count what is cut off passages, as `checks.truncation`."""
+        """Measure truncated passage text; see `checks.truncation`."""
         return truncation(getattr(self._model, "tokenizer", None), self._model.max_seq_length, texts)
 
 
@@ -150,18 +150,18 @@ def _work(config: SpladeConfig, lengths: Lengths) -> Work:
     work=_work,
 )
 class Splade:
-    """Retriever by weighted terms.
+    """Retriever role: sparse term weights with an inverted index.
 
     Args:
         config: Options.
-        services: Services, of which it uses the device.
+        services: Services; the device is used.
     """
 
     def __init__(self, config: SpladeConfig, services: Services) -> None:
         self.encoder = SpladeEncoder(config, services.device)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Encode the corpus, or memory-map the lists in `folder`; an interrupted build resumes."""
+        """Encode the corpus, or memory-map the inverted index in `folder`; an interrupted build resumes."""
         chunks = range(0, len(corpus), CHUNK)
         if folder is None:
             encoded = [self._encode(corpus, start) for start in chunks]
@@ -205,7 +205,7 @@ def _read(path: Path) -> Weighted:
 
 
 def inverted(chunks: Callable[[], Iterable[Weighted]], terms: int, array: Callable[[str, Any, int], Any]) -> tuple[Any, Any, Any]:
-    """Sort entries into one list per term, in two passes: one to count, one to fill the lists.
+    """Build an inverted index from entries in two passes: count, then fill.
 
     Args:
         chunks: Entries in the order of rows, chunk by chunk; called twice.
@@ -230,7 +230,7 @@ def inverted(chunks: Callable[[], Iterable[Weighted]], terms: int, array: Callab
 
 
 class SpladeIndex:
-    """A corpus as one list of passages per term.
+    """Inverted index: a list of passages and weights per term.
 
     Args:
         encoder: Encoder of the queries.

@@ -1,4 +1,4 @@
-"""Provide code for retrievers of triples: a corpus of triples, and the triples that a query may use."""
+"""Shared code of retrievers of triples: bi-encoder towers, candidates of a query, and vector search."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from methods.work import Lengths, Work, encode, index, vectors
 
 
 def require_checkpoint(model: str, method: str, *, where: str) -> None:
-    """Check that a model is a checkpoint made by `ragmeter train`.
+    """Check that a model is a checkpoint of a given training.
 
     Args:
         model: A folder.
@@ -37,7 +37,7 @@ def require_checkpoint(model: str, method: str, *, where: str) -> None:
         where: The option that names it, for the message.
 
     Raises:
-        UserError: It is not.
+        UserError: It is not such a checkpoint.
     """
     card = card_of(model)
     if card is None or card.get("method") != method:
@@ -50,7 +50,7 @@ def require_checkpoint(model: str, method: str, *, where: str) -> None:
 
 
 def linearize_of(model: str) -> LinearizeConfig:
-    """Return the linearization of triples with which a checkpoint was trained.
+    """Return the text format of triples with which a checkpoint was trained.
 
     Raises:
         UserError: Its card does not state it.
@@ -69,7 +69,7 @@ def linearize_of(model: str) -> LinearizeConfig:
 
 
 def triple_corpus(corpus: Corpus, who: str) -> TripleCorpus:
-    """Return the corpus after checking that it contains triples.
+    """Check that a corpus contains triples, and return it.
 
     Args:
         corpus: The corpus to search.
@@ -89,7 +89,7 @@ def triple_corpus(corpus: Corpus, who: str) -> TripleCorpus:
 
 
 class TripleScope:
-    """Triples that each query may use, with conversion of positions into rankings.
+    """Determines the triples that each query may use, and builds rankings of triple ids.
 
     A query's triples are in the order of its graph, which breaks ties.
 
@@ -102,7 +102,7 @@ class TripleScope:
         self._scope = Scope(corpus)
 
     def rows_for(self, query: Query) -> Rows:
-        """Return the rows of a query's graph in its order; all rows if the query names none.
+        """Return the rows of a query's graph, in order; all rows if the query has no graph.
 
         Raises:
             UserError: A candidate is not in the corpus.
@@ -111,7 +111,7 @@ class TripleScope:
         return np.arange(len(self.corpus)) if rows is None else rows
 
     def ranking(self, query: Query, rows: Rows, scores: NDArray[Any] | None = None, notes: Mapping[str, Any] | None = None) -> Ranking:
-        """Return rows, best first, as a ranking of triple ids.
+        """Convert rows, best first, to a ranking of triple ids.
 
         Args:
             query: The query.
@@ -134,10 +134,10 @@ IN_MEMORY = 1 << 30
 
 
 class TripleVectors:
-    """Vectors by row.
+    """Vectors of triples by row, encoded on demand.
 
     Args:
-        triples: The rows.
+        triples: The triples.
         encoder: Encoder of triples; triples in its cache are not encoded again.
         linearize: Format of triples.
         titled: Whether the encoder is given each triple's head as the title of its text.
@@ -198,7 +198,7 @@ Scored = tuple[Rows, NDArray[np.float64]]
 
 
 class TripleSearchConfig(ModelMethodConfig):
-    """Options that all pairs of towers over triples share."""
+    """Options shared by all bi-encoder retrievers of triples."""
 
     similarity: Literal["cosine", "dot"] = Field("cosine", description="similarity of a question and a triple; paper: cosine")
     scope: SearchScope = Field(
@@ -210,10 +210,10 @@ class TripleSearchConfig(ModelMethodConfig):
     @property
     @abstractmethod
     def encoder(self) -> EncoderConfig:
-        """Return the two towers as one encoder: questions are its queries, triples its passages."""
+        """Return both towers as one encoder, with questions as queries and triples as passages."""
 
     def towers(self, **named: Any) -> EncoderConfig:
-        """Return the options of towers without prompts.
+        """Return encoder options for towers without prompts.
 
         Args:
             named: Models, and options that are not the encoder's own.
@@ -226,15 +226,15 @@ class TripleSearchConfig(ModelMethodConfig):
         return self.encoder.checkpoint_hash()
 
     def preflight(self) -> None:
-        """Check the encoders."""
+        """Check the models of both towers."""
         check_models(self.encoder)
 
 
 class PretrainedTowersConfig(TripleSearchConfig):
-    """Options of towers that `ragmeter train` pretrained on a graph."""
+    """Options of towers pretrained on a graph by `ragmeter train`."""
 
     trained_by: ClassVar[str]
-    """The id of the training."""
+    """Id of the training."""
 
     model: str = Field(description="folder of a checkpoint")
     linearize: LinearizeConfig | None = Field(None, description="format of triples; null: as in pretraining")
@@ -249,20 +249,20 @@ class PretrainedTowersConfig(TripleSearchConfig):
 
 
 def open_towers(config: Any, services: Services, kind: type[Encoder] = Encoder) -> tuple[Encoder, LinearizeConfig, SearchScope]:
-    """Load the towers of a `TripleSearchConfig`, and return them with the format of triples and the scope."""
+    """Load both towers, and return them with the text format of triples and the search scope."""
     encoder = kind(config.encoder, services.device, services.folder("embeddings"))
     return encoder, config.linearize or linearize_of(config.model), config.scope
 
 
 def triples_work(config: Any, lengths: Lengths) -> Work:
-    """Return the work: encode every triple and every question once; vectors of triples are cached by text."""
+    """Estimate the work: encode every triple and question once; triple vectors are cached by text."""
     return index(encode(config, lengths.corpus, lengths.passage) + vectors(config, lengths, lengths.corpus)) + encode(
         config, lengths.questions, lengths.question
     )
 
 
 class TripleRetriever:
-    """Ranks triples by the similarity of their vectors to a question's.
+    """Retriever role: ranks triples by vector similarity to the question.
 
     Args:
         encoder: Encodes questions as its queries and triples as its passages. Its option `normalize` sets the similarity
@@ -288,7 +288,7 @@ class TripleRetriever:
         self.scope, self.who, self.titled = scope, who, titled
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Return the index, which encodes triples when questions need them; vectors are stored in the encoder's cache.
+        """Create the index; triples are encoded on demand and cached by the encoder.
 
         Raises:
             UserError: The corpus does not contain triples.
@@ -298,7 +298,7 @@ class TripleRetriever:
 
 
 class TripleTowersIndex:
-    """Triples with their vectors.
+    """Index of triples with vectors.
 
     Args:
         corpus: The triples.
@@ -322,7 +322,7 @@ class TripleTowersIndex:
         self.vectors = TripleVectors(corpus.triples, encoder, linearize, folder, titled=titled)
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        """Return the k triples nearest to each query; equally near ones in the order of its graph."""
+        """Return the k triples most similar to each query; ties in the order of its graph."""
         requests = self._encoder.queries([query.text for query in queries])
         return [self._ranking(query, vector, k) for query, vector in zip(queries, requests, strict=True)]
 
@@ -342,7 +342,7 @@ class TripleTowersIndex:
 
 
 def nearest(vectors: Vectors, query: NDArray[np.float32], k: int, longest: float) -> Scored:
-    """Return the k rows with the largest inner product, decided in float64, so that they do not depend on the batch.
+    """Return the k rows with the largest inner product, computed in float64 so that results do not depend on the batch.
 
     Args:
         vectors: Shape (n, dimension).

@@ -1,4 +1,4 @@
-"""Answer questions with a chat model or a local reader, behind one interface."""
+"""Generate answers with a chat model or a local reader, to derive labels."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from methods.training.verdicts import Verifier
 
 @dataclass(frozen=True, slots=True)
 class AnswerRequest:
-    """A question that is to be answered once.
+    """A question to answer with one passage or none.
 
     Attributes:
-        question: The question; of it, nothing but its text is shown.
-        passage: The one passage that may be used; None: none.
-        memory: Evidence that a reader may know by heart (`LabelsConfig.known`); no language model is shown it.
+        question: The question; only its text is shown to the model.
+        passage: Passage to use; None for none.
+        memory: Evidence that a simulated reader may know (`LabelsConfig.known`); never shown to a language model.
     """
 
     question: Question
@@ -37,7 +37,7 @@ class AnswerRequest:
 
 
 class Answerer(Protocol):
-    """Answers questions with one passage or none."""
+    """Protocol of models that answer questions with one passage or none."""
 
     @property
     def fingerprint(self) -> str:
@@ -45,7 +45,7 @@ class Answerer(Protocol):
         ...
 
     async def answers_one(self, request: AnswerRequest) -> str | None:
-        """Return the answer, None where none came; a later call may get it.
+        """Return the answer; None if the call failed, which may be retried later.
 
         Raises:
             Broke: No further call could succeed.
@@ -54,11 +54,11 @@ class Answerer(Protocol):
 
 
 class LLMAnswerer:
-    """Asks a language model.
+    """Answerer with a language model.
 
     Args:
-        model: The model; with a cache of replies it is asked but once.
-        prompt: A template file of one's own.
+        model: The model; with a reply cache, calls are never repeated.
+        prompt: A user's template file.
     """
 
     def __init__(self, model: ChatModel, prompt: str | None = None) -> None:
@@ -77,13 +77,13 @@ class LLMAnswerer:
 
 
 class ReaderAnswerer:
-    """Has a registered reader read.
+    """Answerer with a registered reader, which can simulate a model that knows some answers.
 
     Args:
-        reader: Built.
-        identity: Of its options and weights.
-        known: Share of the questions, of those that one passage answers, whose evidence it knows by heart.
-        seed: Of the draw of these.
+        reader: The reader role.
+        identity: Hash of its options and weights.
+        known: Fraction of single-evidence questions whose evidence the reader is given without being asked to use it.
+        seed: Random seed for choosing these questions.
     """
 
     def __init__(self, reader: Reader, identity: str, known: float = 0.0, seed: int = 0) -> None:
@@ -96,10 +96,10 @@ class ReaderAnswerer:
         return fingerprint("reader", self._identity, self._known, self._seed)
 
     def knows(self, question: Question) -> bool:
-        """Return whether a question is among those known by heart: one draw for each, whatever else is asked.
+        """Return whether a question is among the known ones; drawn per question, independent of the others.
 
-        Questions that take several passages are not: no single one of these could help a model that does not know them, so
-        that all their labels would be 0, and the kind of question would give the label away.
+        Multi-passage questions are never known: no single passage could help an unknowing model, so all their labels would be
+        0, and the question type would reveal the label.
         """
         alone = len(set(question.evidence)) == 1
         return alone and Draws("known by heart", self._seed, question.id).chance(self._known)
@@ -116,10 +116,10 @@ class ReaderAnswerer:
 
 
 def answerer_of(config: LabelsConfig, services: Services, seed: int) -> Answerer:
-    """Return the answerer that options name.
+    """Build the answerer that the options select.
 
     Raises:
-        UserError: Its key, template or weights cannot be used.
+        UserError: Its key, template or weights are invalid.
     """
     if (llm := config.active_llm) is not None:
         model = open_llm(llm, services, role="passage labels")
@@ -129,10 +129,10 @@ def answerer_of(config: LabelsConfig, services: Services, seed: int) -> Answerer
 
 
 def verifier_of(config: LabelsConfig, judge: Judge | None) -> Verifier:
-    """Return the verifier that options name.
+    """Build the verifier of answers that the options select.
 
     Raises:
-        UserError: A judge is wanted, and none is provided.
+        UserError: A judge is required, but none is provided.
     """
     if config.judge is not None and judge is None:
         raise UserError(

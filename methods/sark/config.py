@@ -1,4 +1,4 @@
-"""Options of SARK: its data and its training. Where paper and released code differ is a key, and both are presets."""
+"""Options of SARK's data and training; every difference between paper and released code is an option, and both are presets."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from methods.training import TrainingConfig, TrainingOptions
 from methods.training.adapters import LoraOptions
 
 STAGE = "reranker"
-"""The training's only stage, and the name of its folder."""
+"""Name of the training's only stage, and of its folder."""
 DEPTH = 50
-"""Candidates of a question."""
+"""Number of candidates per question."""
 QWEN = {"model": "Qwen/Qwen2.5-14B-Instruct"}
-"""The paper's target model; where it is served is said by `base_url`."""
+"""The paper's model for answering; set its endpoint with `base_url`."""
 
 
 class CandidatesConfig(TrainingOptions):
-    """Source of a question's candidates."""
+    """Options for the source of a question's candidates."""
 
     source: Literal["record", "retriever"] = Field(
         "record", description="record: the dataset's own list; retriever: the best of its corpus; paper: DPR's top 50"
@@ -44,12 +44,12 @@ class CandidatesConfig(TrainingOptions):
 
     @property
     def component(self) -> Component:
-        """Return the retriever with its options."""
+        """Look up the retriever and validate its options."""
         return _component(self.retriever, self.options, "candidates.retriever")
 
 
 class ExtraConfig(TrainingOptions):
-    """Further negatives: passages that turn a right answer wrong, from further down."""
+    """Options for additional negatives: lower-ranked passages that turn a correct answer wrong."""
 
     retriever: str = Field("bm25", description="retriever that finds them in the whole corpus; paper: BM25")
     options: dict[str, Any] = Field(default_factory=dict, description="options of that retriever")
@@ -57,12 +57,12 @@ class ExtraConfig(TrainingOptions):
 
     @property
     def component(self) -> Component:
-        """Return the retriever with its options."""
+        """Look up the retriever and validate its options."""
         return _component(self.retriever, self.options, "labels.extra.retriever")
 
 
 class LabelsConfig(RetiredOptions, MayAskConfig):
-    """Passage-level labels: the answer without context against the answer with one passage."""
+    """Options of passage-level labels: compare the answer without context with the answer from one passage."""
 
     retired = MappingProxyType({"partial": "mismatch"})
 
@@ -107,12 +107,12 @@ class LabelsConfig(RetiredOptions, MayAskConfig):
 
     @property
     def component(self) -> Component:
-        """Return the reader with its options."""
+        """Look up the reader and validate its options."""
         return _component(self.reader, self.reader_options, "labels.reader")
 
 
 class ListsConfig(MayAskConfig):
-    """List-level orders: six candidates, best first."""
+    """Options of list-level labels: orders of six candidates, best first."""
 
     by: Literal["llm", "evidence"] = Field(
         "evidence",
@@ -128,7 +128,7 @@ class ListsConfig(MayAskConfig):
 
 
 class StylesConfig(MayAskConfig):
-    """The other style of every labeled or listed passage."""
+    """Options for rewriting every labeled or listed passage in the other style."""
 
     by: Literal["rules", "llm", "file", "own"] = Field(
         "rules",
@@ -166,16 +166,16 @@ class SarkDataConfig(TrainingOptions):
 
     @property
     def llms(self) -> list[LLMConfig]:
-        """Return the language models that are asked."""
+        """Return the language models in use."""
         return [part.active_llm for part in (self.labels, self.lists, self.styles) if part.active_llm is not None]
 
     @property
     def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:
-        """Return name and options of the judge that the harness is asked to provide; None: none."""
+        """Return name and options of the required judge, or None."""
         return None if self.labels.judge is None else (self.labels.judge, self.labels.judge_options)
 
     def check_data(self) -> None:
-        """Check, without loading anything, that rows can be made here: names, files, templates, keys.
+        """Check, without loading anything, that names, files, templates and keys for building rows are valid.
 
         Raises:
             UserError: Something is missing.
@@ -202,10 +202,10 @@ class SarkDataConfig(TrainingOptions):
             raise UserError("file of style pairs does not exist", code="missing-file", where=f"styles.file: {styles.file}")
 
     def reach_data(self, cache: Path | None) -> None:
-        """Send one short call to every endpoint, unless its model's replies are cached.
+        """Check that every endpoint responds, with one short call each; endpoints with cached replies are skipped.
 
         Raises:
-            Broke: One does not answer.
+            Broke: An endpoint does not respond.
         """
         for llm in self.llms:
             reach_llm(llm, cache)
@@ -237,7 +237,7 @@ Keep = Literal["f1", "order", "last"]
 
 
 class ModelConfig(TrainingOptions):
-    """The head on the encoder, and how pairs are read."""
+    """Options of the scoring head and the input of the encoder."""
 
     retired = MappingProxyType({"hidden": 256, "query_share": 0.75})
 
@@ -275,7 +275,7 @@ class ModelConfig(TrainingOptions):
 
 
 class LossConfig(TrainingOptions):
-    """The losses, how they are weighed against each other, and what is left out for ablations."""
+    """Options of the losses: weights, and terms to omit in ablations."""
 
     retired = MappingProxyType({"lambda_mode": "mgda", "lambda_value": 0.5})
 
@@ -312,7 +312,7 @@ class LossConfig(TrainingOptions):
 
 
 class TrainConfig(TrainingOptions):
-    """Optimization."""
+    """Optimization options."""
 
     retired = MappingProxyType({"schedule": "linear", "max_grad_norm": 1.0, "patience": None})
     schedule: ClassVar[Literal["linear"]] = "linear"
@@ -346,7 +346,7 @@ class TrainConfig(TrainingOptions):
 
 
 class SarkTrainingConfig(SarkDataConfig, TrainingConfig):
-    """Options of SARK's training: those of its rows, its model, its losses and its steps."""
+    """Options of SARK's training: rows, model, losses and optimization."""
 
     data: tuple[str, ...] = Field(min_length=1, description="references of the training data; paper: NQ")
     data_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of the loaders, by dataset id")
@@ -371,18 +371,18 @@ class SarkTrainingConfig(SarkDataConfig, TrainingConfig):
 
     @property
     def keep(self) -> Keep:
-        """Return which epoch's weights are the result."""
+        """Return the criterion for the epoch whose weights are the result."""
         if self.train.keep is not None or not self.validation:
             return self.train.keep or "last"
         return "f1" if self.loss.passage else "order"
 
     @property
     def held_out(self) -> Self:
-        """Return the options by which the rows of held-out data are made."""
+        """Return the options for building validation rows."""
         return self.model_copy(update={"rows": self.validation_rows})
 
     def preflight(self) -> None:
-        """Check references, what the rows are made by, and the encoder."""
+        """Check data references, requirements for building rows, and the encoder."""
         for reference in (*self.data, *self.validation):
             resolve(reference, where="data")
         self.check_data()
@@ -390,7 +390,7 @@ class SarkTrainingConfig(SarkDataConfig, TrainingConfig):
         check_remote_code(self.base, False)
 
     def reach(self, cache: Path | None) -> None:
-        """Send one short call to every endpoint that the data need, unless its model's replies are cached."""
+        """Check that every endpoint responds, with one short call each; endpoints with cached replies are skipped."""
         self.reach_data(cache)
 
 

@@ -1,4 +1,4 @@
-"""From benchmarks to training rows: candidates, lists, labels, styles; each made once and kept in a folder.
+"""Build training rows from benchmarks: candidates, lists, labels and styles, each computed once and saved in a folder.
 
     WORK/DATASET/labels.jsonl         answers and verdicts, question by question
     WORK/DATASET/further.jsonl        likewise for negatives from further down
@@ -7,11 +7,10 @@
     WORK/rows.jsonl                   the rows
     WORK/data.json                    what they were made of, and counts
 
-Rows that are there are taken as they are: nothing is asked. Where they are not, what lies in the other files is not
-asked for again.
+Existing rows are reused without any calls; otherwise, results in the other files are reused.
 
-Where the number of rows is limited, questions are taken some at a time in a drawn order, each with all its steps, until
-there are enough rows.
+If the number of rows is limited, questions are processed in random order, a few at a time through all steps, until there are
+enough rows.
 """
 
 from __future__ import annotations
@@ -44,16 +43,16 @@ from methods.training.stages import file_id, read_json, write_json
 
 
 class Mining:
-    """Mines questions, all at once or some at a time; what is needed for it is loaded when the first are mined.
+    """Computes labels and list orders of questions, all at once or in batches; models are loaded on first use.
 
     Args:
-        config: Who answers and orders.
-        benchmark: The formal data.
-        questions: All that may be mined.
-        services: Judge, cache of replies, device, folder of indexes.
-        folder: Where answers and orders are kept.
-        progress: Reports every step.
-        counts: Counts what became of questions, answers and lists.
+        config: Options of labels and lists.
+        benchmark: Benchmark with formal passages.
+        questions: All questions that may be processed.
+        services: Services: judge, reply cache, device, index folder.
+        folder: Folder for answers and orders.
+        progress: Progress display.
+        counts: Counter of questions, answers and lists by outcome.
     """
 
     def __init__(
@@ -70,14 +69,14 @@ class Mining:
         self._services, self._folder, self._progress, self._counts = services, folder, progress, counts
 
     def mined(self, questions: Sequence[Question]) -> list[Mined]:
-        """Return labels and order of each question.
+        """Compute labels and list order of each question.
 
         Args:
-            questions: Some of those that may be mined.
+            questions: Some of the questions.
 
         Raises:
-            UserError: The data have no candidates, or options do not allow it.
-            Broke: A model that is needed cannot be used.
+            UserError: The data has no candidates, or the options are incompatible.
+            Broke: A required model cannot be called.
         """
         if not questions:
             return []
@@ -124,12 +123,13 @@ class Mining:
 
 
 VERSION = 4
-"""Version of the rows; increase it if equal data may give other rows."""
+"""Version of the rows; increase it if equal data can give other rows."""
 MOST, LEAST = 256, 8
-"""Questions that are taken at a time where rows are limited. Of fewer, calls that fail could be all there are, which
-stops the work."""
+"""Maximum and minimum number of questions processed at a time if rows are limited. In smaller batches, failed calls could be
+all calls, which stops the work.
+"""
 ALWAYS = ("questions", "rows", "positives", "negatives", "lists")
-"""Counts that are there even where they are 0."""
+"""Counts that are reported even if they are 0."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ class SarkData:
 
     Attributes:
         rows: The rows, in the order of the questions.
-        counts: What became of questions, answers, lists and passages.
-        fingerprint: Of the rows.
+        counts: Number of questions, answers, lists and passages by outcome.
+        fingerprint: Hash of the rows.
     """
 
     rows: list[SarkRow]
@@ -150,21 +150,21 @@ class SarkData:
 def data_of(
     config: SarkDataConfig, benchmarks: Sequence[Benchmark], services: Services, work: Path, progress: Progress | None = None
 ) -> SarkData:
-    """Return the rows of benchmarks.
+    """Build the training rows of benchmarks.
 
-    A question whose record brings labels and an order (SARK's own files) is taken as it is; of any other the answers
-    decide.
+    Questions whose record has labels and an order (SARK's own files) are used as they are; for others, labels come from
+    generated answers.
 
     Args:
-        config: Who answers, orders and tells.
+        config: Options of labels, lists and styles.
         benchmarks: Questions with gold and passages.
-        services: Judge, cache of replies, device, folder of indexes.
-        work: Folder that is filled; one of its own for training data, one for validation data.
-        progress: Reports every step.
+        services: Services: judge, reply cache, device, index folder.
+        work: Working folder; use separate ones for training and validation data.
+        progress: Progress display.
 
     Raises:
-        UserError: The data or options give no row.
-        Broke: A model that is needed cannot be used.
+        UserError: The data or options produce no rows.
+        Broke: A required model cannot be called.
     """
     progress = progress or Silent()
     made_of = _identity(config, benchmarks, services)
@@ -193,12 +193,11 @@ def training_benchmarks(
 
     Args:
         references: Data references.
-        options: Of datasets, by name.
-        unseen: Benchmarks whose questions must not be among them (validation, evaluation).
+        options: Dataset options by name.
+        unseen: Benchmarks (validation, evaluation) whose questions must not occur in the data.
 
     Raises:
-        UserError: A world is not for training, or a question is also one of `unseen`. Passages may be shared: a
-            reranker is trained and tested over one Wikipedia.
+        UserError: A world is not a training world, or a question is also in `unseen`. Shared passages are allowed.
     """
     results = [registry.load(reference, options.get(registry.resolve(reference)[0].name, {})) for reference in references]
     for benchmark in results:
@@ -220,7 +219,7 @@ def training_benchmarks(
 
 
 RowsFor = Callable[[Sequence[Question], int | None], list[SarkRow]]
-"""From some questions to their rows, so many at most."""
+"""Function from some questions to their rows, at most the given number."""
 
 
 class _Preparation:
@@ -338,17 +337,17 @@ def _nothing(benchmarks: Sequence[Benchmark], counts: Mapping[str, int]) -> User
 
 
 class Material(NamedTuple):
-    """Training rows, and validation rows that select the best epoch."""
+    """Training rows, and validation rows for selecting the best epoch."""
 
     training: list[Benchmark]
     validation: list[Benchmark]
 
 
 def load_material(config: SarkTrainingConfig) -> Material:
-    """Load the benchmarks.
+    """Load the training and validation benchmarks.
 
     Raises:
-        UserError: One is a test split, or holds worlds that must not be trained on; or a question is in both.
+        UserError: A benchmark is a test split or has validation or test worlds, or a question is in both.
     """
     _require_no_test(config.data, "data")
     _require_no_test(config.validation, "validation")

@@ -1,4 +1,4 @@
-"""Passage-level labels (eq. 1-2): what one passage does to the answer.
+"""Passage-level labels (eq. 1-2): the effect of one passage on the correctness of the answer.
 
 | without context | with the passage | label |
 | --- | --- | --- |
@@ -7,8 +7,8 @@
 | Match | Match | none |
 | Mismatch | Mismatch | none |
 
-So all labels of one question agree: a model that knows the answer finds passages that mislead, one that does not finds
-such that help. Answers and verdicts are kept in a file, question by question.
+All labels of one question are therefore equal: if the model knows the answer, passages can only mislead; otherwise they can
+only help. Answers and verdicts are saved in a file by question.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from methods.training.journal import Journal, each_once
 from methods.training.verdicts import JUDGE, MATCH, MISMATCH, PARTIAL, Verdict, Verifier
 
 Candidates = Callable[[Sequence[Question]], Mapping[str, tuple[str, ...]]]
-"""From questions to passages by their ids, as retrieved; each passage once."""
+"""Function from questions to their candidate passage ids, in retrieval order."""
 
 
 def candidates_of(
     benchmark: Benchmark, questions: Sequence[Question], config: CandidatesConfig, services: Services, *, keep: bool
 ) -> Candidates:
-    """Return the source of the questions' candidates.
+    """Return the source of the questions' candidates: their own, or a retriever's.
 
     Args:
-        benchmark: The data.
-        questions: All that may be asked for.
-        config: Where candidates come from.
-        services: Device, folder of indexes.
-        keep: Whether an index stays in memory, as it should where questions are asked for a few at a time.
+        benchmark: Benchmark with the corpus.
+        questions: All questions that may be requested.
+        config: Options of the source.
+        services: Services: device, index folder.
+        keep: Whether to keep the index in memory, for requests in small batches.
 
     Raises:
-        UserError: The dataset gives no candidates, and no retriever is named to find them.
+        UserError: The dataset has no candidates, and no retriever is configured.
     """
     if config.source == "retriever":
         return Search(benchmark, config.component, config.depth, services, keep=keep)
@@ -66,20 +66,20 @@ def candidates_of(
 
 
 def further(search: Candidates, questions: Sequence[Question], seen: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """Return passages further down that were not tried yet, by question id, the best ranked first."""
+    """Return lower-ranked passages that were not tried yet, best first, by question id."""
     result = search(questions)
     return {item: tuple(p for p in ids if p not in set(seen.get(item, ()))) for item, ids in result.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An answer with its verdict.
+    """A generated answer with its verdict.
 
     Attributes:
-        passage_id: The passage that was read; "" for none.
-        answer: The answer; None where none came.
-        verdict: Match, Partial, Mismatch; None where there is no answer, or the judge's reply could not be used.
-        by: What the verdict was reached by; "" where there is no answer.
+        passage_id: Passage that was used; "" for none.
+        answer: The answer; None if the call failed.
+        verdict: Match, Partial or Mismatch; None without an answer, or if the judge's reply could not be parsed.
+        by: Source of the verdict; "" without an answer.
     """
 
     passage_id: str
@@ -90,7 +90,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A question with the passages that are to be tried, and what a reader may know of it by heart."""
+    """A question with passages to try, and evidence that a simulated reader may know."""
 
     question: Question
     passages: tuple[Passage, ...]
@@ -99,12 +99,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Outcome of a question.
+    """Answers and verdicts of a question.
 
     Attributes:
-        question_id: The question.
-        direct: Its answer without context.
-        attempts: Those with one passage, in the passages' order; none where the direct one has no verdict that counts.
+        question_id: Id of the question.
+        direct: Attempt without context.
+        attempts: Attempts with one passage each, in order; empty if the direct attempt has no usable verdict.
     """
 
     question_id: str
@@ -113,21 +113,21 @@ class Tried:
 
     @property
     def came(self) -> bool:
-        """Return whether any of its last calls was answered."""
+        """Return whether any of the last calls got a reply."""
         return any(item.answer is not None for item in self.attempts or (self.direct,))
 
     @property
     def lasting(self) -> bool:
-        """Return whether every call was answered, and every verdict could be read."""
+        """Return whether all calls succeeded and all verdicts are known, so that the result is final."""
         return all(item.verdict is not None for item in (self.direct, *self.attempts))
 
 
 def label_of(direct: str | None, augmented: str | None) -> int | None:
-    """Return the label that two verdicts give, None for none.
+    """Return the label (1, 0 or None) from two verdicts.
 
     Args:
-        direct: Of the answer without context.
-        augmented: Of the answer with the passage.
+        direct: Verdict on the answer without context.
+        augmented: Verdict on the answer with the passage.
     """
     before, after = _two(direct), _two(augmented)
     if before is None or after is None or before == after:
@@ -141,17 +141,17 @@ def _two(verdict: str | None) -> str | None:
 
 
 class Labeler:
-    """Tries passages, and keeps what came of it.
+    """Computes labels by trying passages, and saves answers and verdicts.
 
     Args:
-        answerer: Answers.
-        verifier: Says whether answers are right.
-        config: How many negatives are kept.
-        seed: Of the draw of negatives.
-        path: File of answers and verdicts; None keeps nothing.
+        answerer: Model that answers.
+        verifier: Checks answers.
+        config: Options, including the maximum number of negatives.
+        seed: Random seed for choosing negatives.
+        path: File of answers and verdicts; None saves nothing.
 
     Attributes:
-        counts: What became of questions, answers and labels.
+        counts: Number of questions, answers and labels by outcome.
     """
 
     def __init__(self, answerer: Answerer, verifier: Verifier, config: LabelsConfig, seed: int = 0, path: Path | None = None) -> None:
@@ -164,17 +164,17 @@ class Labeler:
     def tried(
         self, requests: Sequence[Request], progress: Progress | None = None, direct: Mapping[str, Attempt] | None = None
     ) -> list[Tried]:
-        """Answer every question without context and with each of its passages, and have the answers verified.
+        """Generate and verify answers without context and with each passage.
 
-        A question with an answer that did not come, or a verdict that could not be read, is asked again next time.
+        Questions with failed calls or unparsed verdicts are retried next time.
 
         Args:
             requests: Questions with passages.
-            progress: Reports questions.
-            direct: Answers without context that are known already, by question id.
+            progress: Progress display.
+            direct: Known answers without context, by question id.
 
         Raises:
-            Broke: No call was answered at all, or no further one could be.
+            Broke: All calls failed, or no further call could succeed.
         """
         progress = progress or Silent()
         progress.begin("labels of passages", len(requests))
@@ -187,12 +187,12 @@ class Labeler:
         return each_once(program, items, Tried, self._journal, progress, self._in_flight, "labels")
 
     def labels(self, tried: Tried, evidence: Collection[str] = (), *, direct: bool = True) -> dict[str, int]:
-        """Return labels by passage id; counted.
+        """Return a question's labels by passage id, and count them.
 
         Args:
-            tried: What became of a question.
-            evidence: Passages that never mislead: a model that is assumed to know the answer keeps it after reading one.
-            direct: Whether its answer without context is counted, too.
+            tried: Answers and verdicts of the question.
+            evidence: Evidence passages, which never get label 0.
+            direct: Whether to count the answer without context, too.
         """
         self._count(tried, direct)
         results: dict[str, int] = {}
@@ -205,15 +205,15 @@ class Labeler:
         return results
 
     def answers_right(self, tried: Tried) -> bool:
-        """Return whether a question is answered right without context: then passages may mislead."""
+        """Return whether the answer without context is correct, so that passages can mislead."""
         return _two(tried.direct.verdict) == MATCH
 
     def few_negatives(self, question: str, labels: dict[str, int]) -> dict[str, int]:
-        """Return all labels of a question, with no more negatives than `most_negatives`; counted.
+        """Limit a question's labels to at most `most_negatives` negatives, and count them.
 
         Args:
-            question: Its id.
-            labels: All that it has, wherever their passages come from.
+            question: Id of the question.
+            labels: All labels of the question.
         """
         most = self._config.most_negatives
         negatives = [passage for passage, label in labels.items() if label == 0]
@@ -224,7 +224,7 @@ class Labeler:
         return {passage: label for passage, label in labels.items() if label or passage in kept}
 
     def taken_counts(self) -> Counter[str]:
-        """Return the counts since they were last taken."""
+        """Return the counts since the last call of this function, and reset them."""
         counts, self.counts = self.counts, Counter()
         return counts
 
@@ -280,21 +280,21 @@ def _request_key(request: Request) -> tuple[Any, ...]:
 
 
 FURTHER = "further: "
-"""Before the names of counts that are about passages from further down."""
+"""Prefix of counts about lower-ranked passages."""
 
 
 class Labeling:
-    """Labels the questions of a benchmark, all at once or some at a time.
+    """Labels the questions of a benchmark, all at once or in batches.
 
     Args:
-        config: Who answers and verifies.
-        benchmark: The formal data.
-        services: Judge, cache of replies, device.
-        folder: Where answers are kept.
-        counts: Counts what became of questions.
+        config: Options of answering and verification.
+        benchmark: Benchmark with formal passages.
+        services: Services: judge, reply cache, device.
+        folder: Folder for answers.
+        counts: Counter of questions by outcome.
 
     Raises:
-        UserError: A judge is wanted and none is provided, or a model cannot be loaded.
+        UserError: A judge is required but not provided, or a model cannot be loaded.
     """
 
     def __init__(self, config: SarkDataConfig, benchmark: Benchmark, services: Services, folder: Path, counts: Counter[str]) -> None:
@@ -314,15 +314,15 @@ class Labeling:
     def labels(
         self, questions: Sequence[Question], candidates: Mapping[str, Sequence[str]], progress: Progress
     ) -> dict[str, dict[str, int]]:
-        """Return labels by passage, by question id.
+        """Return labels by question id and passage id.
 
         Args:
-            questions: Those that are tried.
-            candidates: The passages that each is tried with.
-            progress: Reports questions.
+            questions: Questions to label.
+            candidates: Candidate passages by question.
+            progress: Progress display.
 
         Raises:
-            Broke: A model that is needed cannot be used.
+            Broke: A required model cannot be called.
         """
         first = self._first
         tried = first.tried([self._request(question, candidates[question.id]) for question in questions], progress)

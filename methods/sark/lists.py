@@ -1,7 +1,7 @@
-"""List-level orders (eq. 3): six sampled candidates of a question, best first.
+"""List-level labels (eq. 3): an order of six sampled candidates of a question, best first.
 
-A chat model is shown one passage a turn and asked for `[3] > [1] > …`; its reply is read strictly, since what it left
-out would be made up. Offline the order is that of the dataset's own evidence.
+A chat model receives one passage per turn and is asked for `[3] > [1] > …`. Its reply is parsed strictly, because missing
+passages would have to be invented. Without a model, the order comes from the dataset's evidence.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from methods.training.journal import Journal, each_once
 
 NO_REPLY = "no reply"
 GOLDS = " | "
-"""Between several right answers, as they are shown."""
+"""Separator of several gold answers in a prompt."""
 _NUMBER = re.compile(r"\[\s*([0-9]{1,6})\s*\]")
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Parsed reply: all positions from 0, best first; or the reason why it cannot be used."""
+    """Parsed order: all positions (from 0), best first; or the reason why the reply is invalid."""
 
     order: tuple[int, ...]
     rejected: str | None = None
@@ -44,7 +44,7 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The order of a question's list: passage ids, best first; none where the reply was rejected or did not come."""
+    """Order of a question's list: passage ids, best first; empty if the reply was rejected or missing."""
 
     ids: tuple[str, ...]
     rejected: str | None = None
@@ -59,22 +59,22 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """A question with the passages that are to be put in order, as they were retrieved."""
+    """A question with passages to order, in retrieval order."""
 
     question: Question
     passages: tuple[Passage, ...]
 
 
 def sampled_ranks(candidates: int, depth: int = DEPTH, length: int = LENGTH) -> tuple[int, ...]:
-    """Return the ranks, from 0, that a list is made of: of 50 candidates 0, 9, 19, 29, 39, 49; of fewer as evenly.
+    """Return the ranks (from 0) of the sampled candidates: of 50, these are 0, 9, 19, 29, 39, 49; of fewer, evenly spaced.
 
     Args:
-        candidates: How many there are; those beyond `depth` are not looked at.
-        depth: Most candidates.
-        length: Ranks to sample.
+        candidates: Number of candidates.
+        depth: Maximum candidates to sample from.
+        length: Number of ranks to sample.
 
     Returns:
-        `length` different ranks, rising; none where there are fewer candidates than that.
+        `length` distinct ascending ranks; () if there are fewer candidates.
     """
     among = min(candidates, depth)
     if among < length:
@@ -83,14 +83,14 @@ def sampled_ranks(candidates: int, depth: int = DEPTH, length: int = LENGTH) -> 
 
 
 def parse_order(reply: str, size: int) -> Parsed:
-    """Read an order as a label: nothing that the reply does not say is taken for said, but for one last passage.
+    """Parse an order in a reply strictly: at most one passage may be missing.
 
-    Of the last line with at least two bracketed numbers (else of the whole text) the first mention of each number
-    counts. One that is missing comes last.
+    The first mention of each number counts, in the last line with at least two bracketed numbers (else in the whole text). A
+    single missing number comes last.
 
     Args:
-        reply: What the model wrote.
-        size: How many passages it was shown.
+        reply: The model's reply.
+        size: Number of passages.
     """
     text = said(reply)
     lines = [line for line in text.splitlines() if len(_NUMBER.findall(line)) >= 2]
@@ -102,7 +102,7 @@ def parse_order(reply: str, size: int) -> Parsed:
 
 
 class Orderer(Protocol):
-    """Puts passages in order: `orders(requests)`, or `orders_one(request)` where it asks (`methods.flow`)."""
+    """Protocol of orderers, with `orders(requests)`, or the asynchronous `orders_one(request)` if it calls a model."""
 
     @property
     def fingerprint(self) -> str:
@@ -111,11 +111,11 @@ class Orderer(Protocol):
 
 
 class LLMOrderer:
-    """Asks a chat model, a turn for each passage.
+    """Orderer with a chat model, with one turn per passage.
 
     Args:
         model: The model.
-        prompt: A template file of one's own.
+        prompt: A user's template file.
     """
 
     def __init__(self, model: ChatModel, prompt: str | None = None) -> None:
@@ -137,10 +137,10 @@ class LLMOrderer:
 
 
 class EvidenceOrderer:
-    """Orders by what the dataset knows: evidence first, then by facts held, entities named, and words of the question.
+    """Orderer without a model: evidence first, then by contained facts, named entities, and shared words with the question.
 
-    What is equal in all of these is ordered by how much of the question's spelling it shares, so that nothing is taught
-    that cannot be seen; what is equal even there stays as it was retrieved.
+    Remaining ties are broken by shared character 4-grams with the question, so that the order depends only on visible features,
+    then by retrieval order.
     """
 
     @property
@@ -156,12 +156,11 @@ class EvidenceOrderer:
 
 
 def worth(question: Question, passage: Passage) -> tuple[int, int, int, int, int]:
-    """Return how much of a question's answer a passage holds; the tuples are compared from the left.
+    """Return a sort key for how much of a question's answer a passage contains.
 
     Returns:
-        Whether it is evidence; how many of the question's facts (triples) have both ends in it; how many entities of
-        the facts, and answers, it names; how many words of the question it has; how many of the question's different
-        runs of four characters.
+        Tuple: whether it is evidence; number of gold triples with both entities in it; number of these entities and answers
+            that it names; number of the question's words in it; number of the question's distinct character 4-grams in it.
     """
     text = f" {normalize(passage.full_text)} "
 
@@ -180,12 +179,12 @@ def worth(question: Question, passage: Passage) -> tuple[int, int, int, int, int
 
 
 def right_answer(question: Question) -> str:
-    """Return the gold as it is shown; several answers with a bar between them."""
+    """Return the gold answers for a prompt, separated by bars."""
     return GOLDS.join(question.wanted)
 
 
 def orderer_of(config: ListsConfig, services: Services) -> Orderer:
-    """Return the orderer that options name."""
+    """Build the orderer that the options select."""
     if (llm := config.active_llm) is not None:
         model = open_llm(llm, services, role="list orders")
         return LLMOrderer(model, config.prompt)
@@ -193,14 +192,14 @@ def orderer_of(config: ListsConfig, services: Services) -> Orderer:
 
 
 def sampled(question: Question, candidates: Sequence[str], keep_evidence: bool, depth: int = DEPTH) -> tuple[str, ...]:
-    """Return the candidates that a list is made of, in their order.
+    """Sample the candidates of a list, in retrieval order.
 
     Args:
         question: The question.
-        candidates: Its candidates, as they were retrieved.
-        keep_evidence: Evidence that was not sampled takes the places of the last candidates that are none, the best
-            ranked first, as far as there are such.
-        depth: Most candidates.
+        candidates: Candidates in retrieval order.
+        keep_evidence: Whether unsampled evidence replaces the lowest-ranked sampled non-evidence, the best-ranked evidence
+            first.
+        depth: Maximum candidates to sample from.
     """
     chosen = [candidates[rank] for rank in sampled_ranks(len(candidates), depth)]
     if keep_evidence and chosen:
@@ -213,14 +212,14 @@ def sampled(question: Question, candidates: Sequence[str], keep_evidence: bool, 
 
 
 class Lister:
-    """Has lists put in order, and keeps what came of it.
+    """Computes and saves the orders of lists.
 
     Args:
-        orderer: Puts in order.
-        path: File of orders; None keeps nothing.
+        orderer: The orderer.
+        path: File of orders; None saves nothing.
 
     Attributes:
-        counts: `lists_asked`, and why those were rejected that were.
+        counts: `lists_asked`, and rejected lists by reason.
     """
 
     def __init__(self, orderer: Orderer, path: Path | None = None) -> None:
@@ -229,10 +228,10 @@ class Lister:
         self.counts: Counter[str] = Counter()
 
     def orders(self, requests: Sequence[ListRequest], progress: Progress | None = None) -> list[Order]:
-        """Return the order of each list. One that no reply came for is asked for again next time.
+        """Return the order of each list; lists without a reply are retried next time.
 
         Raises:
-            Broke: No call was answered at all, or no further one could be.
+            Broke: All calls failed, or no further call could succeed.
         """
         progress = progress or Silent()
         progress.begin("orders of lists", len(requests))
@@ -244,7 +243,7 @@ class Lister:
         return results
 
     def taken_counts(self) -> Counter[str]:
-        """Return the counts since they were last taken."""
+        """Return the counts since the last call of this function, and reset them."""
         counts, self.counts = self.counts, Counter()
         return counts
 

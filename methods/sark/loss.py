@@ -1,11 +1,10 @@
-"""SARK's losses (paper, equations 4 to 10), as terms that add up: a batch in parts has the loss of the whole.
+"""SARK's losses (paper, equations 4 to 10), as sums of terms, so that a batch can be processed in parts.
 
     L_pas  = mean over labeled passages of −[y log σ(z) + (1 − y) log(1 − σ(z))]
     L_list = mean over pairs, i before j in a list that is best first, of log(1 + exp(−(z_i − z_j)))
     L      = λ · mean over styles of L_pas + (1 − λ) · mean over styles of L_list
 
-The released code keeps the other triangle of the differences, which rewards the worst of such a list; that is not
-offered.
+The released code uses the opposite sign of the differences, which rewards the worst passages; this is not supported.
 """
 
 from __future__ import annotations
@@ -16,31 +15,31 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Head = Literal["paper", "official"]
-"""paper: one number z; official: two, of which the second ranks and the difference classifies."""
+"""Scoring head: `paper` has one logit z; `official` has two, where the second ranks and the difference classifies."""
 LABELS = {"paper": 1, "official": 2}
-"""Numbers that each head gives."""
+"""Number of logits of each head."""
 
 
 def classified(logits: Tensor, head: Head) -> Tensor:
-    """Return the logit of "this passage holds the evidence": shape (passages,).
+    """Return the logit of the positive class ("this passage helps"): shape (passages,).
 
     Args:
-        logits: What the head gives: shape (passages, 1 or 2).
+        logits: Output of the head: shape (passages, 1 or 2).
         head: Which head.
     """
     return logits[:, 0] if head == "paper" else logits[:, 1] - logits[:, 0]
 
 
 def ranked(logits: Tensor, head: Head) -> Tensor:
-    """Return the score that orders passages: shape (passages,); of the official head the second logit alone."""
+    """Return the ranking score: shape (passages,); for the official head, the second logit."""
     return logits[:, 0] if head == "paper" else logits[:, 1]
 
 
 def passage_terms(scores: Tensor, labels: Tensor) -> Tensor:
-    """Return binary cross-entropy of each passage: shape (passages,).
+    """Compute the binary cross-entropy of each passage: shape (passages,).
 
     Args:
-        scores: As `classified` gives them.
+        scores: Result of `classified`.
         labels: 1 or 0, of the same shape and type.
     """
     from torch.nn.functional import binary_cross_entropy_with_logits
@@ -54,10 +53,10 @@ def pairs_of(size: int) -> int:
 
 
 def list_terms(scores: Tensor) -> Tensor:
-    """Return the RankNet loss of each pair of each list: shape (lists, pairs).
+    """Compute the RankNet loss of each pair of each list: shape (lists, pairs).
 
     Args:
-        scores: As `ranked` gives them, best passage first: shape (lists, passages).
+        scores: Results of `ranked`, best passage first: shape (lists, passages).
     """
     import torch
     from torch.nn.functional import softplus
@@ -67,11 +66,12 @@ def list_terms(scores: Tensor) -> Tensor:
 
 
 def softmax_terms(scores: Tensor, evidence: Tensor) -> Tensor:
-    """Return the softmax loss of each evidence passage against the passages of its list that are none: shape (evidence passages,).
+    """Compute the softmax loss of each evidence passage against the non-evidence passages of its list: shape (evidence
+    passages,).
 
     Args:
-        scores: As `ranked` gives them: shape (lists, passages).
-        evidence: Which passages are: of the same shape.
+        scores: Results of `ranked`: shape (lists, passages).
+        evidence: Mask of evidence passages, of the same shape.
     """
     from torch.nn.functional import softplus
 

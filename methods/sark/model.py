@@ -1,10 +1,9 @@
-"""The reranker: an encoder reads query and passage together, and a head of two layers scores its first token.
+"""The reranker model: a cross-encoder with a two-layer head on its first token.
 
     z = W2 · Dropout(ReLU(W1 h + b1)) + b2    (paper, equation 4)
 
-It is a `CrossEncoder` of sentence-transformers made of modules, and is saved as one. The encoder is of the class that
-its own configuration names: weights of XLM-R in the class of BERT, as in the released files, count positions from 0
-instead of from behind the padding's, and give other numbers.
+It is a `CrossEncoder` of sentence-transformers, composed of modules. The encoder's class is the one in its configuration; the
+released files load XLM-R weights into BERT's class, which shifts position ids and changes the scores.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ HIDDEN = 256
 
 
 def require_checkpoint(model: str, *, where: str) -> None:
-    """Check that a model is a checkpoint of SARK.
+    """Check that a model is a SARK checkpoint.
 
     Args:
         model: A folder.
         where: The option that names it, for the message.
 
     Raises:
-        UserError: It is not.
+        UserError: It is not a SARK checkpoint.
     """
     card = card_of(model)
     if card is None or card.get("method") != METHOD:
@@ -60,17 +59,17 @@ DROPOUTS = (
     "embedding_dropout",
     "mlp_dropout",
 )
-"""Names of the dropout of states and attention in encoders' configurations."""
+"""Names of the dropout settings in encoders' configurations."""
 
 
 def new_reranker(config: SarkTrainingConfig, device: str | None) -> Any:
-    """Return the model as training begins: the base's encoder, and a head whose weights are drawn from the seed.
+    """Create the untrained reranker: the base's encoder, and a head initialized from the seed.
 
-    With `model.head_of_base` the head is the base's; of two logits, which it has not, the first is 0 then, so that the
-    second ranks as the base does.
+    With `model.head_of_base`, the base's head is used; if two logits are needed, the first is 0, so that the ranking is the
+    base's.
 
     Raises:
-        UserError: The base cannot be loaded, its dropout cannot be set, or a head is wanted of it that it has not.
+        UserError: The base cannot be loaded, its dropout cannot be set, or it lacks the required head.
     """
     check_remote_code(config.base, False)
     with remote_code_refused(config.base), loading("encoder", config.base), _unreported():
@@ -148,7 +147,7 @@ def _adapt(encoder: nn.Module, options: LoraOptions) -> None:
 
 
 def merged(model: Any) -> Any:
-    """Return the model with its low-rank updates in the weights; of one without them, itself."""
+    """Merge low-rank updates (LoRA) into the model's weights; other models are returned unchanged."""
     from peft.tuners.lora import LoraLayer
 
     encoder = encoder_of(model)
@@ -160,7 +159,7 @@ def merged(model: Any) -> Any:
 
 
 def last_bias(model: Any) -> Tensor:
-    """Return the bias of the layer that gives the score; its last number is that of the one that ranks."""
+    """Return the bias of the output layer; its last element belongs to the ranking score."""
     bias: Tensor = model[HEAD[1]].linear.bias.data
     return bias
 
@@ -184,7 +183,7 @@ def _match(encoder: Any, base: str) -> nn.Module:
 
 
 HEAD = (2, 4)
-"""Places of the head's two layers among the modules."""
+"""Positions of the head's two layers among the modules."""
 
 
 def _take_head(modules: list[nn.Module], base: str) -> None:
@@ -259,15 +258,15 @@ def _position_table(encoder: nn.Module) -> nn.Module | None:
 
 
 def encoder_of(model: Any) -> nn.Module:
-    """Return the encoder of a reranker: the `transformers` model below the head."""
+    """Return the reranker's encoder (the `transformers` model below the head)."""
     return model[0].model
 
 
 def last_layer(model: Any) -> nn.Module:
-    """Return the last layer of its encoder.
+    """Return the encoder's last layer.
 
     Raises:
-        UserError: It has no layers.
+        UserError: The encoder has no layers.
     """
     from torch.nn import ModuleList
 
@@ -283,7 +282,7 @@ def last_layer(model: Any) -> nn.Module:
 
 
 def one_score(model: Any) -> Any:
-    """Return the model with the one score that ranks: of two logits the second, which the released code ranks by."""
+    """Return the model with only the ranking score (the second of two logits)."""
     import torch
     from sentence_transformers import CrossEncoder
 
@@ -299,5 +298,5 @@ def one_score(model: Any) -> Any:
 
 
 def save(model: Any, folder: Path) -> None:
-    """Write it as a folder that plain `CrossEncoder(path)` loads."""
+    """Save the model as a folder that `CrossEncoder(path)` loads."""
     one_score(merged(model)).save_pretrained(str(folder), create_model_card=False)

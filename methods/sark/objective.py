@@ -1,8 +1,7 @@
 """Compute a task's gradient over a batch, in parts that fit into memory.
 
-A group is what one term of a loss needs together: one labeled passage, or one whole list. The losses are sums over groups,
-so a batch in parts has the gradient of the whole: exactly, but for dropout, which is drawn from the seed, the step, the
-task and the part.
+A group is the input of one loss term: a labeled passage, or a whole list. Losses are sums over groups, so the division into
+parts does not change the gradient, except for dropout, which is seeded by the seed, the step, the task and the part.
 """
 
 from __future__ import annotations
@@ -31,29 +30,29 @@ if TYPE_CHECKING:
 Task = Literal["passage", "list"]
 TASKS: tuple[Task, ...] = ("passage", "list")
 QUERY_SHARE = 0.75
-"""Largest part of a pair that a query may take."""
+"""Maximum fraction of a pair's tokens for the query."""
 BLOCK = 6
-"""Pairs that a CPU reads at once."""
+"""Pairs per forward pass on a CPU."""
 FORMAL, INFORMAL = 0, 1
-"""Places of both styles in a row's texts."""
+"""Indices of both styles in a row's texts."""
 MIXED = 0.5
-"""Chance that a passage of a mixed list has the style that its list is first read in."""
+"""Probability that a passage of a mixed-style list keeps the list's main style."""
 PAPER = LossConfig.model_validate({})
 LEVELED = 64
-"""Labeled passages by which a head's level is set."""
+"""Number of labeled passages for initializing the head's bias."""
 REACH, HALVINGS = 40.0, 60
-"""Range beyond all scores in which the shift is searched, and number of bisections."""
+"""Search range beyond all scores for the bias shift, and number of bisections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Texts of one question in one style.
+    """Texts of one question in one style, for one loss term.
 
     Attributes:
         query: The question.
-        texts: One labeled passage; or a list, best first.
-        label: 1 or 0; None of a list.
-        evidence: Of a list, which of its passages are; None: its pairs are compared.
+        texts: One labeled passage, or a list, best first.
+        label: 1 or 0; None for a list.
+        evidence: Evidence passages of a list, for the softmax loss; None for the pairwise loss.
     """
 
     query: str
@@ -63,27 +62,27 @@ class Group:
 
     @property
     def terms(self) -> int:
-        """Return terms that it adds to its loss."""
+        """Return the number of loss terms."""
         if self.label is not None:
             return 1
         return pairs_of(len(self.texts)) if self.evidence is None else sum(self.evidence)
 
 
 Part = list[tuple[Group, list[Features]]]
-"""Groups of one task and size that are read at once, with their pairs as tokens."""
+"""Groups of one task and size that are processed together, with tokenized pairs."""
 
 
 def groups_of(
     task: Task, rows: Sequence[SarkRow], styles: Sequence[int], loss: LossConfig = PAPER, seed: Sequence[str | int] = ()
 ) -> list[Group]:
-    """Return what rows give a task to learn from, style by style; both styles of a row are in the same rows.
+    """Return the groups of a task in some rows, by style.
 
     Args:
-        task: Which loss.
-        rows: Of a batch.
+        task: `passage` or `list` task.
+        rows: Rows of a batch.
         styles: `FORMAL`, or both.
-        loss: How lists are compared, and in which styles they are read.
-        seed: What mixed lists are drawn from, next to the question.
+        loss: Loss options for lists and styles.
+        seed: Seed parts for mixed-style lists.
     """
     if task == "passage":
         return [
@@ -105,17 +104,17 @@ def groups_of(
 
 
 def learnable(row: SarkRow, loss: LossConfig) -> bool:
-    """Return whether a list teaches: of one without evidence, or of nothing else, a softmax over evidence says nothing."""
+    """Return whether a list has a gradient; for the softmax loss, it needs both evidence and non-evidence."""
     return row.list is not None and (loss.list_loss == "ranknet" or len(set(row.list_evidence)) > 1)
 
 
 class Objective:
-    """Scores pairs with a model in training, and adds gradients to its parameters.
+    """Training objective: scores pairs and computes gradients.
 
     Args:
         model: The `CrossEncoder`.
-        config: Head, lengths, and how many tokens are read at once.
-        accelerator: Of `accelerate`; None: one process in the model's own precision.
+        config: Options of head, lengths and batch size.
+        accelerator: `accelerate` process; None for a single process in the model's precision.
     """
 
     def __init__(self, model: Any, config: SarkTrainingConfig, accelerator: Any = None) -> None:
@@ -125,14 +124,14 @@ class Objective:
         self._pairs = PairTokens(model.tokenizer, options.max_length, QUERY_SHARE)
 
     def backward(self, groups: Sequence[Group], seed: Sequence[str | int]) -> float:
-        """Add the gradient of a loss to the parameters: the mean over all terms of its groups.
+        """Compute the gradient of the mean over all loss terms and add it to the parameters.
 
-        With as many terms in each style, that is the mean over styles of the mean over terms. Of several processes each
-        adds the gradient of its own parts.
+        Both styles have equally many terms, so this is also the mean over styles. With several processes, each handles its own
+        parts.
 
         Args:
-            groups: Of one task, in one style or both.
-            seed: What dropout is drawn from: seed, step, task.
+            groups: Groups of one task, in one or both styles.
+            seed: Seed parts for dropout: seed, step, task.
 
         Returns:
             The loss.
@@ -153,9 +152,9 @@ class Objective:
         return {"loss": float(loss.detach())}
 
     def logits(self, pairs: Sequence[Features]) -> Tensor:
-        """Return the head's logits for encoded pairs, in float32: shape (pairs, labels).
+        """Compute the head's logits for tokenized pairs, in float32: shape (pairs, labels).
 
-        On a CPU pairs of like length are read in small blocks: it gains nothing from large ones, and pads less.
+        On a CPU, pairs are processed in small blocks of similar length, which reduces padding.
         """
         import torch
 
@@ -175,11 +174,13 @@ class Objective:
         return result.float()
 
     def encoded(self, group: Group) -> list[Features]:
-        """Return a group's pairs as tokens."""
+        """Tokenize a group's pairs."""
         return self._pairs.encoded(self._pairs.cut(group.query), group.texts)
 
     def batched(self, encoded: Sequence[Sequence[Features]]) -> list[list[int]]:
-        """Return places of groups that are read at once: of one size, of like length, within the budget of tokens."""
+        """Partition groups into batches of equal group size and similar length within the token budget; returns their
+        positions.
+        """
         by_size = sorted(range(len(encoded)), key=lambda position: len(encoded[position]))
         batches: list[list[int]] = []
         for size, result in groupby(by_size, key=lambda position: len(encoded[position])):
@@ -189,9 +190,9 @@ class Objective:
         return batches
 
     def set_level(self, rows: Sequence[SarkRow], styles: Sequence[int]) -> None:
-        """Shift the head's bias so that the mean σ(z) of the first labeled passages is their share of label 1.
+        """Shift the head's bias so that the mean of σ(z) over the first labeled passages equals their fraction of positives.
 
-        No order changes. Where all labels are alike there is no such bias, and nothing is shifted.
+        Rankings do not change. If all labels are equal, the bias stays.
         """
         import torch
 

@@ -1,4 +1,4 @@
-"""Plan the needs and cost of `ragmeter train sark`, computed from its options before anything is loaded (`methods/work.py`)."""
+"""Estimate requirements and work of `ragmeter train sark` from its options, without loading anything."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from methods.work import (
 )
 
 RESTYLING = 160
-"""Tokens of the instructions to rewrite a passage in another style."""
+"""Assumed tokens of the instructions for rewriting a passage."""
 
 
 def needs(config: SarkTrainingConfig) -> Needs | None:
-    """Return the models that must be there: first what training begins from."""
+    """Return the required models, the base model first."""
     parts = [*_retrievers(config), *([config.labels.component] if config.labels.by == "reader" else [])]
     own = Needs((Checkpoint(config.base, config.revision),)) + needs_of(*config.llms)
     return all_needs((own, *(part.needs for part in parts)))
@@ -48,7 +48,9 @@ def _retrievers(config: SarkDataConfig) -> list[Component]:
 
 
 def work_of(config: SarkTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Count answers with each passage, verdicts, orders and restyled passages; then every row with its list, in both styles."""
+    """Estimate the work: answers, verdicts, list orders and rewritten passages; then training on every row and list in both
+    styles.
+    """
     data = [(item, _used(config, of(item, config.data_options))) for item in config.data]
     held = [(item, _used(config.held_out, of(item, config.validation_options))) for item in config.validation]
     rows_of = [*((config, *item) for item in data), *((config.held_out, *item) for item in held)]

@@ -1,4 +1,4 @@
-"""Prompts of SARK's data: `answer` asks for a short answer, with one passage or none; `order` for an order of passages."""
+"""Prompts for SARK's data: `answer` requests a short answer with one passage or none; `order` requests an order of passages."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ ORDER = Shipped("methods.sark", "order", optional=frozenset({"count", "number"})
 
 
 def asking(prompt: Prompt, question: str, passage: str | None) -> Messages:
-    """Return the conversation that asks for an answer, with one passage or without any."""
+    """Return the conversation that requests an answer, with one passage or none."""
     context = "" if passage is None else f"<Context> {' '.join(passage.split())}\n"
     return prompt.messages(question=question, context=context)
 
 
 def ordering(prompt: Prompt, question: str, answer: str, passages: Sequence[str]) -> Messages:
-    """Return the conversation of many turns that asks for an order of passages."""
+    """Return the multi-turn conversation that requests an order of passages."""
     each = [{"number": number, "passage": " ".join(passage.split())} for number, passage in enumerate(passages, 1)]
     return prompt.messages(each, question=question, answer=answer, count=len(passages))

@@ -1,4 +1,4 @@
-"""SARK in a pipeline: reranking with a checkpoint that it trained."""
+"""Register SARK's reranker, and measure how much style affects a reranker's order."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from methods.sark.model import require_checkpoint
 
 
 class SarkConfig(CrossEncoderRerankerConfig):
-    """Options of a cross-encoder; its length is the one that the checkpoint was trained with."""
+    """Options of a cross-encoder; the length is that of the checkpoint's training."""
 
     model: str = Field(description="folder of a checkpoint that `ragmeter train sark` made")
 
     def preflight(self) -> None:
-        """Check that the model is a checkpoint of SARK."""
+        """Check that the model is a SARK checkpoint."""
         super().preflight()
         require_checkpoint(self.model, where="sark, option model")
 
@@ -42,11 +42,11 @@ class SarkConfig(CrossEncoderRerankerConfig):
     work=pairs_work,
 )
 class Sark(CrossEncoderReranker):
-    """Reranker of a trained checkpoint.
+    """Reranker role with a SARK checkpoint.
 
     Args:
-        config: The checkpoint, and how to read.
-        services: Provides the device.
+        config: Options with the checkpoint.
+        services: Services; the device is used.
     """
 
 
@@ -63,14 +63,14 @@ class Sark(CrossEncoderReranker):
 
 Floats = NDArray[np.float64]
 LEAST = 2
-"""Candidates that an order needs."""
+"""Minimum number of candidates for an order."""
 BATCH = 16
-"""Questions between two words of progress."""
+"""Questions between two progress reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class InBothStyles:
-    """One question with the same candidates in two styles; `formal[i]` and `styled[i]` say the same."""
+    """A question with the same candidates in two styles; `formal[i]` and `styled[i]` have the same content."""
 
     question: str
     query: Query
@@ -83,12 +83,12 @@ class Sensitivity:
     """Effect of style on a reranker, per question.
 
     Attributes:
-        questions: Ids, the order of the arrays.
-        candidates: How many each question has, shape (questions,).
-        tau: Kendall's τ of the two orders, shape (questions,).
+        questions: Question ids, in the order of the arrays.
+        candidates: Number of candidates per question, shape (questions,).
+        tau: Kendall's τ between both orders, shape (questions,).
         shift: Mean |Δz|, shape (questions,).
-        relative_shift: Mean |Δz| over the standard deviation of the question's scores; NaN where all are equal.
-        signed_shift: Mean of z(styled) − z(formal): whether a style is liked or disliked as such.
+        relative_shift: Mean |Δz| divided by the standard deviation of the question's scores; NaN if all are equal.
+        signed_shift: Mean of z(styled) − z(formal); positive if the reranker prefers the style.
     """
 
     questions: tuple[str, ...]
@@ -100,9 +100,9 @@ class Sensitivity:
 
 
 def in_both_styles(benchmark: Benchmark, style: str) -> list[InBothStyles]:
-    """Return the questions of a benchmark made by `styles.mix.styled`, with those candidates that have a text in a style.
+    """Return the questions of a benchmark from `styles.mix.styled` with the candidates that have a text in a style.
 
-    A candidate without a text in that style is left out on both sides, a question with fewer than two left as well.
+    Candidates without a text in that style are dropped in both versions, as are questions with fewer than two candidates left.
 
     Raises:
         UserError: The benchmark was not made by `styled`, or nothing in it can be compared.
@@ -126,12 +126,12 @@ def in_both_styles(benchmark: Benchmark, style: str) -> list[InBothStyles]:
 
 
 def sensitivity(reranker: Reranker, queries: Sequence[InBothStyles], progress: Callable[[int, int], None] | None = None) -> Sensitivity:
-    """Rerank the formal and the other version of each question's candidates, and compare.
+    """Rerank both versions of each question's candidates, and compare the orders and scores.
 
     Args:
-        reranker: Its scores must be those that it ranks by.
-        queries: As `in_both_styles` gives them.
-        progress: Called with how many questions are done, and of how many.
+        reranker: A reranker whose scores determine its order.
+        queries: Result of `in_both_styles`.
+        progress: Called with the number of finished questions and the total.
     """
     # One corpus of each style, for rerankers that count words in the corpus.
     corpora = [Corpus.of(passage for item in queries for passage in texts(item)) for texts in (attrgetter("formal"), attrgetter("styled"))]
@@ -149,7 +149,7 @@ def sensitivity(reranker: Reranker, queries: Sequence[InBothStyles], progress: C
 
 
 def kendall_tau(first: Sequence[int], second: Sequence[int]) -> float:
-    """Return Kendall's τ of two orders of the same items without ties: (agreeing − disagreeing pairs) / all pairs.
+    """Compute Kendall's τ between two orders without ties: (concordant − discordant pairs) / all pairs.
 
     Args:
         first, second: Rank of each item, each rank once.

@@ -1,7 +1,6 @@
-"""Training rows: a question with one labeled passage and one ordered list, every passage in two styles.
+"""Training rows of SARK: a question with one labeled passage and one ordered list, with all passages in two styles.
 
-A row holds all that a loss compares, so style pairs and pairs of a list are of one question by construction, whatever
-the order of rows.
+A row contains everything that a loss compares, so batches can be formed in any order.
 """
 
 from __future__ import annotations
@@ -19,28 +18,28 @@ from benchmarks.schema import Passage
 from methods.training.stages import write_lines
 
 LENGTH = 6
-"""Passages of a list."""
+"""Number of passages in a list."""
 BATCH = 8
-"""Rows of a batch; with their lists 56 passages in each style."""
+"""Rows per batch; with their lists, 56 passages in each style."""
 
 BothStyles = tuple[str, str]
-"""A passage's text, formal and informal."""
+"""Formal and informal text of a passage."""
 
 
 @dataclass(frozen=True, slots=True)
 class SarkRow:
-    """Row of a batch.
+    """A training row.
 
     Attributes:
-        query: The question's text.
-        passage_id: The labeled passage in its original style; "" where the row has a list alone.
-        formal, informal: Its text in both styles, as rerankers see it (`Passage.full_text`).
-        label: 1: with this passage a wrong answer turns right; 0: a right one wrong; None: the row has a list alone.
-        list: Six passages in both styles, best first; None where the question has no list. The same in all rows of a
-            question.
-        question_id: The dataset's id of the question.
-        list_ids: Of the list's passages in their original style.
-        list_evidence: Which of them the dataset calls evidence.
+        query: Text of the question.
+        passage_id: Id of the labeled passage in its original style; "" if the row only has a list.
+        formal, informal: Its text in both styles, with title (`Passage.full_text`).
+        label: 1 if the passage turns a wrong answer correct, 0 if it turns a correct one wrong; None if the row only has a
+            list.
+        list: Six passages in both styles, best first; None without a list. Equal in all rows of a question.
+        question_id: Id of the question in the dataset.
+        list_ids: Ids of the list's passages in their original style.
+        list_evidence: Which of them are gold evidence.
     """
 
     query: str
@@ -56,13 +55,13 @@ class SarkRow:
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """Mining result of a question, on formal text.
+    """Labels and list order of a question, from formal text.
 
     Attributes:
-        question_id, query: The question.
+        question_id, query: Id and text of the question.
         labels: 1 or 0 by passage id.
-        order: Six passage ids, best first; empty where there is none.
-        evidence: Ids of what the dataset calls evidence.
+        order: Six passage ids, best first; empty without a list.
+        evidence: Ids of gold evidence.
     """
 
     question_id: str
@@ -73,25 +72,24 @@ class Mined:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Return every passage that must be rewritten in the other style."""
+        """Return the ids of all passages that must be rewritten."""
         return tuple(dict.fromkeys((*self.labels, *self.order)))
 
 
 Pairs = Mapping[tuple[str, str], tuple[Passage, Passage]]
-"""Passage in its original style and in the other one, by question id and passage id."""
+"""Original and rewritten passage by question id and passage id."""
 
 
 def rows_of(mined: Iterable[Mined], pairs: Pairs, counts: Counter[str] | None = None, most: int | None = None) -> list[SarkRow]:
-    """Return the rows of questions: one for each labeled passage, or one for the list alone.
+    """Build the rows of questions: one per labeled passage, or one for the list only.
 
-    A passage that could not be rewritten in the other style is left out of both styles: its label is dropped, and with it
-    every list that holds it, since a list is compared as a whole.
+    If a passage could not be rewritten, its label and every list that contains it are dropped.
 
     Args:
         mined: Labels and orders.
-        pairs: Both styles of passages, by question and passage.
-        counts: Counts rows, labels and lists, and those that were dropped.
-        most: Most rows, the first ones; None: all.
+        pairs: Passages in both styles, by question and passage.
+        counts: Counter of rows, labels and lists, used and dropped.
+        most: Maximum number of rows (the first ones); None for all.
     """
     counted = Counter[str]() if counts is None else counts
     rows: list[SarkRow] = []
@@ -136,12 +134,12 @@ def _texts(item: Mined, passages: Sequence[str], pairs: Pairs) -> tuple[BothStyl
 
 
 def batches(rows: Sequence[SarkRow], size: int = BATCH, *, seed: int = 0, epoch: int = 0) -> list[list[SarkRow]]:
-    """Return rows in the order of an epoch, so many at a time; the last batch may be smaller.
+    """Shuffle rows for an epoch and split them into batches; the last batch may be smaller.
 
     Args:
         rows: All rows.
-        size: Rows of a batch.
-        seed, epoch: What the order depends on.
+        size: Batch size.
+        seed, epoch: Seeds of the order.
     """
     order = list(range(len(rows)))
     Draws("sark rows", seed, epoch).shuffle(order)
@@ -149,12 +147,12 @@ def batches(rows: Sequence[SarkRow], size: int = BATCH, *, seed: int = 0, epoch:
 
 
 def write_rows(path: Path, rows: Iterable[SarkRow]) -> None:
-    """Write rows as JSON Lines; the file appears whole or not at all."""
+    """Write rows as JSON Lines, atomically."""
     write_lines(path, (asdict(row) for row in rows))
 
 
 def read_rows(path: Path) -> list[SarkRow]:
-    """Return rows that `write_rows` wrote.
+    """Read rows that `write_rows` wrote.
 
     Raises:
         UserError: The file cannot be read, or a line is not a row.

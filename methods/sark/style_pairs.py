@@ -1,6 +1,6 @@
-"""Style pairs for training: every labeled or listed passage in two styles, found by question, passage and style.
+"""Style pairs for training: every labeled or listed passage in two styles.
 
-What is mined is mined on formal text. Data that come with candidates in mixed styles are first put back into it.
+Labels and lists are always computed on formal text; data with mixed styles is first converted back.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from methods.training import Progress, Silent
 
 
 def formal_of(benchmark: Benchmark) -> tuple[Benchmark, StylePairs | None]:
-    """Return a benchmark over formal passages alone, and the pairs that it brings; itself where no style was mixed in."""
+    """Return a benchmark with all candidates in formal style, and the style pairs that it contains; a benchmark without styles
+    is returned unchanged.
+    """
     styles: Mapping[str, Sequence[StylePair]] = benchmark.extra.get("styles") or {}
     if not styles:
         pairs: Iterable[Rewriting] = benchmark.extra.get("pairs") or ()
@@ -72,20 +74,20 @@ def pairs_of(
     progress: Progress | None = None,
     counts: Counter[str] | None = None,
 ) -> Pairs:
-    """Return both styles of every passage that is needed; those that cannot be rewritten in the other are left out.
+    """Return both styles of every needed passage; passages that cannot be rewritten are omitted.
 
     Args:
-        benchmark: The formal data.
-        mined: Which passages are needed.
-        config: What rewrites them.
-        services: Of them the cache of replies.
-        folder: Where pairs are kept.
-        source: Pairs that are there already; None: they are written.
-        progress: Reports passages.
-        counts: Counts passages without a pair, and those that read the same in both styles.
+        benchmark: Benchmark with formal passages.
+        mined: Labels and lists, which name the passages.
+        config: Options of rewriting.
+        services: Services; the reply cache is used.
+        folder: Folder for pairs.
+        source: Existing pairs; None rewrites the passages.
+        progress: Progress display.
+        counts: Counter of passages without a pair, and of those equal in both styles.
 
     Raises:
-        Broke: The model that rewrites cannot be used.
+        Broke: The rewriting model cannot be called.
     """
     needed = {item.question_id: item.needed for item in mined if item.needed}
     ids = dict.fromkeys(passage for some in needed.values() for passage in some)
@@ -107,22 +109,22 @@ def pairs_of(
 
 
 def rewriter_of(config: StylesConfig, services: Services) -> Rewriter:
-    """Return who tells passages in the other style: a model, or the rules for training, whatever the data."""
+    """Build the rewriter that the options select: a language model, or the training rules."""
     if config.active_llm is not None:
         return LLMRewriter(RewriterConfig(llm=config.active_llm, **config.rewriting.model_dump()), services=services)
     return RuleRewriter("train")
 
 
 def pairs_of_options(benchmark: Benchmark, config: StylesConfig, own: StylePairs | None) -> StylePairs | None:
-    """Return pairs that are there already; None where they are to be written.
+    """Return existing style pairs that the options select; None if they have to be generated.
 
     Args:
-        benchmark: The formal data.
-        config: Who tells passages.
-        own: What the data bring.
+        benchmark: Benchmark with formal passages.
+        config: Options of rewriting.
+        own: Pairs contained in the data.
 
     Raises:
-        UserError: The file cannot be used, or the data bring no pairs of this style.
+        UserError: The file is invalid, or the data has no pairs in this style.
     """
     if config.by == "file":
         pairs = load_pairs(config.file or "")
@@ -177,7 +179,7 @@ def _write_pairs(
 
 
 def identity_of(config: StylesConfig, services: Services) -> str:
-    """Return a hash of what decides the pairs, besides the data."""
+    """Return a hash of everything that determines the pairs, besides the data."""
     if config.by == "file":
         return file_sha256(Path(config.file or "").expanduser())
     return config.by if config.by == "own" else rewriter_of(config, services).id

@@ -1,7 +1,7 @@
-"""`ragmeter train sark`: from questions and candidates to a reranker, by labels, orders and style pairs.
+"""Train SARK (`ragmeter train sark`): a reranker from questions and candidates, with labels, orders and style pairs.
 
-What a batch adds to the parameters is in `objective`, what held-out rows say in `validation`; here are the steps, the card
-of the result, and the training as it is registered.
+`objective` computes the gradient of a batch, `validation` the metrics; this module has the training loop, the model card, and
+the registration.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ BY_EPOCH = {
     "list_loss": "list loss",
     **{f"validation_{name}": name for name in ("f1", "order")},
 }
-"""Columns of the card's table of epochs, by their names in the curve."""
+"""Columns of the card's table of epochs, by name in the loss curve."""
 
 
 def by_epoch(curve: Sequence[Mapping[str, float]], steps: int) -> str:
-    """Return λ and both losses of each epoch, the means over its steps, and what validation said behind it: a table.
+    """Format λ, both losses and the validation metrics of each epoch as a Markdown table; losses are means over steps.
 
     Args:
-        curve: Lines of steps, and of validations.
-        steps: Of an epoch.
+        curve: Lines of the loss curve, for steps and validations.
+        steps: Steps per epoch.
     """
     names = [name for name in BY_EPOCH if any(name in line for line in curve)]
     rows = [["epoch", *(BY_EPOCH[name] for name in names)], ["---"] * (len(names) + 1)]
@@ -101,34 +101,34 @@ def write_card(folder: Path, config: SarkTrainingConfig, figures: Mapping[str, f
 
 
 Gradients = list["Tensor | None"]
-"""One tensor per trained parameter, None where nothing reached it."""
+"""One tensor per trained parameter; None if it has no gradient."""
 FIGURES = {"f1": "validation_f1", "order": "validation_order"}
-"""The validation figure by which the best epoch is known."""
+"""Validation metric for selecting the best epoch, by option value."""
 
 
 @dataclass(frozen=True)
 class SlowSchedule(Schedule):
-    """A schedule that counts each batch of an accumulated step as a step, as the released code does.
+    """Schedule that counts each batch of an accumulated step as a step, as in the released code.
 
     Attributes:
-        batches: Of a step.
+        batches: Batches per step.
     """
 
     batches: int = 1
 
     def rate(self, step: int, steps: int) -> float:
-        """Return the rate of a step (from 0) of this many."""
+        """Return the learning rate of a step (from 0) out of `steps`."""
         return super().rate(step, steps * self.batches)
 
 
 class SarkTrainer:
-    """Trains a reranker.
+    """Training loop of the reranker.
 
     Args:
         objective: The model and its losses.
-        rows: Each with something that the active losses learn from.
+        rows: Training rows, each with a nonzero loss term.
         config: All options.
-        place: Where the loop works.
+        place: Working folder and process of the loop.
     """
 
     def __init__(self, objective: Objective, rows: Sequence[SarkRow], config: SarkTrainingConfig, place: LoopPlace) -> None:
@@ -254,11 +254,11 @@ def _sum(item: Tensor | None, other: Tensor | None) -> Tensor | None:
 
 
 CURVE = "curve.jsonl"
-"""Loss curve of a checkpoint's steps, in its folder."""
+"""File in a checkpoint's folder with its loss curve."""
 
 
 class RowSource(Protocol):
-    """Source of rows."""
+    """Protocol of sources of training rows."""
 
     def __call__(self, config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], context: TrainingContext, folder: Path) -> SarkData:
         """Return the rows of benchmarks, stored in a folder; a second call reads them from there."""
@@ -276,11 +276,11 @@ class RowSource(Protocol):
     needs=needs,
 )
 class SarkTraining(OneStageTraining):
-    """The training.
+    """The training of SARK.
 
     Args:
         config: Options.
-        source: Where rows come from, in place of what the options say.
+        source: Source of rows that replaces the configured one.
     """
 
     stage = STAGE

@@ -1,4 +1,4 @@
-"""Validate a reranker in training on held-out rows: labels, orders, and how far style moves its scores."""
+"""Compute validation metrics of a reranker in training: labels, orders, and sensitivity to style."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ Scores = NDArray[np.float64]
 
 
 def validator(objective: Objective, rows: Sequence[SarkRow], config: SarkTrainingConfig) -> Validate:
-    """Return the figures of held-out rows, each over both styles:
+    """Build the function that computes validation metrics of held-out rows, each over both styles:
 
-    `validation_f1`: of label 1, predicted where σ(z) > ½; `validation_order`: share of a list's pairs that are scored
-    in its order; `validation_style_gap`: mean |z| between both styles of a passage, in units of the standard deviation
-    of all scores.
+    `validation_f1`: F1 of label 1, predicted if σ(z) > ½. `validation_order`: fraction of a list's pairs that are scored in its
+    order. `validation_style_gap`: mean |Δz| between both styles of a passage, divided by the standard deviation of all scores.
 
     Raises:
-        UserError: The rows do not hold what the best epoch is to be known by.
+        UserError: The rows lack the data for the metric that selects the best epoch.
     """
     labeled = [row for row in rows if row.label is not None]
     lists = list({(row.question_id, row.query): row for row in rows if row.list is not None}.values())
@@ -77,7 +76,7 @@ def f1(responses: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
 
 
 def share_in_order(scores: Scores) -> float:
-    """Return share of the pairs, i before j in the list, with a higher score of i; an equal one counts half."""
+    """Return the fraction of pairs (i before j in the list) with a higher score of i; ties count half."""
     first, second = np.triu_indices(len(scores), 1)
     gaps = scores[first] - scores[second]
     return float(((gaps > 0) + 0.5 * (gaps == 0)).mean())

@@ -32,7 +32,7 @@ ARRAYS = ("dense", "tokens", "weights", "lexical_starts", "multi", "multi_starts
 
 
 class BgeM3Config(M3Config, ModelMethodConfig):
-    """Options of BGE-M3: those of its encoder, and which scores are summed."""
+    """Options of BGE-M3: encoder, modes and their weights."""
 
     modes: tuple[Mode, ...] = Field(MODES, min_length=1, description="modes of BGE-M3 whose scores are summed, weighted by `weights`")
 
@@ -53,11 +53,11 @@ def _work(config: BgeM3Config, lengths: Lengths) -> Work:
     work=_work,
 )
 class BgeM3:
-    """Retriever by BGE-M3.
+    """Retriever role: sums dense, sparse and multi-vector scores of BGE-M3.
 
     Args:
         config: Options.
-        services: Services, of which it uses the device.
+        services: Services; the device is used.
     """
 
     def __init__(self, config: BgeM3Config, services: Services) -> None:
@@ -115,7 +115,7 @@ class BgeM3:
 
 
 class Kept:
-    """The vectors of a corpus as flat arrays, in memory or mapped.
+    """Flat arrays with the three representations of all passages, in memory or memory-mapped.
 
     Args:
         arrays: Arrays by the names in `ARRAYS`; `…_starts` have the start of each passage and the end of the last.
@@ -125,7 +125,7 @@ class Kept:
         self._arrays = arrays
 
     def vectors(self, rows: Rows) -> list[M3Vectors]:
-        """Return the vectors of some passages."""
+        """Return the vectors of passages by row."""
         return [self._one(int(row)) for row in rows]
 
     def _one(self, row: int) -> M3Vectors:
@@ -138,7 +138,7 @@ class Kept:
 
 
 class BgeM3Index:
-    """A corpus in BGE-M3's vectors.
+    """Index of a corpus with BGE-M3's vectors.
 
     Args:
         encoder: Encoder of the queries.

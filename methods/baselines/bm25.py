@@ -60,18 +60,18 @@ class BM25Config(MethodConfig):
 
     @property
     def pattern(self) -> str:
-        """Return the pattern of a word."""
+        """Return the regular expression of a word."""
         return BM25S if self.tokens == "bm25s" else WORDS
 
     def among_candidates(self, query: Query) -> bool:
-        """Return whether statistics come from the passages to be ranked."""
+        """Return whether term statistics are computed over the query's candidates instead of the whole corpus."""
         if self.statistics is None:
             return query.candidates is not None or query.document_id is not None
         return self.statistics == "candidates"
 
 
 def library() -> Any:
-    """Return the package bm25s.
+    """Import bm25s without letting it import JAX.
 
     If JAX is installed, bm25s imports it, and JAX takes three quarters of an accelerator's memory until the process ends.
     It is not needed here, so it is hidden from bm25s.
@@ -90,7 +90,7 @@ def library() -> Any:
 
 
 def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
-    """Return lower-case words, without stopwords, stemmed.
+    """Split texts into lower-case stemmed words without stopwords.
 
     Returns:
         Ids and vocabulary if `ids` is true, else one list of strings per text.
@@ -122,7 +122,7 @@ Numbers = NDArray[np.int64]
 
 
 def lucene_scores(frequencies: Numbers, lengths: Numbers, repeated: Numbers, k1: float, b: float) -> NDArray[np.float64]:
-    """Return BM25 scores of documents with their own statistics.
+    """Compute BM25 scores of documents, with statistics over these documents.
 
     Args:
         frequencies: Number of occurrences of each term in each document, shape (terms, documents).
@@ -148,11 +148,11 @@ def lucene_scores(frequencies: Numbers, lengths: Numbers, repeated: Numbers, k1:
 
 
 KEPT_WORDS = 50_000_000
-"""Maximum number of words of candidates to cache, 4 bytes each; above that, candidates are tokenized again."""
+"""Maximum number of cached words of candidates, 4 bytes each; beyond that, candidates are tokenized again."""
 
 
 class CandidateWords:
-    """The words of passages, tokenized once for all questions that have them as candidates.
+    """Cache of the tokenized words of passages that occur as candidates.
 
     Args:
         config: Options.
@@ -166,7 +166,7 @@ class CandidateWords:
         self._count = 0
 
     def scores(self, words: Sequence[str], rows: Rows) -> NDArray[np.float64]:
-        """Return BM25 scores of some passages with their own statistics, shape (rows,).
+        """Compute BM25 scores of some passages, with statistics over these passages: shape (rows,).
 
         Args:
             words: Words of the query, from `tokenize`.
@@ -195,7 +195,7 @@ class CandidateWords:
 
 
 POSTING = 8
-"""Bytes per entry of the index: row and score."""
+"""Bytes per posting: row and score."""
 
 
 class BM25RetrieverConfig(BM25Config):
@@ -217,21 +217,21 @@ class BM25RetrieverConfig(BM25Config):
         return self
 
     def preflight(self) -> None:
-        """Check that the engine is installed."""
+        """Check that the BM25 engine is installed."""
         super().preflight()
         if self.engine == "tantivy":
             tantivy_engine.library()
 
 
 def bm25_work(config: BM25Config, lengths: Lengths) -> Work:
-    """Return the work: disk space while the index is built, for the counts of the runs and the merged index."""
+    """Estimate the disk space for building the index."""
     if isinstance(config, BM25RetrieverConfig) and config.engine == "tantivy":
         return unknown("the disk of a tantivy index")
     return index(Work(bytes=2 * lengths.corpus * lengths.passage * WORDS_PER_TOKEN * POSTING))
 
 
 class WholeBM25:
-    """Retriever that scores by term statistics, with bm25s.
+    """Retriever role: BM25 with bm25s.
 
     Args:
         config: Options.
@@ -242,7 +242,7 @@ class WholeBM25:
         self.config = config
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> BM25Index:
-        """Build the index in memory, or in `folder` with memory that does not grow with the corpus; map an existing index."""
+        """Build the index, in memory or in `folder` with bounded memory; an existing index is memory-mapped."""
         if folder is None:
             return BM25Index(self.config, corpus, self._postings(corpus))
         built_once(folder, len(corpus), lambda target: self._build(corpus, target))
@@ -283,7 +283,7 @@ class WholeBM25:
     work=bm25_work,
 )
 class BM25(WholeBM25):
-    """Retriever that scores by term statistics, with the engine in its options.
+    """Retriever role: BM25 with the engine that the options select.
 
     Args:
         config: Options.
@@ -295,7 +295,7 @@ class BM25(WholeBM25):
         self._tantivy = isinstance(config, BM25RetrieverConfig) and config.engine == "tantivy"
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Any:
-        """Build the index of the engine in memory or in `folder`, or open an existing one."""
+        """Build the engine's index in memory or in `folder`, or open an existing one."""
         if not self._tantivy:
             return super().index(corpus, folder)
 
@@ -324,7 +324,7 @@ def _open(folder: Path) -> Postings | None:
 
 
 class BM25Index:
-    """A corpus with its BM25 postings, which are None if it has no terms."""
+    """Index of a corpus with BM25 postings (None if the corpus has no terms)."""
 
     def __init__(self, config: BM25Config, corpus: Corpus, postings: Postings | None) -> None:
         self._config = config
@@ -349,7 +349,7 @@ class BM25Index:
         return self._scope.ranking(query, best if rows is None else rows[best], scores[best])
 
     def scores(self, words: Sequence[str], rows: Rows | None) -> NDArray[np.float64]:
-        """Return scores for the words of a query under the statistics of the corpus.
+        """Compute the scores of a query's words, with statistics over the whole corpus.
 
         Args:
             words: Words from `tokenize`; words that are not in the corpus are ignored.
@@ -373,7 +373,7 @@ class BM25Index:
 
 
 class BM25RerankerConfig(BM25Config, PointwiseConfig):
-    """Options of BM25 and of the depth of reranking."""
+    """Options of BM25, and the number of candidates to rerank."""
 
 
 def _reranker_work(config: BM25RerankerConfig, lengths: Lengths) -> Work:
@@ -397,7 +397,7 @@ def _retriever_of(config: BM25RerankerConfig) -> Component:
     work=_reranker_work,
 )
 class BM25Reranker(PointwiseReranker):
-    """Reranker that scores by term statistics; candidates without any word of the query keep their order, last.
+    """Reranker role: BM25; candidates that share no word with the query come last, in their order.
 
     Args:
         config: Options.
@@ -413,7 +413,7 @@ class BM25Reranker(PointwiseReranker):
         self._candidates: tuple[Corpus, CandidateWords] | None = None
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """Return BM25 scores of the candidates, 0 for those that share no word with the query."""
+        """Compute the BM25 scores of the candidates; 0 for candidates that share no word with the query."""
         if not ids:
             return np.zeros(0)
         words = tokenize([query.text], self.config, ids=False)[0]

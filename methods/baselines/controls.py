@@ -39,7 +39,7 @@ def gold_text(question: Question) -> str:
 
 
 def gold_of(query: Query) -> Question:
-    """Return the question behind a control's query.
+    """Return the question with gold data of a control's query.
 
     Raises:
         TypeError: The query has no gold data; controls must be called with `GoldQuery` objects.
@@ -76,7 +76,7 @@ class _Answering(ABC):
 
 @register("gold_answer", kind="control", version=2, summary="the gold answer with the gold evidence: every metric's maximum", work=free)
 class GoldAnswer(_Answering):
-    """Answers with the gold answer, and the gold evidence, support and triples."""
+    """Control that returns the gold answer, evidence, support and triples."""
 
     def _predict(self, identifier: str, question: Question) -> Prediction:
         evidence = tuple(Evidence(gold, 1 / rank) for rank, gold in enumerate(dict.fromkeys(question.evidence), 1))
@@ -94,7 +94,7 @@ class GoldAnswer(_Answering):
 
 @register("empty_answer", kind="control", summary="no answer and no evidence: every metric's minimum", work=free)
 class EmptyAnswer(_Answering):
-    """Gives empty answers."""
+    """Control that gives empty answers."""
 
     def _predict(self, identifier: str, question: Question) -> Prediction:
         return Prediction(identifier, "")
@@ -102,7 +102,7 @@ class EmptyAnswer(_Answering):
 
 @register("idk", kind="control", summary='always "I don\'t know"', work=free)
 class IDontKnow(_Answering):
-    """Declines to answer."""
+    """Control that abstains on every question."""
 
     def _predict(self, identifier: str, question: Question) -> Prediction:
         return Prediction(identifier, "I don't know")
@@ -110,7 +110,7 @@ class IDontKnow(_Answering):
 
 @register("whole_passage", kind="control", summary="the text of the first positive passage as the answer", work=free)
 class WholePassage(_Answering):
-    """Answers with the complete evidence: covers the gold, but is not an answer."""
+    """Control that answers with the full text of the evidence: it contains the gold answer, but is not an answer."""
 
     def _predict(self, identifier: str, question: Question) -> Prediction:
         known = [passage for passage in question.evidence if passage in self.corpus]
@@ -120,10 +120,10 @@ class WholePassage(_Answering):
 
 @register("shuffled_answer", kind="control", summary="the gold answer of another question: right form, wrong content", work=free)
 class ShuffledAnswer(_Answering):
-    """Answers each question with the gold of another one."""
+    """Control that answers each question with another question's gold answer."""
 
     def prepare(self, questions: Sequence[Question]) -> None:
-        """Deal out the answers over the whole question set, so that resuming a run does not change them."""
+        """Assign the answers over the whole question set, so that resuming a run does not change them."""
         self._dealt = deal(questions, self.seed)
 
     def _predict(self, identifier: str, question: Question) -> Prediction:
@@ -156,7 +156,7 @@ def deal(questions: Sequence[Question], seed: int) -> dict[str, str]:
 
 @register("oracle_evidence", kind="control", summary="only the positive passages, then any reader", work=free)
 class OracleEvidence:
-    """Retriever that finds the gold evidence, in the dataset's order."""
+    """Control retriever that returns the gold evidence, in the dataset's order."""
 
     reads_all = True
 
@@ -164,11 +164,11 @@ class OracleEvidence:
         pass
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Return an empty index; the control needs none."""
+        """Return an empty index."""
         return _OracleIndex(corpus)
 
     def prepare(self, questions: Sequence[Question]) -> None:
-        """Do nothing; each query carries its own gold."""
+        """Do nothing, because each query carries its gold data."""
 
 
 class _OracleIndex:
@@ -216,7 +216,7 @@ class HasAnswerOrderConfig(MethodConfig):
     needs=lambda config: config.retriever.component.needs,
 )
 class HasAnswerOrder:
-    """Retriever that moves passages with an accepted answer (DPR's rule) to the front.
+    """Control retriever that moves passages with an accepted answer (DPR's rule) to the front of another retriever's ranking.
 
     Args:
         config: Options.
@@ -230,10 +230,10 @@ class HasAnswerOrder:
         self._services = services
 
     def prepare(self, questions: Sequence[Question]) -> None:
-        """Do nothing; each query carries its own gold."""
+        """Do nothing, because each query carries its gold data."""
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> _HasAnswerIndex:
-        """Return the index of its retriever."""
+        """Build the index of the underlying retriever."""
         own = index_folder(self._component, corpus, self._services) or folder
         return _HasAnswerIndex(corpus, self._retriever.index(corpus, own), self._titled)
 
@@ -260,21 +260,21 @@ class _HasAnswerIndex:
 
 @register("no_retrieval", kind="retriever", summary="closed book: the reader answers without passages", work=free)
 class NoRetrieval:
-    """Retriever that finds nothing."""
+    """Retriever that returns no passages, for closed-book answers."""
 
     finds_nothing = True
-    """Tells estimates that the other parts receive no passages."""
+    """Marks for estimates that other parts receive no passages."""
 
     def __init__(self, config: MethodConfig, services: Services) -> None:
         pass
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Return an empty index; the control needs none."""
+        """Return an empty index."""
         return EmptyIndex()
 
 
 class EmptyIndex:
-    """An index without passages."""
+    """Index without passages."""
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """Return one empty ranking per query."""
@@ -283,23 +283,23 @@ class EmptyIndex:
 
 @register("random", kind="retriever", summary="passages in random order, seeded per query", version=2, work=free)
 class Random:
-    """Retriever that samples passages at random.
+    """Control retriever that returns random passages.
 
     Args:
         config: No options.
-        services: Services, of which it uses the seed.
+        services: Services; the seed is used.
     """
 
     def __init__(self, config: MethodConfig, services: Services) -> None:
         self.seed = services.seed
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Return an empty index; the control needs none."""
+        """Return the sampler; nothing is built."""
         return RandomIndex(corpus, self.seed)
 
 
 class RandomIndex:
-    """Samples without replacement; the generator is seeded by the task's seed and the query's id."""
+    """Sampler of passages without replacement, seeded by the task's seed and the query's id."""
 
     def __init__(self, corpus: Corpus, seed: int) -> None:
         self._scope = Scope(corpus)

@@ -56,21 +56,21 @@ class FullContextConfig(MethodConfig):
     work=free,
 )
 class FullContext:
-    """Retriever that returns all passages."""
+    """Retriever role: returns all candidate passages in their original order."""
 
     reads_all = True
-    """The reader gets the whole ranking unless an experiment sets `k`."""
+    """Marks that the reader receives the whole ranking unless an experiment sets `k`."""
 
     def __init__(self, config: FullContextConfig, services: Services) -> None:
         self.config = config
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Return an index without content, because the method reads the whole context."""
+        """Return the index; nothing is built."""
         return FullContextIndex(corpus, self.config)
 
 
 class FullContextIndex:
-    """A corpus of which each query gets all passages that it may use."""
+    """Index that returns all passages that a query may use."""
 
     def __init__(self, corpus: Corpus, config: FullContextConfig) -> None:
         self.config = config
@@ -86,7 +86,7 @@ class FullContextIndex:
         return [self._all(query, k) for query in queries]
 
     def contexts(self, queries: Sequence[Query], rankings: Sequence[Ranking]) -> list[Context]:
-        """Return a document in one piece, or candidates one by one.
+        """Return a whole document as one passage, or candidates as separate passages.
 
         Raises:
             UserError: The passages of a document do not overlap as the options say.

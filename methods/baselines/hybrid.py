@@ -67,7 +67,7 @@ def _needs(config: HybridConfig) -> Needs | None:
     needs=_needs,
 )
 class Hybrid:
-    """Retriever that fuses others.
+    """Retriever role: fuses the rankings of several retrievers.
 
     Args:
         config: Options.
@@ -94,7 +94,7 @@ class Hybrid:
 
 
 class HybridIndex:
-    """Indexes whose rankings are fused."""
+    """Indexes of the fused retrievers."""
 
     def __init__(self, config: HybridConfig, corpus: Corpus, indexes: Sequence[Index]) -> None:
         self.notes: Mapping[str, Any] = {}
@@ -112,7 +112,7 @@ class HybridIndex:
 
 
 def fuse(query: Query, rankings: Sequence[Ranking], k: int, corpus: Corpus, damping: float) -> Ranking:
-    """Fuse several rankings by reciprocal ranks, and return the ranking with their total cost.
+    """Fuse rankings by reciprocal rank, and add up their costs.
 
     Args:
         query: The query.

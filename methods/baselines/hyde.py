@@ -32,11 +32,11 @@ from methods.retrieval.dense import DenseIndex
 from methods.work import Lengths, Needs, Work, all_needs, ask, encode, longest_reply, needs_of
 
 PROMPT = Shipped("methods.baselines", "hyde", published="hyde")
-"""Prompt that requests a passage; the published one is the original's for web search."""
+"""Prompt for a hypothetical passage; the published one is that for web search."""
 END = "\n\n\n"
 """End of a passage; text after it is dropped."""
 NOTE = "hyde"
-"""Key in `notes`: number of passages used, and why others were not."""
+"""Key in `notes`: number of hypothetical passages used, and reasons of failed ones."""
 
 
 class HydeConfig(AskingMethodConfig):
@@ -64,7 +64,7 @@ class HydeConfig(AskingMethodConfig):
 
     @property
     def retriever(self) -> Component:
-        """Return the component of dense retrieval."""
+        """Return the dense retriever with its options."""
         return Component.of("dense", self.dense)
 
     def preflight(self) -> None:
@@ -75,7 +75,7 @@ class HydeConfig(AskingMethodConfig):
 
 
 INSTRUCTIONS = 60
-"""Tokens of a prompt for a passage or a query, without the question."""
+"""Assumed tokens of the prompt, without the question."""
 
 
 def _work(config: HydeConfig, lengths: Lengths) -> Work:
@@ -104,7 +104,7 @@ def _needs(config: HydeConfig) -> Needs | None:
     needs=_needs,
 )
 class Hyde:
-    """Retriever that searches with hypothetical documents.
+    """Retriever role: dense retrieval with hypothetical passages.
 
     Args:
         config: Options.
@@ -124,7 +124,7 @@ class Hyde:
 
 
 class HydeIndex:
-    """A dense index that is searched with passages that a model writes.
+    """Dense index that is searched with generated passages.
 
     Args:
         config: Options.
@@ -143,7 +143,7 @@ class HydeIndex:
         self.in_flight = writer.in_flight
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Write passages, and rank by inner product with their mean.
+        """Generate passages, and rank by inner product with the mean of their vectors and the question's.
 
         Raises:
             Broke: All further calls would fail (key, model, endpoint).
@@ -178,5 +178,5 @@ class HydeIndex:
 
 
 def cut(text: str) -> str:
-    """Return a passage up to two blank lines."""
+    """Truncate a passage at two blank lines."""
     return text.partition(END)[0].strip()

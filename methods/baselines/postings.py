@@ -1,4 +1,4 @@
-"""Write and read the postings of BM25 on disk: for each term, its passages and its share of their scores.
+"""Build and read BM25 postings on disk: for each term, the passages that contain it and its contribution to their scores.
 
 A corpus is counted in runs of about `WORDS` words. Each run is written with sorted terms, so that the runs can be merged
 sequentially in blocks of `BLOCK` postings. Memory therefore depends on these two sizes and on the number of different
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from methods.baselines.words import Tokenized
 
 WORDS = 4_000_000
-"""Words after which a run ends: about 40,000 passages of a Wikipedia dump."""
+"""Words per run: about 40,000 passages of a Wikipedia dump."""
 BLOCK = 2_000_000
 """Number of postings of different terms merged at once; a term with more is written run by run."""
 AT_ONCE = 1024
@@ -51,13 +51,13 @@ _Scored = tuple[Numbers, NDArray[np.int32], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Postings:
-    """Passages by term, as a sparse matrix in columns.
+    """Passages by term, as a sparse column matrix.
 
     Attributes:
         number: Function from a term to its column, or None if no passage has it.
         starts: Start of each column and the end of the last: shape (terms + 1,).
         rows: Passages of each column, ascending.
-        scores: Share of the term in their scores, float32.
+        scores: Contribution of the term to their scores, float32.
     """
 
     number: Callable[[str], int | None]
@@ -66,21 +66,21 @@ class Postings:
     scores: NDArray[np.float32]
 
     def of(self, words: Iterable[str]) -> Iterator[tuple[NDArray[np.int32], NDArray[np.float32]]]:
-        """Yield rows and scores of each word that is in the corpus, once per repetition."""
+        """Yield rows and scores of each known word, once per occurrence."""
         for word in words:
             if (number := self.number(word)) is not None:
                 column = slice(self.starts[number], self.starts[number + 1])
                 yield self.rows[column], self.scores[column]
 
     def release(self) -> None:
-        """Release pages that were read, because mapped pages count as memory of the process."""
+        """Release memory-mapped pages that were read, because they count as memory of the process."""
         for values in (self.rows, self.scores):
             if (mapping := getattr(values, "_mmap", None)) is not None and hasattr(mmap, "MADV_DONTNEED"):
                 mapping.madvise(mmap.MADV_DONTNEED)
 
 
 class Vocabulary:
-    """The terms of a folder, found by bisection.
+    """Terms of a postings folder, looked up by bisection.
 
     Args:
         folder: Folder of `build`.
@@ -93,7 +93,7 @@ class Vocabulary:
             raise ValueError("the vocabulary is truncated")
 
     def number(self, term: str) -> int | None:
-        """Return the column of a term, None if there is none."""
+        """Return the column of a term, or None."""
         number = bisect_left(range(len(self._ends) - 1), term, key=self._term)
         return number if number < len(self._ends) - 1 and self._term(number) == term else None
 
@@ -104,7 +104,7 @@ class Vocabulary:
 
 
 def open_postings(folder: Path) -> Postings | None:
-    """Map the postings of a folder; None if its corpus has no terms.
+    """Memory-map the postings in a folder; None if the corpus has no terms.
 
     Raises:
         OSError: A file cannot be read.
@@ -121,7 +121,7 @@ def open_postings(folder: Path) -> Postings | None:
 def build(
     texts: Iterable[str], tokenize: Callable[[list[str]], Tokenized], k1: float, b: float, folder: Path, advance: Callable[[int], None]
 ) -> None:
-    """Write the postings of a corpus, or finish an interrupted build.
+    """Write the postings of a corpus, resuming an interrupted build.
 
     Args:
         texts: The passages, in row order.

@@ -1,7 +1,7 @@
-"""Rerank by vectors, as baselines of cross-encoders: by the cosine of two vectors, or by late interaction.
+"""Rerankers by separately encoded vectors: bi-encoders (cosine similarity) and late interaction.
 
-As an embedding model, mGTE is the preset `gte-multilingual-base` here; as a reranker, `mgte` of `cross_encoder`. SARK's
-text calls it an embedding model and its citation covers both, so a table must state which one a row is.
+As an embedding model, mGTE is the preset `gte-multilingual-base` here; as a reranker, `mgte` of `cross_encoder`. SARK's text
+calls it an embedding model and its citation covers both, so tables must state which one was used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from methods.work import Lengths, Work, encode
 
 
 class BiEncoderConfig(EncoderConfig, PointwiseConfig, ModelMethodConfig):
-    """Options of the encoder and of the depth of reranking."""
+    """Options of the encoder, and the number of candidates to rerank."""
 
 
 def _cosine_work(config: BiEncoderConfig, lengths: Lengths) -> Work:
@@ -42,11 +42,11 @@ def _cosine_work(config: BiEncoderConfig, lengths: Lengths) -> Work:
     work=_cosine_work,
 )
 class BiEncoderReranker(ModelReranker):
-    """Reranker that encodes query and passages separately.
+    """Reranker role: encodes query and passages separately, and compares the vectors.
 
     Args:
         config: Options.
-        services: Services, of which it uses the device.
+        services: Services; the device is used.
     """
 
     def __init__(self, config: BiEncoderConfig, services: Services) -> None:
@@ -54,7 +54,7 @@ class BiEncoderReranker(ModelReranker):
         self.encoder: Encoder = self.model
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """Return cosines, or inner products if the encoder does not normalize."""
+        """Compute cosine similarities, or inner products if the encoder does not normalize."""
         # Batches contain only this query's passages, in an order that depends on their content, so that scores
         # depend neither on other queries nor on the order of the candidates, to the last bit.
         passages = sorted(set(corpus.get(ids)), key=_content)
@@ -69,7 +69,7 @@ def _content(passage: Passage) -> tuple[str, str]:
 
 
 class LateInteractionRerankerConfig(LateInteractionConfig, PointwiseConfig, ModelMethodConfig):
-    """Options of the encoder and of the depth of reranking."""
+    """Options of the encoder, and the number of candidates to rerank."""
 
 
 def _late_work(config: LateInteractionRerankerConfig, lengths: Lengths) -> Work:
@@ -86,18 +86,18 @@ def _late_work(config: LateInteractionRerankerConfig, lengths: Lengths) -> Work:
     work=_late_work,
 )
 class LateInteractionReranker(ModelReranker):
-    """Reranker that encodes query and passages separately, with one vector per token, and matches the tokens.
+    """Reranker role: late interaction with one vector per token.
 
     Args:
         config: Options.
-        services: Services, of which it uses the device.
+        services: Services; the device is used.
     """
 
     def __init__(self, config: LateInteractionRerankerConfig, services: Services) -> None:
         super().__init__(config, LateInteraction(config, services.device))
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """Return sums over the query's tokens of the largest inner product; a passage without tokens scores lowest."""
+        """Compute MaxSim scores; a passage without tokens scores lowest."""
         # In an order that depends on the passages' content, so that scores do not depend on the order of the candidates.
         wanted = [passage.full_text for passage in corpus.get(ids)]
         texts = sorted(set(wanted))

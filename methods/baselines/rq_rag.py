@@ -1,4 +1,4 @@
-"""Refine questions with RQ-RAG: its own model, as a retriever or a whole system, or prompts to a chat model."""
+"""RQ-RAG: refine questions with RQ-RAG's own model (as a retriever or whole system), or by prompting a chat model."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from methods.registry import AskingMethodConfig, ModelMethodConfig, register
 from methods.work import WORDS_PER_TOKEN, Lengths, Needs, Work, all_needs, ask, needs_of
 
 PROMPTS: Mapping[str, Shipped] = {kind: Shipped("methods.baselines", f"rq_rag_{kind}") for kind in ("rewrite", "decompose", "disambiguate")}
-"""Prompts for a chat model instead of RQ-RAG's own, by kind of query. Each query is searched, and the rankings are fused by
-reciprocal rank; if a reply contains no query, the question itself is searched.
+"""Prompts for a chat model by kind of query. All queries are searched, and the rankings are fused by reciprocal rank; if a
+reply has no query, the question itself is searched.
 """
 NOTE = "rq_rag"
 """Key in `notes`: the search queries."""
 MOST = 5
 """Maximum number of queries per reply."""
 LONGEST = 400
-"""Maximum characters of a query; a longer line is not a query."""
+"""Maximum characters of a query; longer lines are ignored."""
 
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+")
 
 
 class PromptedConfig(AskingMethodConfig):
-    """Options of RQ-RAG by prompts."""
+    """Options of prompted RQ-RAG."""
 
     llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="model that writes queries")
     retriever: RetrieverPart = Field(
@@ -63,7 +63,7 @@ class PromptedConfig(AskingMethodConfig):
         """Return the templates by kind.
 
         Raises:
-            UserError: One of the user's own templates cannot be used.
+            UserError: A user's template is invalid.
         """
         return {kind: template.load_from(self.prompts) for kind, template in PROMPTS.items()}
 
@@ -100,7 +100,7 @@ def _prompted_needs(config: PromptedConfig) -> Needs | None:
     needs=_prompted_needs,
 )
 class PromptedRqRag:
-    """Retriever that searches with rewordings of the question.
+    """Retriever role: searches with generated queries and fuses the rankings.
 
     Args:
         config: Options.
@@ -120,7 +120,7 @@ class PromptedRqRag:
 
 
 class PromptedIndex:
-    """An index that is searched with several wordings of each question."""
+    """Index that is searched with several generated queries per question."""
 
     def __init__(self, config: PromptedConfig, corpus: Corpus, index: Index, model: ChatModel) -> None:
         self.config = config
@@ -131,7 +131,7 @@ class PromptedIndex:
         self.in_flight = model.in_flight
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Reword the question, search with each wording, and fuse the rankings.
+        """Generate queries, search with each, and fuse the rankings.
 
         Raises:
             Broke: All further calls would fail (key, model, endpoint).
@@ -154,7 +154,7 @@ class PromptedIndex:
 
 
 def queries_of(reply: str) -> list[str]:
-    """Return the first queries in a reply, one per line, without bullets and numbers; overlong and wordless lines are skipped."""
+    """Parse the search queries in a reply, one per line, without bullets and numbers; overlong and wordless lines are skipped."""
     lines = [_BULLET.sub("", line).strip().strip('"').strip() for line in reply.splitlines()]
     return [line for line in lines if len(line) <= LONGEST and any(character.isalnum() for character in line)][:MOST]
 
@@ -174,11 +174,11 @@ SYSTEM = (
     "Given a question that requires multi-hop reasoning, you need to decompose the question and answer based on the "
     "given context. Please provide a short and concise response."
 )
-"""The system message for multi-hop questions that the released model was trained with; one of several."""
+"""System message of the released model for multi-hop questions, one of several in its training."""
 
 
 class TreeConfig(CausalConfig):
-    """Options of the tree and of the model that writes it."""
+    """Options of RQ-RAG's decoding tree and its model."""
 
     model: str = Field("zorowin123/rq_rag_llama2_7B", description="a causal language model with RQ-RAG's control tokens")
     max_new_tokens: int = Field(100, ge=1, description="longest query or answer")
@@ -199,12 +199,12 @@ class TreeConfig(CausalConfig):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the tree.
+    """A node of the decoding tree.
 
     Attributes:
         text: All text up to this node.
         queries: Search queries on the path.
-        result: Passages found on the path, in the order of the searches, each once.
+        result: Distinct passages found on the path, in order of the searches.
     """
 
     text: str
@@ -214,7 +214,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A leaf with an answer.
+    """A leaf of the decoding tree, with an answer.
 
     Attributes:
         node: The node of the answer.
@@ -230,7 +230,7 @@ class Leaf:
 
 
 class Tree:
-    """Grows the tree of a question, level by level; the trees of many questions grow concurrently.
+    """Builder of decoding trees, level by level; trees of many questions grow concurrently.
 
     Args:
         config: Options.
@@ -262,7 +262,7 @@ class Tree:
         )
 
     async def grow(self, query: Query) -> tuple[list[Leaf], Usage]:
-        """Return the answers to a query, those with fewer searches first, and their cost."""
+        """Grow the tree of a query; returns its answers, those with fewer searches first, and the cost."""
         level = [Node(self._beginning(query.text))]
         leaves: list[Leaf] = []
         usage = Usage()
@@ -278,7 +278,7 @@ class Tree:
         return leaves, usage
 
     def chosen(self, leaves: Sequence[Leaf]) -> Leaf | None:
-        """Return the selected answer, the first of equal ones; None if there is none."""
+        """Select an answer by the configured criterion; ties go to the first. None if there is none."""
         far = [leaf for leaf in leaves if len(leaf.node.queries) >= self.config.searches]
         candidates = far or leaves
         if self.config.select == "confidence":
@@ -331,20 +331,20 @@ def _cost(generation: Generation, prompt: str, step: str) -> Usage:
 
 
 TREES = 16
-"""Number of questions whose trees grow at once."""
+"""Maximum number of trees growing concurrently."""
 TOO_LONG = "the question alone is longer than the model's context"
 PAPER = "Chan et al. 2024, RQ-RAG: Learning to Refine Queries for Retrieval Augmented Generation (arXiv:2404.00610)"
 
 
 class RqRagConfig(TreeConfig, ModelMethodConfig):
-    """Options of RQ-RAG: those of its tree and the retriever."""
+    """Options of RQ-RAG: tree, model and retriever."""
 
     retriever: RetrieverPart = Field(
         RetrieverChoice(id="dense"), description="retriever; a bare name stands for {id: …}; equal to ARK's: Qwen3"
     )
 
     def preflight(self) -> None:
-        """Check the model's folder and the retriever."""
+        """Check the model and the retriever."""
         super().preflight()
         self.retriever.component.preflight()
 
@@ -379,7 +379,7 @@ _register = partial(register, config=RqRagConfig, paper=PAPER, checkpoint_hash=_
     summary="RQ-RAG's own model refines the question in a tree of searches; returns the passages of its best path",
 )
 class RqRag:
-    """Retriever by RQ-RAG's tree.
+    """Retriever role: returns the passages on the selected path of RQ-RAG's tree.
 
     Args:
         config: Options.
@@ -400,10 +400,10 @@ class RqRag:
 
 
 class RqRagIndex:
-    """An index that a tree searches.
+    """Index that is searched by RQ-RAG's tree.
 
     Args:
-        tree: Tree that grows for each query.
+        tree: Builder of decoding trees.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -412,7 +412,7 @@ class RqRagIndex:
     in_flight = TREES
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Return the passages along the selected path, in the order in which they were found.
+        """Return the passages on the selected path, in order of the searches.
 
         Its queries and its answer are in the notes under `rq_rag`. If no prompt left room for an answer, there are no
         passages, and the notes give the reason.
@@ -431,7 +431,7 @@ class RqRagIndex:
 
 @_register("rq_rag_native", kind="method", summary="RQ-RAG with its own answer, the one at the end of its best path")
 class NativeRqRag:
-    """RQ-RAG as a whole system.
+    """Whole method: RQ-RAG with its own answers.
 
     Args:
         config: Options.

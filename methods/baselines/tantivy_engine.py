@@ -1,6 +1,6 @@
-"""Retrieve with BM25 by tantivy, whose index is smaller, and faster to build and search, than that of bm25s.
+"""BM25 with tantivy, whose index is smaller and faster to build and search than that of bm25s.
 
-Texts are split into words as for bm25s. Tantivy fixes k1 = 1.2 and b = 0.75 and rounds the lengths of passages to a byte, so rankings
+Texts are tokenized as for bm25s. Tantivy fixes k1 = 1.2 and b = 0.75 and rounds the lengths of passages to a byte, so rankings
 differ: `python -m perf.tantivy_engine` states the overlap of the first ten passages.
 
 Source: github.com/quickwit-oss/tantivy; Lucene's formula, see `methods.baselines.bm25`.
@@ -94,14 +94,14 @@ def open_index(folder: Path) -> Any:
 
 
 class TantivyIndex:
-    """A corpus with its index."""
+    """Tantivy index of a corpus."""
 
     def __init__(self, corpus: Corpus, index: Any, tokenize: Tokenize) -> None:
         self._scope, self._tokenize = Scope(corpus), tokenize
         self._schema, self._searcher = index.schema, index.searcher()
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        """Rank the passages that share a word with each query; equal scores keep the order of the corpus.
+        """Rank the passages that share a word with each query; ties keep the order of the corpus.
 
         Raises:
             UserError: A query has its own passages, but tantivy only has the statistics of the whole corpus.

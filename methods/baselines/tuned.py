@@ -1,9 +1,10 @@
-"""Share questions with passages, roll-outs and rewards among systems that tune their own model; train their control, a tuned reader.
+"""Shared code of systems that fine-tune their own model (retrieved passages, sampled replies, rewards), and their control, a
+fine-tuned reader.
 
-A roll-out is a draw of the model, behind the prompt that the system writes when it is used. Whether it is right is what
-`methods/training/verdicts.py` says of it: exact match, else `Services.judge`, which `ragmeter/` provides.
+A roll-out is a sampled reply to the prompt that the system uses at inference. Its reward comes from
+`methods/training/verdicts.py`: exact match, else `Services.judge`, which `ragmeter/` provides.
 
-`ragmeter train reader` is the control: plain retrieval with the same base, tuned for as many steps.
+`ragmeter train reader` is the control: plain retrieve-and-read with the same base, fine-tuned for as many steps.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from methods.work import Checkpoint, Lengths, Needs, StageWork, ask, learn, step
 READER = "reader"
 REWARDS: Mapping[str | None, float | None] = {MATCH: 1.0, PARTIAL: 0.5, MISMATCH: 0.0, None: None}
 CHUNK = 64
-"""Questions between two writes of the file of roll-outs."""
+"""Questions per write of the roll-outs file."""
 PRESETS = read_presets(Path(__file__).with_name("tuned_presets.yaml"))
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A question, and what is found for it, best first."""
+    """A question with its retrieved passages, best first."""
 
     question: Question
     passages: tuple[Passage, ...]
@@ -55,15 +56,15 @@ class Example:
 
     @property
     def made_of(self) -> str:
-        """Return a hash of everything in it."""
+        """Return a hash of question and passages."""
         return fingerprint(self.text, list(self.question.golds), [passage.id for passage in self.passages])
 
 
 def examples(config: TuningConfig, benchmarks: Sequence[Benchmark], context: TrainingContext) -> list[Example]:
-    """Return the questions that have an answer and passages, with what the retriever finds for them.
+    """Retrieve passages for all answerable questions; questions without passages are dropped.
 
     Raises:
-        UserError: The data have no question with passages.
+        UserError: No question has passages.
     """
     results = []
     for benchmark in benchmarks:
@@ -79,12 +80,12 @@ def examples(config: TuningConfig, benchmarks: Sequence[Benchmark], context: Tra
 
 
 class SystemTuned(Tuned):
-    """A model that is tuned, the reader whose prompts it learns, and the rewards of its answers.
+    """A model in fine-tuning, with the reader whose prompts it learns and the rewards of its answers.
 
     Args:
         config: Options.
-        context: Device and judge.
-        names: Adapters.
+        context: Context with device and judge.
+        names: Names of the adapters.
     """
 
     def __init__(self, config: TuningConfig, context: TrainingContext, names: Sequence[str] = (TUNED,)) -> None:
@@ -93,12 +94,14 @@ class SystemTuned(Tuned):
         self.reader = _reader(config, context, self.causal)
 
     def reading(self, question: str, passages: Sequence[Passage]) -> tuple[int, ...] | None:
-        """Return the prompt that the reader writes, as token ids; None if the question does not fit."""
+        """Return the reader's prompt as token ids; None if the question does not fit."""
         text = self.reader.written(question, passages)
         return None if text is None else tuple(self.causal.encode(text))
 
     def rewards(self, answers: Sequence[tuple[Question, str]]) -> list[float | None]:
-        """Return 1 for a right answer, ½ for one that is partly right, 0 for a wrong one; None if the judge's reply cannot be read."""
+        """Return the reward of each answer: 1 if correct, ½ if partially correct, 0 if wrong; None if the judge's reply cannot
+        be parsed.
+        """
         verifier = Verifier(self.services.judge)
 
         async def one(item: tuple[Question, str]) -> float | None:
@@ -107,7 +110,7 @@ class SystemTuned(Tuned):
         return list(in_order(one, answers, CHUNK))
 
     def answers(self, requests: Sequence[tuple[str, Sequence[Passage]]], name: str | None) -> list[str]:
-        """Return what the reader answers to questions with passages; "" to a question that does not fit."""
+        """Generate the reader's answers from passages; "" if the question does not fit."""
         prompts = [self.reading(question, passages) for question, passages in requests]
         written = iter(self.write([prompt for prompt in prompts if prompt is not None], name))
         return [next(written) if prompt is not None else "" for prompt in prompts]
@@ -123,15 +126,15 @@ def _reader(config: TuningConfig, context: TrainingContext, causal: Any) -> Caus
 def once(
     path: Path, items: Sequence[Example], made_of: str, compute: Callable[[Sequence[Example]], Sequence[Any]], progress: Progress, what: str
 ) -> list[Any]:
-    """Return a JSON value per question, computed in chunks or read from a file of earlier work.
+    """Return one JSON value per question, computed in chunks and saved; saved values are reused.
 
     Args:
-        path: The file.
+        path: File of values.
         items: Questions with their passages.
         made_of: Hash of everything except the questions that determines the values.
-        compute: From some of them to their values.
-        progress: Reports them.
-        what: Name of the work, for people who watch.
+        compute: Function from some questions to their values.
+        progress: Progress display.
+        what: Name of the work, for the progress display.
     """
     progress.begin(what, len(items))
     keys = [fingerprint(made_of, item.made_of) for item in items]
@@ -149,7 +152,7 @@ def once(
 
 
 class TunedTraining(ABC):
-    """A training of one or several stages on one base.
+    """Base class of trainings with one or several stages on one base model.
 
     Args:
         config: Options.
@@ -165,18 +168,18 @@ class TunedTraining(ABC):
         """Prepare a stage.
 
         Args:
-            stage: Its name.
+            stage: Name of the stage.
             data: Questions with their passages.
-            before: Checkpoints of the stages before it.
-            where: Context, process of `accelerate`, and a hash of everything that decides the result.
+            before: Checkpoints of earlier stages.
+            where: Context, `accelerate` process, and a hash of everything that determines the result.
         """
 
     def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Train stage after stage, or take over what was trained.
+        """Train all stages in order, or reuse finished ones, and yield each.
 
         Raises:
-            UserError: The data may not be trained on or give no row, or the folders hold other work.
-            Broke: The loss is not a number.
+            UserError: The data must not be trained on or provides no rows, or the folders contain other work.
+            Broke: The loss is NaN.
         """
         config = self.config
         benchmarks = load_data(config.data, config.data_options)
@@ -201,16 +204,16 @@ class TunedTraining(ABC):
 
 @dataclass(frozen=True)
 class StageCost:
-    """Cost of a stage, per question.
+    """Cost of a stage per question, for estimates.
 
     Attributes:
         stage: Its name.
-        train: How it is optimized.
-        passages: That a row reads.
-        rows: Rows of a question, as steps count them.
-        reads: Texts that a row reads.
-        calls, shown: Roll-outs of a question, and the passages that each is shown.
-        encoder: Model that is trained in place of an adapter of the base.
+        train: Optimization options.
+        passages: Passages per row.
+        rows: Rows per question, as counted in steps.
+        reads: Texts per row.
+        calls, shown: Roll-outs per question, and passages per roll-out.
+        encoder: Model that is trained instead of an adapter of the base.
     """
 
     stage: str
@@ -223,7 +226,7 @@ class StageCost:
     encoder: Checkpoint | None = None
 
     def work(self, config: TuningConfig, data: Sequence[Lengths]) -> StageWork:
-        """Return the work on some data."""
+        """Estimate the work for some data."""
         count = self.rows * sum(lengths.questions for lengths in data)
         every = steps(count, self.train.batch_size, self.train.epochs)
         wanted = min(every, self.train.steps or every)
@@ -238,12 +241,12 @@ class StageCost:
 
 
 def tuned_work(costs: Callable[[Any], Sequence[StageCost]]) -> Callable[[Any, LengthsOf], list[StageWork]]:
-    """Return the `work` of a training from what its stages take with some options."""
+    """Return the `work` function of a training, from a function that gives its stages' costs."""
     return lambda config, of: [cost.work(config, [of(item, config.data_options) for item in config.data]) for cost in costs(config)]
 
 
 def tuned_needs(config: TuningConfig, *more: tuple[str, str | None]) -> Needs:
-    """Return the base, and further models with their revisions."""
+    """Return the base model and further models with revisions as requirements."""
     return Needs((Checkpoint(config.base, config.revision, config.dtype), *(Checkpoint(*model) for model in more)))
 
 
@@ -255,13 +258,13 @@ def made_of(config: TuningConfig, *more: Any) -> str:
 
 
 class ReaderTrainingConfig(TuningConfig):
-    """Options of the training."""
+    """Options of the fine-tuned reader's training."""
 
     train: StepOptions = StepOptions.model_validate({"batch_size": 64})
 
 
 def answer_rows(tuned: SystemTuned, data: Sequence[Example]) -> list[Row]:
-    """Return a row per question: the reader's prompt with the first `k` passages, and the first gold answer."""
+    """Build one training row per question: the reader's prompt with the first `k` passages, and the first gold answer."""
     rows = []
     for example in data:
         prompt = tuned.reading(example.text, example.passages[: tuned.config.k])
@@ -280,7 +283,7 @@ def answer_rows(tuned: SystemTuned, data: Sequence[Example]) -> list[Row]:
     needs=tuned_needs,
 )
 class ReaderTraining(TunedTraining):
-    """The training."""
+    """The training of the fine-tuned reader."""
 
     stages = (READER,)
 

@@ -1,9 +1,8 @@
-"""The words that BM25 matches: texts in one spelling, cut into words of any script.
+"""Tokenization for BM25: normalize texts and split them into words of any script.
 
-A text and its query often differ in form only: full-width letters, decomposed accents, curly quotes, zero-width spaces. So
-both are brought into one form first. Then words are cut: two or more letters or digits; in scripts that put no space
-between words (Chinese, kana, Thai, Lao, Khmer, Burmese) and in Korean, which joins particles to words, every two
-neighboring characters. Names that lose their meaning without a sign keep it: C++, C#, .NET.
+Texts and queries are normalized first (full-width letters, decomposed accents, curly quotes, zero-width spaces). A word is two
+or more letters or digits. In scripts without spaces (Chinese, kana, Thai, Lao, Khmer, Burmese) and in Korean, which attaches
+particles, every pair of neighboring characters is a word. C++, C# and .NET keep their signs.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _PAIRS = "{one}{{2}}|(?<!{one}){one}(?!{one})"
 _NAMES = r"(?<!\w)[^\W\d_](?:\+\+|#)(?![^\W\d_])|(?<![\w.])\.[^\W\d_]{2,}(?!\w)"
 # A word is what the group finds ahead; behind it the pattern passes one character, or all letters of the word.
 WORDS = rf"(?=({_LETTER}(?:{_LETTER}+|(?=[{_MARKS}])){_REST}|{_PAIRS.format(one=_ONE)}|{_NAMES}))(?:\.?{_LETTER}+{_REST}|{_ONE})"
-"""Words of a text in one form (`one_form`)."""
+"""Pattern of a word in a text normalized by `one_form`."""
 BM25S = rf"(?=({_PAIRS.format(one=f'[{_HAN_KANA}]')}|[^\W{_HAN_KANA}]{{2,}}))(?:[{_HAN_KANA}]|[^\W{_HAN_KANA}]+)"
 """Pattern of a word in bm25s; for Chinese and kana, pairs of characters."""
 
@@ -48,7 +47,9 @@ _QUOTES = str.maketrans("‘’‚‛“”„‟′″", "''''\"\"\"\"'\"")
 
 
 def one_form(text: str) -> str:
-    """Return a text in one form: compatibility characters, case, quotes; without invisible characters. ASCII stays as it is."""
+    """Normalize a text: compatibility characters, case, quotes, and invisible characters. ASCII text is unchanged except for
+    case.
+    """
     if text.isascii():
         return text
     shown = "".join([character for character in text if unicodedata.category(character) != "Cf"])
@@ -62,24 +63,24 @@ STOPWORDS = frozenset(
         "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to was will with",
     )
 )
-"""bm25s' English stopwords, which are those of Lucene."""
+"""English stopwords of bm25s, equal to Lucene's."""
 
 
 class Tokenized(NamedTuple):
-    """Numbers of the words of each text, and the number of each word; what `bm25s` builds an index from."""
+    """Word numbers of each text, and the number of each word; the input of `bm25s` for building an index."""
 
     ids: list[list[int]]
     vocab: dict[str, int]
 
 
 def numbered(texts: Iterable[str], pattern: str, stopwords: frozenset[str], stems: Callable[[list[str]], list[str]] | None) -> Tokenized:
-    """Cut texts into lower-case words, as `bm25s.tokenize` does.
+    """Tokenize texts into numbered lower-case words, as `bm25s.tokenize` does.
 
     Args:
         texts: The texts.
-        pattern: Of a word.
+        pattern: Pattern of a word.
         stopwords: Words to leave out.
-        stems: Returns the stem of each word; None keeps words as they are.
+        stems: Function that stems words; None for no stemming.
     """
     split = re.compile(pattern).findall
     words: dict[str, int] = {}

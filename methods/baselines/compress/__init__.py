@@ -1,6 +1,6 @@
-"""Context compressors, one file a system: into vectors that `memory_reader` answers from, or into less text.
+"""Context compressors, one file per system: into vectors, from which `memory_reader` answers, or into shorter text.
 
-`soft.py`: what a system of vectors says of itself; `memory.py`: the compressor that it becomes; `model.py`: its tensors, and how
-prompts and texts become pieces; `reader.py`: answers; `rows.py`: what is learned from; `training.py`: losses and stages, and how a
-system is registered; `convert.py`: checkpoints as their authors publish them.
+Soft compressors: `soft.py` is their interface, `memory.py` the compressor role, `model.py` the model with prompts and encoding,
+`reader.py` the reader role, `rows.py` training rows, `training.py` losses, stages and registration, `convert.py` the conversion
+of published checkpoints.
 """

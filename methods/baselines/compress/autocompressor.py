@@ -1,8 +1,9 @@
-"""AutoCompressor: a language model that reads segment by segment and leaves summary vectors behind each, for what follows.
+"""AutoCompressor: a language model reads a text in segments, and summary vectors after each segment condition the following
+ones.
 
-The states of 50 summary tokens behind a segment are before the next one, with those of all earlier segments. For
-retrieval each passage is read by itself, and the vectors of all of them are before the question. Whatever base it
-began from, the model is asked in the plain words `Question: …` and `Answer:`, for it was trained as a language model.
+The hidden states of 50 summary tokens after a segment are prepended to the next one, with those of all earlier segments. For
+retrieval, each passage is encoded separately, and all vectors precede the question. The prompt is plain text (`Question: …`,
+`Answer:`), because the model is trained as a language model.
 
 Source: Chevalier et al. 2023, Adapting Language Models to Compress Contexts (arXiv:2305.14788).
 """
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from methods.training.pieces import Piece
 
 STEPS = 2
-"""Segments behind which gradients stop."""
+"""Number of segments after which gradients are stopped."""
 
 
 class AutoCompressorConfig(SoftConfig):
@@ -59,7 +60,7 @@ class AutoCompressorConfig(SoftConfig):
     worlds={"tuned": {**PRESETS["naming"], "steps": 400}},
 )
 class AutoCompressor(SegmentSystem):
-    """The system."""
+    """The system AutoCompressor (see `System`)."""
 
     paper = "Chevalier et al. 2023, Adapting Language Models to Compress Contexts (arXiv:2305.14788)"
     config_class = AutoCompressorConfig
@@ -127,16 +128,16 @@ class AutoCompressor(SegmentSystem):
 
 
 def language_loss(model: Any, segments: Sequence[Sequence[int]], summary: Tensor, steps: int) -> tuple[Tensor, int]:
-    """Return summed cross-entropy of the tokens of segments, each read behind the summaries of those before it.
+    """Compute the summed cross-entropy of the tokens in segments, each conditioned on the summaries of earlier ones.
 
     Args:
-        model: With `base`.
+        model: Model with an attribute `base`.
         segments: Token ids.
         summary: The embeddings of summary tokens, [m, h].
-        steps: Behind every so many segments gradients stop.
+        steps: Number of segments after which gradients are stopped.
 
     Returns:
-        The sum, and over how many tokens: all but the first.
+        The sum and its number of tokens (all except the first).
     """
     import torch
     from torch.nn import functional

@@ -1,6 +1,6 @@
-"""COCOM: memory tokens behind a passage, one adapter that encodes and answers; pretrained to write passages out and continue.
+"""COCOM: memory tokens after a passage, one adapter for encoding and answering, pretrained by autoencoding and continuation.
 
-The light variant encodes with a BERT of its own: the states of `rate` tokens in a row become one vector.
+The light variant uses a separate BERT encoder: the states of `rate` consecutive tokens become one vector.
 
 Source: Rau et al. 2025, Context Embeddings for Efficient Answer Generation in RAG (arXiv:2407.09252).
 """
@@ -42,7 +42,7 @@ class CocomConfig(PiscoConfig):
     },
 )
 class Cocom(Pisco):
-    """The system."""
+    """The system COCOM (see `System`)."""
 
     paper = "Rau et al. 2025, Context Embeddings for Efficient Answer Generation in RAG (arXiv:2407.09252)"
     config_class = CocomConfig

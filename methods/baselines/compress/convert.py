@@ -1,4 +1,4 @@
-"""Published checkpoints of compressors into vectors, made into ours once: `ragmeter train checkpoints convert`."""
+"""Convert published checkpoints of soft compressors to ragmeter's format (`ragmeter train checkpoints convert`)."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from methods.baselines.compress.model import SoftModel
 
 PCC_DECODER = "BroAlanTaps/PCC-Decoder-Llama3-8B-Instruct"
-"""The published decoder of PCC: Llama 3 with the rows of its three new tokens."""
+"""PCC's published decoder: Llama 3 with embeddings of three added tokens."""
 ENCODER_LENGTH = 512
-"""Tokens that COCOM's light encoder, a BERT, reads."""
+"""Maximum input of COCOM's light encoder (BERT), in tokens."""
 AS_PUBLISHED = ("autocompressor", "cocom", "oscar", "pisco", "xrag")
-"""Layouts that are asked as published, and but for OSCAR read passages as the authors' code does."""
+"""Layouts that use the published prompts; all but OSCAR also format passages as the authors' code does."""
 _TOKENIZER = ("tokenizer*", "special_tokens*", "vocab*", "merges.txt", "added_tokens.json", "chat_template*", "generation_config.json")
 
 
 def convert(source: Released, folder: Path, base: str | None, options: Mapping[str, Any], device: str | None = None) -> System:
-    """Write a published checkpoint as one of ours.
+    """Convert a published checkpoint.
 
     Args:
-        source: What was published.
-        folder: Where to; must not exist.
-        base: The model below it, in place of the one that it names.
-        options: Of the system, over what the checkpoint says.
-        device: Where the models are put.
+        source: The published checkpoint.
+        folder: Output folder, which must not exist.
+        base: Base model, replacing the one that the checkpoint names.
+        options: System options that override the checkpoint's.
+        device: Device of the models.
 
     Raises:
-        UserError: It is of another layout, or does not belong to its base.
+        UserError: The checkpoint has an unsupported layout, or does not fit its base model.
     """
     from methods.baselines.compress.model import SoftModel
 

@@ -1,9 +1,10 @@
-"""LLMLingua-2: of each passage the words that a token classifier would keep, whatever is asked.
+"""LLMLingua-2: keep the words of each passage that a token classifier selects, independent of the question.
 
     p(word) = mean over its tokens of softmax(logits)[keep];   words above a percentile of a chunk's tokens stay, in their order
 
-As released: words begin where the tokenizer begins one, and with XLM-R at every punctuation mark, too; a percentile is over the tokens
-of OpenAI's tokenizer; a chunk stands between `[CLS]` and `[SEP]`, which are `<unk>` to XLM-R; texts of chunks follow each other directly.
+As in the released code, words start where the tokenizer starts one (with XLM-R also at punctuation marks), percentiles are over
+the tokens of OpenAI's tokenizer, a chunk is enclosed in `[CLS]` and `[SEP]` (`<unk>` in XLM-R), and the results of chunks are
+concatenated without separator.
 
 Source: Pan et al. 2024, LLMLingua-2: Data Distillation for Efficient and Faithful Task-Agnostic Prompt Compression (ACL Findings);
 microsoft/LLMLingua at e0e9d99b.
@@ -41,7 +42,7 @@ _FRAME = ("[CLS]", "[SEP]")
 """Frame tokens of the released code, for every tokenizer."""
 _CHUNK_ENDS = frozenset(".\n")
 KEEP = 1
-"""The class of what is kept."""
+"""Class index of kept tokens."""
 
 
 class LLMLingua2Config(ModelOptions):
@@ -62,11 +63,11 @@ class LLMLingua2Config(ModelOptions):
 
     @property
     def counted_in(self) -> str | None:
-        """Return the tokenizer that counts; None: characters / 4."""
+        """Return the tokenizer for counting the budget; None for characters / 4."""
         return self.tokenizer or (_COUNTED_IN if _RELEASED in self.model.lower() else None)
 
     def preflight(self) -> None:
-        """Check that the model and the tokenizer are there."""
+        """Check that the model and the tokenizer exist."""
         super().preflight()
         _counting(self.counted_in)
 
@@ -85,7 +86,7 @@ def _work(config: LLMLingua2Config, lengths: Lengths) -> Work:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a chunk: its text as the tokenizer writes it, how likely it is kept, and its tokens as they are counted."""
+    """A word of a chunk: its text, the probability of keeping it, and its length in budget tokens."""
 
     text: str
     likely: Any
@@ -103,10 +104,10 @@ class Word:
     work=_work,
 )
 class LLMLingua2:
-    """Compressor by a token classifier.
+    """Compressor role: LLMLingua-2.
 
     Raises:
-        UserError: The model cannot be loaded, has not two classes, or a tokenizer that does not mark where words begin.
+        UserError: The model cannot be loaded, does not have two classes, or its tokenizer does not mark word starts.
     """
 
     def __init__(self, config: LLMLingua2Config, services: Services) -> None:
@@ -155,7 +156,7 @@ class LLMLingua2:
         return stand_ins
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
-        """Return each ranking's passages in fewer words; one of which nothing stays is left out."""
+        """Return each ranking's passages with the kept words; passages without any are dropped."""
         return [self._context(ranking, corpus.get(ranking.ids), budget) for ranking in rankings]
 
     def _context(self, ranking: Ranking, passages: Sequence[Passage], budget: int | None) -> Context:
@@ -181,7 +182,7 @@ class LLMLingua2:
         return (shown := "".join(parts[:most])), self._counts([shown])[0]
 
     def compressed(self, texts: Sequence[str], rate: float) -> list[str]:
-        """Return texts in the words that stay."""
+        """Compress texts to the kept words at a given rate."""
         chunks = [self.chunks(text) for text in texts]
         if rate >= 1:
             return [self._written("".join(own)) for own in chunks]
@@ -194,7 +195,7 @@ class LLMLingua2:
         return text
 
     def chunks(self, text: str) -> list[str]:
-        """Return the parts of a text that are read at once, each up to the last period that fits."""
+        """Split a text into parts that fit the model, each ending at the last possible period."""
         for kept, stand_in in self._stand_ins.items():
             text = text.replace(kept, stand_in)
         tokens, chunks, start, most = self._tokenizer.tokenize(text, verbose=False), [], 0, self.config.chunk
@@ -208,7 +209,7 @@ class LLMLingua2:
         return chunks
 
     def words(self, chunks: Sequence[str]) -> list[list[Word]]:
-        """Return the words of chunks, each with the mean over its tokens of the probability that they are kept."""
+        """Return the words of chunks with their mean keep probability over tokens."""
         import torch
 
         rows = [[_FRAME[0], *self._tokenizer.tokenize(chunk), _FRAME[1]][: self.config.chunk + 2] for chunk in chunks]

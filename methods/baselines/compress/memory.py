@@ -1,4 +1,4 @@
-"""A checkpoint in use: the compressor that a system becomes, and the index of a whole corpus."""
+"""Compressor role and corpus index of soft compressors."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from methods.baselines.compress.model import SoftModel
 
 CHUNK = 256
-"""Passages between two writes; fixed, so that an index continued after a cut equals one made in one go."""
+"""Passages per write; fixed, so that a resumed index equals one built without interruption."""
 
 
 class SoftOptions(ModelMethodConfig):
-    """Checkpoint and precision."""
+    """Options with a soft compressor's checkpoint and precision."""
 
     model: str = Field(description="folder of a checkpoint that `ragmeter train` or `train checkpoints convert` made")
     dtype: DType | None = Field(None, description="dtype of the models' weights; null: as in the checkpoint")
 
     def preflight(self) -> None:
-        """Check that the model is such a checkpoint, and the models below it those that it was trained on."""
+        """Check that the model is such a checkpoint, and that its base models are those it was trained on."""
         require_checkpoint(self.model, where="option model")
 
 
 class SoftCompressorConfig(SoftOptions):
-    """Options of a compressor into vectors."""
+    """Options of a soft compressor."""
 
     offline: bool = Field(
         False,
@@ -60,7 +60,9 @@ class SoftCompressorConfig(SoftOptions):
 
 @dataclass(frozen=True, slots=True)
 class SoftMemory:
-    """Output of a compressor, read by `memory_reader`: float32 [m, h] per passage in ranking order, and `SoftModel.hash`."""
+    """Memory passed from compressor to reader: float32 [m, h] per passage in ranking order, and the compressor's hash
+    (`SoftModel.hash`).
+    """
 
     vectors: tuple[Tensor, ...]
     checkpoint: str
@@ -70,7 +72,7 @@ _LOADED: WeakValueDictionary[tuple[Any, ...], SoftModel] = WeakValueDictionary()
 
 
 def loaded(options: SoftOptions, device: str | None, system: str | None = None) -> SoftModel:
-    """Return the model of a checkpoint; parts of a pipeline that name the same one share it as long as one of them lives."""
+    """Load a checkpoint; pipeline parts that use the same one share it while any of them exists."""
     from methods.baselines.compress.model import SoftModel
 
     folder, _ = require_checkpoint(options.model, system, where="option model")
@@ -82,12 +84,12 @@ def loaded(options: SoftOptions, device: str | None, system: str | None = None) 
 
 
 class SoftCompressor:
-    """Compressor of a checkpoint; a class of each system's own says which (`training.register_system`).
+    """Compressor role: encodes passages as vectors. `training.register_system` makes a subclass per system.
 
-    Numbers are rounded to float16 wherever they come from, so that an answer is the same with an index.
+    Vectors are always rounded to float16, so that answers are the same with and without an index.
 
     Raises:
-        UserError: The checkpoint is not of this system, or an option is not for it.
+        UserError: The checkpoint belongs to another system, or an option does not apply to it.
     """
 
     memory: ClassVar[str]
@@ -109,7 +111,7 @@ class SoftCompressor:
             )
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
-        """Return vectors of each ranking's passages, of as many of the first as the budget holds whole."""
+        """Return the vectors of each ranking's first passages, as many as fit the budget completely."""
         return [self._context(query.text, ranking, corpus, budget) for query, ranking in zip(queries, rankings, strict=True)]
 
     def _context(self, question: str, ranking: Ranking, corpus: Corpus, budget: int | None) -> Context:
@@ -158,16 +160,16 @@ class SoftCompressor:
         return results
 
     def folder(self, corpus: Corpus) -> Path | None:
-        """Return the folder of a corpus's index; None if indexes are not kept."""
+        """Return the folder of a corpus's index; None if indexes are not saved."""
         return self._services.folder("memory", fingerprint(LAYOUT, self._model.hash, corpus.fingerprint))
 
     def index(self, corpus: Corpus, folder: Path | None = None, done: Callable[[int], None] = lambda passages: None) -> tuple[Any, Any]:
-        """Return the vectors of a corpus, float16 [n, h], and where those of each passage begin: opened, or finished, or made.
+        """Open, resume or build the index of a corpus: vectors float16 [n, h], and the start of each passage.
 
         Args:
             corpus: The passages.
-            folder: Where they are kept, in place of the usual folder.
-            done: Called with how many passages a chunk had.
+            folder: Folder that replaces the default one.
+            done: Called after each chunk with its number of passages.
         """
         if self._open is None or self._open[0] != corpus.fingerprint:
             starts = np.concatenate([[0], np.cumsum(self._counts(corpus))]).astype(np.int64)
@@ -191,7 +193,7 @@ class SoftCompressor:
 
 
 def known_system(model: str, lengths: Lengths) -> System | None:
-    """Return the system of a checkpoint, of one that is still to be trained too; None where it is neither."""
+    """Return the system of a checkpoint, or of one that is still to be trained; None if the name is neither."""
     training = lengths.training(model)
     if getattr(training, "system", None) is not None:
         return training.system
@@ -202,12 +204,12 @@ def known_system(model: str, lengths: Lengths) -> System | None:
 
 
 def unknown_system(model: str) -> Work:
-    """Return the work of a part whose checkpoint nobody knows."""
+    """Return unknown work, for a checkpoint that cannot be identified."""
     return unknown(f"what {model} takes: it is not a checkpoint that is here or trained by this experiment")
 
 
 def soft_work(config: SoftCompressorConfig, lengths: Lengths) -> Work:
-    """Return the whole corpus once, or the passages of every question."""
+    """Estimate the work of encoding the whole corpus once, or the passages of every question."""
     system = known_system(config.model, lengths)
     if system is None:
         return unknown_system(config.model)
@@ -221,9 +223,7 @@ def soft_work(config: SoftCompressorConfig, lengths: Lengths) -> Work:
 
 
 def soft_needs(config: Any) -> Needs:
-    """Return the models below a checkpoint; of one that is still to be trained its folder; of any other `preflight` says what
-    is missing.
-    """
+    """Return the base models of a checkpoint; for one that is still to be trained, its folder."""
     try:
         system = require_checkpoint(config.model, where="model")[1]
     except UserError:

@@ -1,4 +1,4 @@
-"""The tensors of a system: the base that answers, adapters on it, perhaps an encoder of its own, and what else it learns."""
+"""Model of a soft compressor: the base that answers, its adapters, optionally a separate encoder, and other trained tensors."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ from methods.training.soft_prompts import SMALL, decoder_of, drawn
 from methods.training.stages import write_json
 
 PLACE = "<|passage_memory|>"
-"""Stands for a passage's memory while a prompt is text."""
+"""Placeholder for a passage's memory in a prompt's text."""
 
 
 class SoftModel(nn.Module):
-    """A system in use and in training; made by itself for a new one, by `load` for a checkpoint.
+    """A soft compressor for inference and training. The constructor creates an untrained one; `load` loads a checkpoint.
 
     Args:
-        system: What it is.
-        device: Where it computes; None: the best there is.
-        folder: A checkpoint whose own whole models stand in for the published ones.
-        seed: Decides what is drawn.
+        system: The system and its options.
+        device: Device; None chooses one.
+        folder: Checkpoint whose fully trained models replace the published ones.
+        seed: Random seed for initialization.
 
     Attributes:
-        tokenizer: Of the base, with `PLACE`; `plain_tokenizer` is without.
-        encoder, encoder_tokenizer: The model that encodes, where that is not the base.
-        parts: What else is learned.
-        width: Of a vector (h).
+        tokenizer: The base's tokenizer with `PLACE` added; `plain_tokenizer` is without it.
+        encoder, encoder_tokenizer: Separate encoder, if it is not the base.
+        parts: Other trained modules.
+        width: Width of a vector (h).
         nothing: The memory of an empty passage: [0, h].
-        budget: Places that are read at once.
-        room: Longest prompt with its answer in tokens.
-        begin: What the tokenizer puts before a text.
-        bos: The token that stands for the beginning of a text, where the base has one, whether or not `begin` holds it.
+        budget: Maximum positions per batch.
+        room: Maximum tokens of prompt and answer.
+        begin: Special tokens that the tokenizer puts before a text.
+        bos: Beginning-of-text token, if the base has one, whether or not it is in `begin`.
         end: The token that ends a reply.
-        hash: Of what decides a passage's vectors; of a loaded checkpoint alone.
+        hash: Hash of everything that determines a passage's vectors; only for loaded checkpoints.
 
     Raises:
-        UserError: A model cannot be loaded, or needs code of its own, or the base has no end-of-sequence token.
+        UserError: A model cannot be loaded or needs remote code, or the base has no end-of-sequence token.
     """
 
     hash = ""
@@ -108,43 +108,43 @@ class SoftModel(nn.Module):
 
     @property
     def base(self) -> Any:
-        """Return the causal language model that answers, with its adapters in it."""
+        """Return the causal language model that answers, including adapters."""
         return self._base[0]
 
     def new_rows(self, count: int, embeddings: nn.Embedding | None = None, draw: int = 0) -> nn.Embedding:
-        """Return this many new rows like those of an embedding (the base's), for `System.parts`."""
+        """Create new embedding rows distributed like those of an embedding (default: the base's), for `System.parts`."""
         weight = (embeddings or self.base.get_input_embeddings()).weight
         made = nn.Embedding(count, weight.shape[1])
         made.weight.data.copy_(drawn(weight, count, 1.0 if self.config.memory_init == "spread" else SMALL, self.seed + draw))
         return made
 
     def part(self, name: str) -> Tensor:
-        """Return the rows of a part."""
+        """Return the rows of a trained part by name."""
         rows: Tensor = self.parts[name].weight
         return rows
 
     def mark(self, which: int) -> Tensor:
-        """Return one of the rows of `marks`, [1, h]."""
+        """Return one row of `marks`, [1, h]."""
         return self.part("marks")[which : which + 1]
 
     def turn_text(self, text: str) -> str:
-        """Return a passage as this base reads passages."""
+        """Format a passage as this base model reads passages."""
         return self._own.document(text) if self._own else text
 
     def ids(self, text: str, tokenizer: Any = None) -> list[int]:
-        """Return token ids of a passage by a tokenizer (the base's); none of an empty one."""
+        """Tokenize a passage (with the base's tokenizer by default); [] if it is empty."""
         return plain_ids(tokenizer or self.tokenizer, self.turn_text(text)) if text.strip() else []
 
     def prompt(self, question: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
-        """Return the prompt that asks a question, with a block of pieces in the place of each passage."""
+        """Build the prompt for a question, with one block of pieces per passage."""
         return self.filled(self._asking(question, [PLACE] * len(blocks)), blocks)
 
     def prompt_of_text(self, question: str, texts: Sequence[str]) -> list[Piece]:
-        """Return the conversation with passages as text: what vectors are compared with, and what a teacher reads."""
+        """Build the prompt with passages as text, for the uncompressed baseline and for teachers."""
         return self.filled(self._asking(question, [_harmless(text) for text in texts]), [])
 
     def message(self, text: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
-        """Return a user's message with a block in the place of each `PLACE`."""
+        """Build a user message with a block in place of each `PLACE`."""
         chat = text if self._own or self.config.template == "plain" else chat_text(self.tokenizer, [{"role": "user", "content": text}])
         return self.filled(chat, blocks)
 
@@ -160,11 +160,10 @@ class SoftModel(nn.Module):
         return chat_text(self.tokenizer, [{"role": "system", "content": system}, {"role": "user", "content": user}])
 
     def asked(self, prompt: Prompt, question: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
-        """Return the prompt that asks a question in a template's words, with a block of pieces for each passage in the place of
-        `$passages`.
+        """Build the prompt for a question from a template, with one block per passage in place of `$passages`.
 
         Raises:
-            UserError: The base knows one format only, or its chat template changes what it is given.
+            UserError: The base supports only its own format, or its chat template changes the input.
         """
         if self._own:
             raise UserError(
@@ -182,7 +181,7 @@ class SoftModel(nn.Module):
         return self._with_blocks(whole_ids(self.tokenizer, texts, options.bos), blocks)
 
     def filled(self, text: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
-        """Return the pieces of a text, with a block in each `PLACE`."""
+        """Split a text at each `PLACE` and insert the blocks."""
         (ids,) = self._words.prompts([text])
         return self._with_blocks(ids, blocks)
 
@@ -202,7 +201,7 @@ class SoftModel(nn.Module):
         return [piece for piece in pieces if len(piece)]
 
     def reply(self, text: str) -> list[int]:
-        """Return token ids of a reply, with the token that ends it."""
+        """Return a reply's token ids, including the end token."""
         chats = not self._own and self.config.template != "plain" and getattr(self.tokenizer, "chat_template", None)
         return [*self._words.target(text if chats else f" {text}"), self.end]
 
@@ -211,19 +210,19 @@ class SoftModel(nn.Module):
         return size(prompt) + reply <= self.room
 
     def through(self, adapter: str | None) -> AbstractContextManager[None]:
-        """Return context in which the base is read through one of its adapters, or bare (None)."""
+        """Context manager in which the base uses one adapter, or none (None)."""
         return self.adapters.use(adapter) if self.adapters else nullcontext()
 
     def encode(self, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
-        """Return memory of passages as it is in prompts, float32 [m, h] each."""
+        """Encode passages to memory as used in prompts, float32 [m, h] each."""
         return [self.placed(item) for item in self.raw(texts, queries)]
 
     def placed(self, memory: Tensor) -> Tensor:
-        """Return vectors in the length that they have in prompts: see `SoftConfig.memory_length`."""
+        """Rescale memory vectors to the norm used in prompts; see `SoftConfig.memory_length`."""
         return memory if self._length is None else functional.normalize(memory, dim=-1) * self._length
 
     def raw(self, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
-        """Encode passages (see `System.encode`); equal texts are encoded once."""
+        """Encode passages with `System.encode`; equal texts are encoded once."""
         keys = list(zip(texts, queries if queries is not None and self.system.queried else [""] * len(texts), strict=True))
         first = list(dict.fromkeys(keys))
         made = self.system.encode(self, [text for text, _ in first], [query for _, query in first]) if first else []
@@ -231,7 +230,9 @@ class SoftModel(nn.Module):
         return [known[key] for key in keys]
 
     def states(self, rows: Sequence[Sequence[Piece]], count: int, adapter: str | None = None, model: Any = None) -> Tensor:
-        """Return the hidden states of the last positions of rows, by the base or a causal encoder: float32 [N, count, h]."""
+        """Return the hidden states at the last `count` positions of rows, from the base or a causal encoder: float32 [N, count,
+        h].
+        """
         chosen = model or self.base
         embeddings, spread = chosen.get_input_embeddings(), self.config.positions == "spread"
         if not rows:
@@ -240,25 +241,25 @@ class SoftModel(nn.Module):
             return last_states(decoder_of(chosen), embeddings, rows, count, self.budget, spread)
 
     def joined(self, parts: Sequence[Sequence[Any]], vectors: Iterable[Tensor]) -> list[Tensor]:
-        """Return vectors of passages, [m, h] each, from those of all their segments one after another."""
+        """Concatenate the vectors of each passage's segments: [m, h] per passage."""
         vectors = iter(vectors)
         return [torch.cat([next(vectors) for _ in own]) if own else self.nothing for own in parts]
 
     def taught(
         self, prompts: Sequence[Sequence[Sequence[Piece]]], replies: Sequence[Sequence[Sequence[int]]], adapter: str | None
     ) -> Taught:
-        """Return logits at the tokens of replies to the prompts of each reading, through an adapter."""
+        """Compute logits at the tokens of replies to each example's prompts, with an adapter."""
         with self.through(adapter):
             return taught_together(self.base, prompts, replies)
 
     def generate(self, prompts: Sequence[Sequence[Piece]], max_new_tokens: int, batch_size: int, adapter: str | None) -> list[Generation]:
-        """Return replies, greedily, through an adapter."""
+        """Generate replies greedily with an adapter."""
         pad = self.tokenizer.pad_token_id
         with self.through(adapter):
             return write(self.base, self.tokenizer, prompts, [self.end], 0 if pad is None else pad, max_new_tokens, batch_size)
 
     def set_trainable(self, wanted: set[str]) -> None:
-        """Open exactly this for training and close everything else: see `System.trained`."""
+        """Make exactly these parts trainable and freeze everything else; see `System.trained`."""
         for name, parameter in self.named_parameters():
             adapter = name.partition(LORA)[2]
             opened = any(f".{item}." in adapter for item in wanted) if adapter else any(name.startswith(f"{item}.") for item in wanted)
@@ -268,7 +269,7 @@ class SoftModel(nn.Module):
         return {name: item for name, item in self.state_dict().items() if name.startswith("parts.") or LORA in name}
 
     def save(self, folder: Path) -> None:
-        """Write the checkpoint; equal models give equal files."""
+        """Write the checkpoint; equal models produce identical files."""
         folder.mkdir(parents=True, exist_ok=True)
         save_file({name: item.detach().cpu().contiguous() for name, item in self._kept().items()}, str(folder / WEIGHTS))
         whole = self.system.whole
@@ -284,10 +285,10 @@ class SoftModel(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, device: str | None = None, dtype: str | None = None) -> SoftModel:
-        """Read a checkpoint; nothing is open for training.
+        """Load a checkpoint with all parameters frozen.
 
         Raises:
-            UserError: It is none, is damaged, or a model below it is not the one that it was trained on.
+            UserError: The folder is not a checkpoint or is damaged, or a base model is not the one it was trained on.
         """
         folder, system = require_checkpoint(str(folder), where="model")
         if dtype is not None:
@@ -302,10 +303,10 @@ class SoftModel(nn.Module):
         return model
 
     def take(self, tensors: dict[str, Tensor], where: str) -> None:
-        """Take tensors by name: all that a checkpoint keeps, and no other.
+        """Load the checkpoint's tensors by name.
 
         Raises:
-            UserError: One is missing, too many, or of another shape.
+            UserError: A tensor is missing, unexpected, or has another shape.
         """
         own = self._kept()
         present, wanted = ({name: tuple(item.shape) for name, item in some.items()} for some in (tensors, own))

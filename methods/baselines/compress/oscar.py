@@ -1,11 +1,12 @@
-"""OSCAR: memory tokens behind question and passage, encoded by the first layers of the base, so nothing can be kept.
+"""OSCAR: memory tokens after question and passage, encoded online by the first layers of the base, since they depend on the
+question.
 
     memory, rank token = first layers([question] [passage] [memory tokens] [rank token]);   relevance = linear(rank token)
 
-The encoder is a copy of the base's first layers that trains as a whole; the base answers through an adapter. The rank token is
-optional; in training its relevance is drawn to a reranker's score, by ranking · Σ (r − r′)² over a row's passages.
+The encoder is a fully trained copy of the base's first layers; the base answers with an adapter. The optional rank token is
+trained to predict a reranker's score, with the loss ranking · Σ (r − r′)² over a row's passages.
 
-A long passage is split as PISCO's are, and a long question is cut, so that it takes nothing of a passage; the release cuts both at once.
+A long passage is split as in PISCO, and a long question is truncated separately; the released code truncates both together.
 
 Source: Louis et al. 2025, OSCAR: Online Soft Compression And Reranking (arXiv:2504.07109).
 """
@@ -53,7 +54,7 @@ class OscarConfig(PiscoConfig):
     presets={"worlds-long": laid_over(PRESETS["long"], {"tuned": {"steps": 600, "naming_only": 80, "batch_size": 8, "micro_batch": 8}})},
 )
 class Oscar(Pisco):
-    """The system."""
+    """The system OSCAR (see `System`)."""
 
     paper = "Louis et al. 2025, OSCAR: Online Soft Compression And Reranking (arXiv:2504.07109)"
     config_class: ClassVar[type[SoftConfig]] = OscarConfig

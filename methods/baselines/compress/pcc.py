@@ -1,9 +1,10 @@
-"""PCC: a smaller language model encodes segments of 256 tokens, a converter brings its states to a frozen language model.
+"""PCC: a smaller language model encodes segments of 256 tokens, and an MLP maps its states to inputs of a frozen language
+model.
 
     vectors = second(GELU(first(RMSNorm(states at the memory tokens))))
 
-Segments are read without padding between them: the authors' release pads inside the encoder, and what it gives depends
-on the batch. Of the two published encoders the Lite one (a whole model) is read, the Large one (an adapter) is not.
+Segments are encoded without padding; the authors' code pads inside the encoder, so that its results depend on the batch. The
+published Lite encoder (a whole model) is supported, the Large one (an adapter) is not.
 
 Source: Dai et al. 2025, Pretraining Context Compressor for Large Language Models with Embedding-Based Memory (ACL 2025).
 """
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from methods.training.pieces import Piece
 
 OPEN, CLOSE, RESTORE = range(3)
-"""Rows of the marks `<mem>`, `</mem>` and `<ae>`."""
+"""Rows of the mark tokens `<mem>`, `</mem>` and `<ae>`."""
 
 
 class PccConfig(SoftConfig):
@@ -52,7 +53,7 @@ class PccConfig(SoftConfig):
     worlds={"pretrained": {"steps": 360}, "tuned": {"steps": 120}},
 )
 class Pcc(SegmentSystem):
-    """The system."""
+    """The system PCC (see `System`)."""
 
     paper = "Dai et al. 2025, Pretraining Context Compressor for Large Language Models with Embedding-Based Memory (ACL 2025)"
     config_class = PccConfig

@@ -1,7 +1,7 @@
-"""PISCO: memory tokens behind a passage, one adapter that encodes and one that answers, tuned on a teacher's answers.
+"""PISCO: memory tokens after a passage, one adapter for encoding and one for answering, fine-tuned on a teacher's answers.
 
-Passages of 128 tokens become 128 / rate vectors each, the base's last states at so many memory tokens; that is CLaRa's
-way of encoding, without its pretraining and its alignment loss.
+A segment of 128 tokens becomes 128 / rate vectors: the base's last hidden states at the memory tokens. This is CLaRa's encoding
+without its pretraining and alignment loss.
 
 Source: Louis et al. 2025, PISCO: Pretty Simple Compression for Retrieval-Augmented Generation (arXiv:2501.16075).
 """
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from methods.training.pieces import Piece
 
 RESTORE, ENCODE, SEPARATE = range(3)
-"""Rows of the marks: asks for the text again, begins a passage, is after a memory."""
+"""Rows of the mark tokens: request to restore the text, start of a passage, and separator after a memory."""
 SMALL: Mapping[str, Any] = {"rate": 4, "separator": False, "lora": {"r": 64, "alpha": 128, "dropout": 0.0}}
-"""Options for the tiny language model that ships."""
+"""Options for the shipped pocket model."""
 
 
 class PiscoConfig(SoftConfig):
-    """Options of memory tokens behind a passage."""
+    """Options of systems with memory tokens after a passage."""
 
     rate: int = Field(16, ge=1, description="tokens of a full passage per vector; released 16")
     lora: LoraOptions = LoraOptions.model_validate({})
@@ -62,7 +62,7 @@ class PiscoConfig(SoftConfig):
     presets={"worlds-long": laid_over(PRESETS["long"], {"answers": "data", "tuned": {"steps": 600, "naming_only": 80}})},
 )
 class Pisco(SegmentSystem):
-    """The system."""
+    """The system PISCO (see `System`)."""
 
     paper = "Louis et al. 2025, PISCO: Pretty Simple Compression for Retrieval-Augmented Generation (arXiv:2501.16075)"
     config_class: ClassVar[type[SoftConfig]] = PiscoConfig

@@ -1,6 +1,6 @@
-"""Sentences pruned by a reranker: DSLR scores each one, Provence's encoder marks the tokens of the whole passage.
+"""Prune sentences of passages: DSLR scores each sentence with a reranker, Provence labels the tokens of the whole passage.
 
-Both keep sentences in their order, and may keep none.
+Both keep the order of sentences, and may remove all of them.
 
 Source: Hwang et al. 2024, DSLR: Document Refinement with Sentence-Level Re-ranking and Reconstruction (arXiv:2407.03627);
 Chirkova et al. 2025, Provence: Efficient and Robust Context Pruning for Retrieval-Augmented Generation (arXiv:2501.16214).
@@ -65,10 +65,10 @@ class DslrConfig(_PruningConfig):
     work=_work,
 )
 class Dslr(_Pruner):
-    """Compressor by sentence scores.
+    """Compressor role: keeps sentences by a reranker's score.
 
     Raises:
-        UserError: The model gives several scores.
+        UserError: The model has more than one label.
     """
 
     def __init__(self, config: DslrConfig, services: Services) -> None:
@@ -111,10 +111,10 @@ class ProvenceConfig(_PruningConfig):
     work=_work,
 )
 class Provence(_Pruner):
-    """Compressor by token labels; a passage longer than the encoder reads is read in windows of whole sentences.
+    """Compressor role: keeps sentences by token labels; long passages are processed in windows of whole sentences.
 
     Raises:
-        UserError: The model has no classifier of tokens, or its code is asked for and not here.
+        UserError: The model has no token classifier, or needs code that is not available.
     """
 
     def __init__(self, config: ProvenceConfig, services: Services) -> None:

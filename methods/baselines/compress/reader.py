@@ -1,4 +1,4 @@
-"""One reader for all compressors into vectors: the checkpoint's own base answers from the memory of passages."""
+"""Reader role for all soft compressors: the checkpoint's base model answers from the memory of passages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PROMPTS = {
     )
     for name in SYSTEMS
 }
-"""Published prompt of each system, and the placeholders that a replacement template may use."""
+"""Published prompt of each system, and the allowed placeholders of replacement templates."""
 
 
 class MemoryReaderConfig(AskedOptions, SoftOptions):
@@ -75,7 +75,7 @@ def _work(config: MemoryReaderConfig, lengths: Lengths) -> Work:
     needs=soft_needs,
 )
 class MemoryReader:
-    """Reader of a checkpoint."""
+    """Reader role: answers from a soft compressor's memory."""
 
     reads_memory = SYSTEMS
     same_model = True
@@ -93,10 +93,10 @@ class MemoryReader:
         self._longest = config.max_new_tokens if "max_new_tokens" in config.model_fields_set or own is None else own
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
-        """Return one answer per query; one that does not fit has its reason under `notes["failed"]`.
+        """Return one answer per query; a prompt that is too long has the reason under `notes["failed"]`.
 
         Raises:
-            UserError: The memory is of another checkpoint.
+            UserError: The memory was made by another checkpoint.
         """
         memory = [self._memory(query.text, context) for query, context in zip(queries, contexts, strict=True)]
         model, longest = self._model, self._longest

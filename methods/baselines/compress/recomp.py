@@ -1,6 +1,6 @@
-"""RECOMP: the sentences of passages that are nearest to a question, or a summary of them that may be empty.
+"""RECOMP: extract the sentences most similar to the question (extractive), or summarize the passages (abstractive).
 
-The frame of the first, sentences that are scored and kept in their order, is also that of `pruning.py`.
+`pruning.py` shares the base class `SentenceCompressor`.
 
 Source: Xu et al. 2024, RECOMP: Improving Retrieval-Augmented LMs with Compression and Selective Augmentation (arXiv:2310.04408).
 """
@@ -28,19 +28,19 @@ from methods.registry import MethodConfig, ModelMethodConfig, register
 from methods.work import Lengths, Work, ask, encode
 
 SUMMARY = Shipped("methods.baselines.compress", "recomp_summary")
-"""The input of the summarizers, with the published words."""
+"""Input of the summarizers, in the published wording."""
 PAPER = "Xu et al. 2024, RECOMP: Improving Retrieval-Augmented LMs with Compression and Selective Augmentation (arXiv:2310.04408)"
 Scores = NDArray[np.float64]
 
 
 class CountingOptions(MethodConfig):
-    """Options for counting a budget's tokens."""
+    """Options for counting the tokens of a budget."""
 
     tokenizer: str | None = Field(None, description="folder of the reader's model, to count its tokens; null: characters / 4")
 
 
 class ModelOptions(CountingOptions, ModelMethodConfig):
-    """A model of `transformers` that says what of a passage stays."""
+    """Options with a `transformers` model that selects the text to keep."""
 
     model: str = Field(description="a folder or hub id")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -48,11 +48,12 @@ class ModelOptions(CountingOptions, ModelMethodConfig):
 
 
 class SentenceCompressor(ABC):
-    """Keeps some sentences of passages, in their order; a passage keeps its title with the first of them.
+    """Base class of compressors that keep some sentences in their order; a passage keeps its title with its first kept
+    sentence.
 
     Args:
-        name: Under which it notes how many sentences it kept.
-        tokenizer: See `CountingOptions`.
+        name: Key in `notes` for the number of kept sentences.
+        tokenizer: Tokenizer for the budget (`CountingOptions`).
     """
 
     def __init__(self, name: str, tokenizer: str | None) -> None:
@@ -60,14 +61,14 @@ class SentenceCompressor(ABC):
 
     @abstractmethod
     def scores(self, query: Query, passages: Sequence[Passage], parts: Sequence[Sequence[str]]) -> list[Scores]:
-        """Return the relevance of each sentence of each passage to the question."""
+        """Score the relevance of each sentence of each passage to the question."""
 
     @abstractmethod
     def kept(self, scores: Scores) -> NDArray[np.bool_]:
-        """Return which of all sentences are kept, given their scores."""
+        """Select the sentences to keep, given all scores."""
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
-        """Return the sentences kept from each ranking's passages: the best ones within the budget."""
+        """Return the best sentences of each ranking's passages within the budget."""
         return [self._context(query, ranking, corpus.get(ranking.ids), budget) for query, ranking in zip(queries, rankings, strict=True)]
 
     def _context(self, query: Query, ranking: Ranking, passages: Sequence[Passage], budget: int | None) -> Context:
@@ -95,7 +96,7 @@ class SentenceCompressor(ABC):
 
 
 class RecompExtractiveConfig(EncoderConfig, CountingOptions, ModelMethodConfig):
-    """Options of RECOMP's encoder of sentences."""
+    """Options of RECOMP's sentence encoder."""
 
     model: str = Field("fangyuan/nq_extractive_compressor", description="a folder or hub id of an encoder")
     pooling: Literal["cls", "mean", "lasttoken"] | None = Field("mean", description=EncoderConfig.model_fields["pooling"].description)
@@ -122,7 +123,7 @@ def _sentences_work(config: Any, lengths: Lengths) -> Work:
     work=_sentences_work,
 )
 class RecompExtractive(SentenceCompressor):
-    """The extractive compressor."""
+    """Compressor role: keeps the sentences most similar to the question."""
 
     def __init__(self, config: RecompExtractiveConfig, services: Services) -> None:
         super().__init__("recomp_extractive", config.tokenizer)
@@ -148,11 +149,11 @@ class RecompAbstractiveConfig(Seq2SeqConfig, ModelMethodConfig):
     )
 
     def checkpoint_hash(self) -> str:
-        """Return a hash of the weights, and of a template of the user's own."""
+        """Return a hash of the weights, and of a user's template."""
         return super().checkpoint_hash() + (f"-{SUMMARY.hash(self.prompt)}" if self.prompt else "")
 
     def preflight(self) -> None:
-        """Check the model's folder and the template."""
+        """Check the model and the template."""
         super().preflight()
         SUMMARY.load(self.prompt)
 
@@ -172,14 +173,14 @@ def _summary_work(config: RecompAbstractiveConfig, lengths: Lengths) -> Work:
     work=_summary_work,
 )
 class RecompAbstractive:
-    """The abstractive compressor; an empty summary leaves the reader with the question alone."""
+    """Compressor role: summarizes passages; after an empty summary, the reader only gets the question."""
 
     def __init__(self, config: RecompAbstractiveConfig, services: Services) -> None:
         self._model, self._template = Seq2SeqModel(config, services.device), SUMMARY.load(config.prompt)
         self.device = self._model.device
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
-        """Return one summary of each ranking's passages, under the id of the first; a budget cuts its last words."""
+        """Return a summary of each ranking's passages, under the id of the first; a budget truncates it."""
         fitted = [self._prompt(query.text, corpus.get(ranking.ids)) for query, ranking in zip(queries, rankings, strict=True)]
         written = iter(self._model.generate([prompt for prompt, _ in fitted if prompt]))
         return [

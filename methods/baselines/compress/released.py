@@ -1,4 +1,4 @@
-"""Published compressors into vectors for an experiment: `trainings: [{id: compressor_released, config: {preset: pisco}}]`."""
+"""Use published soft compressors in an experiment: `trainings: [{id: compressor_released, config: {preset: pisco}}]`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRESETS = {
 
 
 class CompressorReleasedConfig(ReleasedConfig):
-    """Options that select the released checkpoint."""
+    """Options that select a published checkpoint."""
 
     whole: ClassVar[frozenset[str]] = frozenset({"autocompressor", "oscar", "pcc"})
 
@@ -33,7 +33,7 @@ class CompressorReleasedConfig(ReleasedConfig):
 
     @property
     def system(self) -> System:
-        """Return the system that is planned with: until it is downloaded, the one of the options over our defaults."""
+        """Return the system for planning; before the download, it has the configured options over the defaults."""
         return system_of(self.layout, {**({"base": self.base} if self.base else {}), **self.options})
 
 
@@ -46,5 +46,5 @@ class CompressorReleasedConfig(ReleasedConfig):
     needs=needs,
 )
 def compressor_released(config: CompressorReleasedConfig) -> Conversion:
-    """Return the training."""
+    """Build the "training" that downloads and converts a published checkpoint."""
     return Conversion(config)

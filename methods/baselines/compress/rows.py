@@ -1,4 +1,4 @@
-"""Define training rows of compressors: questions with passages, passages to reconstruct, and a teacher's answers."""
+"""Training rows of compressors: questions with passages, passages to reconstruct, and a teacher's answers."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ if TYPE_CHECKING:
     from methods.baselines.compress.model import SoftModel
 
 LONGEST = 64
-"""Tokens of an answer that the base writes, at most."""
+"""Maximum tokens of an answer that the base generates as a teacher."""
 MARKS = 16
-"""Tokens next to a passage's memory in a prompt, at most."""
+"""Maximum tokens added around a passage's memory in a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompressionRow:
-    """Training row of one reading.
+    """Training row: passages in memory, with a prompt and target reply.
 
     Attributes:
-        kind: restore: the passage is written out; continue: what follows it is; answer: a question is answered.
-        documents: Passages in memory.
-        question: Asked about them.
-        target: The reply.
-        evidence: Those of the passages that the answer is in.
-        more: Further questions about the same passages, with their replies.
+        kind: `restore` (target: the passage), `continue` (target: its continuation) or `answer` (target: the answer to a
+            question).
+        documents: Passages to encode.
+        question: Question about them.
+        target: Target reply.
+        evidence: Passages that contain the answer.
+        more: Further (question, reply) pairs about the same passages.
         relevance: A reranker's score of each passage.
     """
 
@@ -52,12 +53,12 @@ class CompressionRow:
 
     @property
     def asked(self) -> tuple[tuple[str, str], ...]:
-        """Return all questions with their replies."""
+        """Return all (question, reply) pairs."""
         return ((self.question, self.target), *self.more)
 
 
 def answer_rows(benchmarks: Iterable[Benchmark], documents: int, context: TrainingContext) -> list[CompressionRow]:
-    """Return a row for each question with evidence in the corpus and an answer: evidence first, then its own candidates or BM25's."""
+    """Build a row per question with evidence and an answer: evidence first, then other candidates or BM25's results."""
     rows = []
     for benchmark in benchmarks:
         corpus = benchmark.corpus
@@ -74,7 +75,7 @@ def answer_rows(benchmarks: Iterable[Benchmark], documents: int, context: Traini
 
 
 def joined(rows: Sequence[CompressionRow], together: int, seed: int) -> list[CompressionRow]:
-    """Return rows of questions with further ones: up to `together` in all, of rows whose evidence is among a row's passages."""
+    """Add further questions to rows, up to `together` per row, from rows whose evidence is among its passages."""
     about: dict[str, list[CompressionRow]] = {}
     for row in rows if together > 1 else ():
         about.setdefault(row.evidence[0], []).append(row)
@@ -88,7 +89,7 @@ def joined(rows: Sequence[CompressionRow], together: int, seed: int) -> list[Com
 
 
 def passage_rows(benchmark: Benchmark, limit: int | None, restored: float, seed: int) -> list[CompressionRow]:
-    """Return a row for each passage: it is written out again, or its second half is."""
+    """Build a row per passage: restore the passage, or continue after its first half."""
     rows = []
     for passage in benchmark.corpus:
         text, words = passage.full_text, passage.full_text.split()
@@ -104,7 +105,7 @@ def passage_rows(benchmark: Benchmark, limit: int | None, restored: float, seed:
 
 
 def kept_lines(path: Path, make: Callable[[], Iterable[Mapping[str, Any]]], *made_of: Any) -> list[dict[str, Any]]:
-    """Return the lines of a file; where they are not there, or made of something else, they are made and written."""
+    """Return the rows of a JSON Lines file; compute and write them if the file is missing or its input hash differs."""
     key = fingerprint(*made_of)
     kept = read_lines(path) if path.exists() else []
     if not kept or kept[0].get("made_of") != key:
@@ -114,7 +115,9 @@ def kept_lines(path: Path, make: Callable[[], Iterable[Mapping[str, Any]]], *mad
 
 
 def taught_by_base(model: SoftModel, rows: Sequence[CompressionRow], path: Path) -> list[CompressionRow]:
-    """Return rows, of one question each, whose replies are what the base answers from text (kept in a file); what is empty is left out."""
+    """Replace the targets of rows (with one question each) by the base model's answers from text, saved in a file; empty
+    answers are dropped.
+    """
 
     def replies() -> Iterable[Mapping[str, Any]]:
         prompts = [model.prompt_of_text(row.question, row.documents) for row in rows]
@@ -126,7 +129,7 @@ def taught_by_base(model: SoftModel, rows: Sequence[CompressionRow], path: Path)
 
 
 def ranked_by(teacher: Component, rows: Sequence[CompressionRow], services: Services) -> list[CompressionRow]:
-    """Return rows with a reranker's score of each of their passages."""
+    """Add a reranker's score of each passage to rows."""
     corpus = Corpus.of({text: Passage(passage_id("", text), "", text) for row in rows for text in row.documents}.values())
     queries = [Query(str(number), row.question) for number, row in enumerate(rows)]
     ids = [[passage_id("", text) for text in row.documents] for row in rows]
@@ -136,7 +139,7 @@ def ranked_by(teacher: Component, rows: Sequence[CompressionRow], services: Serv
 
 
 def renamed(row: CompressionRow, share: float, draws: Draws) -> CompressionRow:
-    """Return a row with a share of the names of train worlds replaced by out-of-vocabulary ones, everywhere alike."""
+    """Replace a share of the world names in a row by invented ones, consistently."""
     swaps = out_of_vocabulary_in((*row.documents, *(question for question, _ in row.asked)), share, draws)
     (question, target), *more = ((replaced(question, swaps), replaced(target, swaps)) for question, target in row.asked)
     documents = tuple(replaced(text, swaps) for text in row.documents)
@@ -144,7 +147,7 @@ def renamed(row: CompressionRow, share: float, draws: Draws) -> CompressionRow:
 
 
 def fits(model: SoftModel, row: CompressionRow, *, text: bool) -> bool:
-    """Return whether a row's memory, questions, replies and, with `text`, its text have room; nothing is encoded."""
+    """Return whether a row fits the model's context, by token counts; with `text`, also with passages as text."""
     memory = sum(model.system.count(model, text) + MARKS for text in row.documents)
     for question, target in row.asked:
         reply = len(model.reply(target))

@@ -1,10 +1,10 @@
-"""Passages as vectors: what a system says of itself, and its checkpoint.
+"""Interface of soft compressors (passages as vectors), and their checkpoint format.
 
     memory.json             system, options, hashes of the models that it is on
     weights.safetensors     what was trained next to them: adapters, learned rows, projectors
     language_model/ encoder/    models that were trained as a whole
 
-Models that stayed frozen are not in a checkpoint, and must be those that it was trained on.
+Frozen models are not included in a checkpoint; loading checks that they are the ones used in training.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ CARD, WEIGHTS, LANGUAGE_MODEL, ENCODER = "memory.json", "weights.safetensors", "
 LAYOUT = 1
 """Layout version of a checkpoint's folder; increase it if the contents change."""
 SYSTEMS = ("autocompressor", "xrag", "cocom", "pcc", "pisco", "oscar")
-"""Systems; each registers itself in the module of its name."""
+"""Names of the systems; each is registered in the module of the same name."""
 T = TypeVar("T")
 SoftModel: TypeAlias = Any
-"""`model.SoftModel`, which is on this file."""
+"""Stands for `model.SoftModel`, which imports this file."""
 DType = Literal["float32", "bfloat16", "float16", "auto"]
 MISTRAL = "mistralai/Mistral-7B-Instruct-v0.2"
 
 
 class SoftConfig(LaterOptions):
-    """Options of a model that reads vectors: what all systems share."""
+    """Options shared by all soft compressors."""
 
     later: ClassVar[tuple[str, ...]] = ("encoding",)
 
@@ -80,16 +80,16 @@ class SoftConfig(LaterOptions):
 
 
 class System(ABC):
-    """Interface of one compressor, created from its options without loading weights.
+    """Interface of a soft compressor. An instance has its options, but no weights.
 
     Attributes:
-        name: Of the system, of its compressor and of its training.
-        paper: Where it comes from.
-        config_class: Of its options.
-        stages: Of its training.
-        adapters: Low-rank adapters on the base.
-        reads: The adapter that answers; None: the base itself.
-        learned: Those of `parts` that every stage trains.
+        name: Name of the system, its compressor and its training.
+        paper: The publication.
+        config_class: Class of its options.
+        stages: Training stages.
+        adapters: Names of the LoRA adapters on the base.
+        reads: Adapter for answering; None for the bare base.
+        learned: Names of `parts` that every stage trains.
         queried: Whether a passage's memory depends on the question.
     """
 
@@ -107,32 +107,32 @@ class System(ABC):
 
     @property
     def encoder(self) -> tuple[str, str] | None:
-        """Return class of `transformers`, and folder or hub id, of the model that encodes; None: the base."""
+        """Return the `transformers` class and folder or hub id of the separate encoder; None if the base encodes."""
         return None
 
     @property
     def whole(self) -> tuple[str, ...]:
-        """Return models that train as a whole, and lie in the checkpoint."""
+        """Return the roles of models that are fully trained and stored in the checkpoint."""
         return (ENCODER,) if self.encoder else ()
 
     @property
     def models(self) -> dict[str, tuple[str, str | None]]:
-        """Return the published models that it is on, by role, each with its revision; the last one encodes."""
+        """Return the published models by role, each with its revision; the encoder is last."""
         own = {LANGUAGE_MODEL: (self.config.base, self.config.revision)}
         return {**own, ENCODER: (self.encoder[1], None)} if self.encoder else own
 
     @property
     def ranks(self) -> bool:
-        """Return whether it also scores a passage's relevance to the question: see `scored`."""
+        """Return whether the system also predicts the relevance of passages (`scored`)."""
         return bool(getattr(self.config, "ranks", False))
 
     def typical_count(self, length: float) -> float:
-        """Return vectors of a passage of this many tokens."""
+        """Return the expected number of vectors for a passage of this many tokens."""
         return float(-(-length // self.config.max_length) * getattr(self.config, "memory_tokens", 1))
 
     @abstractmethod
     def parts(self, model: SoftModel) -> dict[str, nn.Module]:
-        """Return the modules that it trains besides adapters and whole models."""
+        """Return the trained modules other than adapters and whole models."""
 
     @abstractmethod
     def count(self, model: SoftModel, text: str) -> int:
@@ -140,10 +140,10 @@ class System(ABC):
 
     @abstractmethod
     def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
-        """Return memory of passages, float32 [count, h] each; the result depends on each text (and its question) alone."""
+        """Encode passages, float32 [count, h] each; results depend only on each text (and its question)."""
 
     def scored(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> tuple[list[Tensor], Tensor]:
-        """Return memory of passages, and how relevant each is to its question, float32 [N].
+        """Encode passages, and predict the relevance of each to its question, float32 [N].
 
         Raises:
             UserError: The system does not rank.
@@ -156,51 +156,53 @@ class System(ABC):
         )
 
     def block(self, model: SoftModel, memory: Tensor) -> list[Piece]:
-        """Return the pieces of a prompt that hold a passage's memory."""
+        """Return the prompt pieces for a passage's memory."""
         return [memory]
 
     def prompt(self, model: SoftModel, question: str, memory: Sequence[Tensor]) -> list[Piece]:
-        """Return the prompt that asks a question about passages in memory."""
+        """Build the prompt for a question about passages in memory."""
         return model.prompt(question, [self.block(model, item) for item in memory])
 
     def continuing(self, model: SoftModel, memory: Tensor) -> list[Piece]:
-        """Return the prompt behind which a text continues."""
+        """Build the prompt for continuing a text from its memory."""
         return [model.bos, *self.block(model, memory)]
 
     def restoring(self, model: SoftModel, memory: Tensor, draw: int) -> list[Piece]:
-        """Return the prompt behind which a passage is written out again, of systems that pretrain; `draw` chooses among wordings."""
+        """Build the prompt for restoring a passage from its memory; `draw` selects the wording."""
         return self.continuing(model, memory)
 
     def losses(self, model: SoftModel, rows: Sequence[Any]) -> tuple[Tensor, int] | None:
-        """Return the loss of rows summed over what is predicted, and how much that is; None: of replies behind prompts (`training.py`)."""
+        """Compute a system-specific loss, summed over predictions, and their number; None for the default loss of replies
+        (`training.py`).
+        """
         return None
 
     def predicted(self, model: SoftModel, row: Any) -> int:
-        """Return tokens of a row that its loss is over."""
+        """Return the number of tokens of a row in the loss."""
         return sum(len(model.reply(target)) for _, target in row.asked)
 
     def trained(self, stage: str) -> set[str]:
-        """Return the parts that a stage trains: adapters by name, `language_model`, `encoder`, `parts.NAME`."""
+        """Return the parts that a stage trains: adapter names, `language_model`, `encoder`, `parts.NAME`."""
         return {*self.adapters, *self.whole, *(f"parts.{name}" for name in self.learned)}
 
 
 class SegmentSystem(System):
-    """A system that reads a passage in segments, and makes `memory_tokens` vectors of each."""
+    """Base class of systems that encode a passage in segments, with `memory_tokens` vectors each."""
 
     def segments(self, model: SoftModel, text: str) -> list[list[int]]:
-        """Return token ids of a passage, in parts of at most `max_length`; none of an empty one."""
+        """Tokenize a passage and split it into segments of at most `max_length` tokens; [] if it is empty."""
         return cut(model.ids(text), self.config.max_length)
 
     @abstractmethod
     def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
-        """Return a segment as it is encoded, memory tokens last."""
+        """Return the encoder input of a segment, with memory tokens at the end."""
 
     @abstractmethod
     def vectors(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> Tensor:
-        """Return memory of rows, float32 [N, memory_tokens, h]."""
+        """Encode rows to memory, float32 [N, memory_tokens, h]."""
 
     def pieces_of(self, model: SoftModel, parts: Sequence[Sequence[Sequence[int]]], queries: Sequence[str]) -> list[list[Piece]]:
-        """Return the segments of passages, one after another, as they are encoded."""
+        """Return the encoder inputs of all segments of passages, in order."""
         return [self.row(model, ids, query) for own, query in zip(parts, queries, strict=True) for ids in own]
 
     def count(self, model: SoftModel, text: str) -> int:
@@ -212,15 +214,15 @@ class SegmentSystem(System):
 
 
 def cut(items: Sequence[T], most: int) -> list[list[T]]:
-    """Return items in parts of at most this many."""
+    """Split a sequence into parts of at most `most` items."""
     return [list(items[start : start + most]) for start in range(0, len(items), most)]
 
 
 def system_of(name: str, options: Mapping[str, Any]) -> System:
-    """Return a system with its options.
+    """Create a system from its name and options.
 
     Raises:
-        UserError: There is no such system.
+        UserError: The system does not exist.
         pydantic.ValidationError: An option is unknown or of the wrong type.
     """
     if name not in SYSTEMS:
@@ -231,15 +233,16 @@ def system_of(name: str, options: Mapping[str, Any]) -> System:
 
 
 def require_checkpoint(model: str, system: str | None = None, *, where: str) -> tuple[Path, System]:
-    """Return the folder of a checkpoint, and what it is of.
+    """Return the folder of a checkpoint and its system.
 
     Args:
         model: A folder.
-        system: What it must be of; None: of any system.
+        system: Required system; None for any.
         where: The option that names it, for the message.
 
     Raises:
-        UserError: It is none, of another system, damaged, or a model below it is not the one that it was trained on.
+        UserError: The folder is not a checkpoint, belongs to another system or is damaged, or a base model is not the one it
+            was trained on.
     """
     remedy = f"a folder that `ragmeter train {system or 'pisco'}` or `ragmeter train checkpoints convert` wrote"
     try:

@@ -1,10 +1,11 @@
-"""`ragmeter train recomp_extractive`, `recomp_abstractive`, `llmlingua2`: labels by what helps a reader, then one stage.
+"""Train the text compressors RECOMP and LLMLingua-2 (`ragmeter train recomp_extractive`, `recomp_abstractive`, `llmlingua2`).
 
-A sentence helps most where log p(answer | sentence, question) is highest, and helps at all where that is above log p(answer | question).
+Labels come from a reader's likelihoods: the best sentence has the highest log p(answer | sentence, question), and a sentence
+helps if this is above log p(answer | question).
 
     recomp_extractive    −log( exp(q·s⁺) / Σ over the sentences of all rows of a step exp(q·s) )
-    recomp_abstractive   cross-entropy of the sentence that helps, and of nothing where none does (the authors distill GPT-3.5)
-    llmlingua2           cross-entropy of each token: kept where it is of a sentence that helps some question (the authors: GPT-4)
+    recomp_abstractive   cross-entropy of the best sentence, or of the empty text if none helps (the authors distill GPT-3.5)
+    llmlingua2           cross-entropy of each token: kept if its sentence helps any question (the authors: GPT-4)
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ STAGE = "compressor"
 
 
 class TextTrainingConfig(DataConfig):
-    """Options of the trainings of compressors into text."""
+    """Options of the trainings of text compressors."""
 
     base: str = Field(description="model to tune")
     reader: str = Field(MISTRAL, description="model whose likelihood of the answers labels sentences; or `pocket`")
@@ -62,19 +63,19 @@ class TextTrainingConfig(DataConfig):
     weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
 
     def preflight(self) -> None:
-        """Check references and models."""
+        """Check the data references and models."""
         super().preflight()
         locate(self.base)
         self.scorer.preflight()
 
     def reach(self, cache: Path | None) -> None:
-        """Ask the reader's endpoint for the log-probability of a given token."""
+        """Check that the reader's endpoint returns log-probabilities of given tokens."""
         super().reach(cache)
         self.scorer.reach(cache)
 
     @property
     def scorer(self) -> ScorerConfig:
-        """Return options of the model whose likelihoods label sentences."""
+        """Return the options of the model whose likelihoods label sentences."""
         return ScorerConfig.of(self.reader, self.endpoint)
 
     @model_validator(mode="after")
@@ -91,7 +92,7 @@ def _tuning(base: str, what: str) -> type[TextTrainingConfig]:
 
 @dataclass(frozen=True, slots=True)
 class Labeled:
-    """A question with the sentences of its passages, in order, and the one that helps most; None: none does."""
+    """A question with its passages' sentences in order, and the index of the most helpful one (None if none helps)."""
 
     question: str
     sentences: tuple[tuple[str, ...], ...]
@@ -99,16 +100,16 @@ class Labeled:
 
     @property
     def text(self) -> str | None:
-        """Return the sentence that helps most."""
+        """Return the most helpful sentence, or None."""
         return None if self.best is None else self.sentences[self.best[0]][self.best[1]]
 
 
 def labeled(rows: Sequence[CompressionRow], likelihoods: Any) -> list[Labeled]:
-    """Return rows of questions with the sentence that makes the answer likeliest.
+    """Label each row with the sentence that maximizes the answer's likelihood.
 
     Args:
-        rows: Of questions.
-        likelihoods: From (question, passages, answer) triples to log-likelihoods of the answers.
+        rows: Rows with questions.
+        likelihoods: Function from (question, passages, answer) triples to the answers' log-likelihoods.
     """
     parts: list[tuple[tuple[str, ...], ...]] = []
     asking: list[tuple[str, tuple[Passage, ...], str]] = []
@@ -128,7 +129,7 @@ def labeled(rows: Sequence[CompressionRow], likelihoods: Any) -> list[Labeled]:
 
 
 class TextTraining(OneStageTraining):
-    """The training of a compressor into text; `loss` is a mean over rows."""
+    """Base class of the trainings of text compressors; `loss` is a mean over rows."""
 
     kind = noun = ""
     options: Mapping[str, Any] = {}
@@ -138,7 +139,7 @@ class TextTraining(OneStageTraining):
     stage = STAGE
 
     def open(self, device: str) -> None:
-        """Load what is trained: a model of the class `kind`, which errors call `noun`, with its options."""
+        """Load the model to train (of the class `kind`, called `noun` in errors)."""
         from methods.models.weights import without_load_report
 
         loads = self.noun, self.kind, self.config.base, None, "float32", device
@@ -147,11 +148,11 @@ class TextTraining(OneStageTraining):
 
     @abstractmethod
     def examples(self, rows: Sequence[Labeled]) -> list[Any]:
-        """Return the training examples."""
+        """Convert labeled questions to training examples."""
 
     @abstractmethod
     def loss(self, rows: Sequence[Any]) -> Tensor:
-        """Compute the loss of some examples."""
+        """Compute the mean loss of some examples."""
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint."""
@@ -159,7 +160,7 @@ class TextTraining(OneStageTraining):
         self.tokenizer.save_pretrained(folder)
 
     def batch(self, texts: Sequence[str]) -> Any:
-        """Return texts as the model takes them."""
+        """Tokenize texts as a batch for the model."""
         options = {"truncation": True, "max_length": self.config.max_length, "padding": True, "return_tensors": "pt"}
         return self.tokenizer(list(texts), **options).to(self.module.device)
 
@@ -210,7 +211,7 @@ class TextTraining(OneStageTraining):
 
 
 def likelihoods(scorer: ScorerConfig, services: Services, asking: Sequence[tuple[str, tuple[Passage, ...], str]]) -> list[float]:
-    """Return log-likelihoods of answers, of triples (question, passages, answer), by a language model that reads passages."""
+    """Compute the log-likelihoods of answers in (question, passages, answer) triples with a language model."""
     from methods.models.formats import own_format
     from methods.models.likelihood import LikelihoodScorer, ScoredText
     from methods.readers.prompts import PROMPTS, numbered
@@ -259,7 +260,7 @@ _SHARED: dict[str, Any] = {
     **_SHARED,
 )
 class ExtractiveTraining(TextTraining):
-    """An encoder of sentences."""
+    """Training of RECOMP's sentence encoder."""
 
     def open(self, device: str) -> None:
         from methods.models.encoder import EncoderConfig, sentence_transformer
@@ -300,7 +301,7 @@ class ExtractiveTraining(TextTraining):
     **_SHARED,
 )
 class AbstractiveTraining(TextTraining):
-    """A summarizer."""
+    """Training of RECOMP's summarizer."""
 
     kind, noun = "AutoModelForSeq2SeqLM", "encoder-decoder model"
 
@@ -326,7 +327,7 @@ class AbstractiveTraining(TextTraining):
     **_SHARED,
 )
 class TokensTraining(TextTraining):
-    """A classifier of tokens."""
+    """Training of LLMLingua-2's token classifier."""
 
     kind, noun, options = "AutoModelForTokenClassification", "token classifier", {"num_labels": 2}
 

@@ -1,12 +1,12 @@
-"""Options, losses and stages that the trainings of compressors into vectors share, and how a system is registered with its own.
+"""Options, losses and stages of the trainings of soft compressors, and registration of systems.
 
-pretrained   a passage's memory, and the passage is written out from it, or its second half from that of the first
-tuned        the memory of several passages and a question, and the answer
+pretrained   restore a passage from its memory, or continue it from the memory of its first half tuned        answer a question
+from the memory of several passages
 
     L = ( Σ −log p(reply | prompt) + divergence · Σ KL( p_base(· | text) ‖ p(· | memory) ) ) / tokens of the batch's replies
 
-Additions of ours that no paper has are marked as such and off by default: the presets of worlds turn it on, for a base of a few
-million parameters that is to learn in minutes (docs/methods/compressors.md).
+Additions that are in no paper are marked as ours and off by default. The presets for worlds enable them, so that a base of a
+few million parameters learns within minutes (docs/methods/compressors.md).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LOSS = "validation_loss"
 
 
 class SoftStepOptions(StepOptions):
-    """Optimization options of one stage of a compressor into vectors."""
+    """Optimization options of one stage of a soft compressor."""
 
     naming: float = Field(
         0.0, ge=0, description="ours: weight of a loss that makes each vector predict the tokens of its share of a passage"
@@ -60,7 +60,7 @@ class SoftStepOptions(StepOptions):
 
 
 class SoftTrainingConfig(HeldOutConfig):
-    """Options of the trainings of all compressors into vectors."""
+    """Options of the trainings of all soft compressors."""
 
     system_class: ClassVar[type[System]]
 
@@ -110,15 +110,15 @@ class SoftTrainingConfig(HeldOutConfig):
 
     @property
     def system(self) -> System:
-        """Return the system that is trained."""
+        """Return the system to train."""
         return self.system_class(self.model.model_copy(update={"base": self.base}) if self.base else self.model)
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the stages: only tuning if the training begins from a checkpoint."""
+        """Return the stages; only tuning if the training starts from a checkpoint."""
         return stages if self.start is None else (TUNED,)
 
     def preflight(self) -> None:
-        """Check references, models and the checkpoint to begin from."""
+        """Check data references, models and the start checkpoint."""
         super().preflight()
         for source, _ in self.system.models.values():
             locate(source)
@@ -132,24 +132,24 @@ PRESETS = read_presets(Path(__file__).with_name("presets.yaml"))
 
 
 class Objective:
-    """The loss of rows.
+    """Training loss of a soft compressor.
 
     Args:
-        model: In training.
-        divergence: Weight of the divergence from the base that reads text.
-        process: Of `accelerate`; None: no mixed precision.
-        ranking: Weight of the distance from a reranker's scores, where rows have them.
+        model: The model.
+        divergence: Weight of the KL divergence from the base model reading text.
+        process: `accelerate` process; None for no mixed precision.
+        ranking: Weight of the squared error against a reranker's scores, if rows have them.
     """
 
     def __init__(self, model: SoftModel, divergence: float, process: Any = None, ranking: float = 0.0) -> None:
         self.model, self.divergence, self.process, self.ranking = model, divergence, process, ranking
 
     def summed(self, rows: Sequence[CompressionRow], memory: Sequence[Tensor] | None = None) -> tuple[Tensor, int]:
-        """Return the loss of rows, summed over what is predicted, and how much that is.
+        """Compute the loss of rows, summed over predicted tokens, and their number.
 
         Args:
             rows: The rows.
-            memory: Of their passages, one after another, as the encoder leaves it; None: it is encoded.
+            memory: Unscaled memory of all passages in order; None encodes them.
         """
         import torch
         from torch.nn.functional import cross_entropy
@@ -196,17 +196,18 @@ class Objective:
     def backward(
         self, rows: Sequence[CompressionRow], micro_batch: int, key: tuple[Any, ...], naming: float = 0.0, alone: bool = False
     ) -> float:
-        """Add a step's gradient in parts of like length; each process its own parts.
+        """Compute a step's gradient in parts of similar length and add it to the parameters; each process handles its own
+        parts.
 
         Args:
-            rows: Of the step.
-            micro_batch: Rows of a part.
-            key: What dropout is drawn from.
-            naming: Weight of the naming loss, a mean over passages.
-            alone: Whether no reply is learned from.
+            rows: Rows of the step.
+            micro_batch: Rows per part.
+            key: Seed parts for dropout.
+            naming: Weight of the naming loss (mean over passages).
+            alone: Whether to use only the naming loss.
 
         Returns:
-            The loss of the whole.
+            The loss of the whole step.
         """
         model, system = self.model, self.model.system
         parts = cut(sorted(rows, key=lambda row: sum(map(len, row.documents))), micro_batch)
@@ -240,17 +241,17 @@ def _read(rows: Sequence[CompressionRow]) -> tuple[list[str], list[str]]:
 
 
 class SoftTraining:
-    """The training of a system."""
+    """Training of a soft compressor."""
 
     def __init__(self, config: SoftTrainingConfig) -> None:
         self.config = config
 
     def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Train, stage after stage; only the main process of several reports them.
+        """Train all stages in order and yield each finished one; with several processes, only the main one yields.
 
         Raises:
-            UserError: The data may not be trained on or give no row, or the folders hold other work.
-            Broke: The loss is not a number.
+            UserError: The data must not be trained on or provides no rows, or the folders contain other work.
+            Broke: The loss is NaN.
         """
         config, system = self.config, self.config.system
         benchmarks = load_data(config.data, config.data_options)
@@ -379,13 +380,13 @@ def register_system(
     defaults: Mapping[str, Any] | None = None,
     versions: tuple[int, int] = (1, 1),
 ) -> Callable[[type[S]], type[S]]:
-    """Return a class decorator that registers a compression system: its compressor and its training.
+    """Register a soft compressor with its compressor role and its training; a class decorator.
 
     Args:
-        name: Name of both.
-        compressor, training: Summary of each, one line.
-        small: Options of the model for the tiny language model that ships.
-        worlds: Options of its training on worlds that differ from the common ones.
+        name: Name of compressor and training.
+        compressor, training: One-line summary of each.
+        small: System options for the shipped pocket model.
+        worlds: Training options for worlds that differ from the common ones.
         presets: Further presets of the training; a name that begins with `worlds` extends the preset `worlds`.
         defaults: Default options of the training that differ from the common ones.
         versions: Version of the compressor and of the training.

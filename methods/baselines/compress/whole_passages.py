@@ -1,4 +1,4 @@
-"""The rival of every compressor at an equal token budget: the first passages of the ranking that fit whole, as text."""
+"""Uncompressed baseline at an equal token budget: the first passages of the ranking that fit completely, as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from methods.work import free
 
 
 class WholePassagesConfig(ModelMethodConfig):
-    """Options of the rival."""
+    """Options of the uncompressed baseline."""
 
     model: str = Field(description="the reader's model, whose tokenizer counts: a folder, hub id or `pocket`")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -31,15 +31,15 @@ class WholePassages:
     """Compressor that keeps whole passages in ranking order; it skips a passage that exceeds the budget and tries the next.
 
     Args:
-        config: Options: the model whose tokenizer counts tokens.
-        services: Not used.
+        config: Options, with the model whose tokenizer counts tokens.
+        services: Unused.
     """
 
     def __init__(self, config: WholePassagesConfig, services: Services) -> None:
         self._tokenizer = load_tokenizer(config.model, config.revision)
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
-        """Return each ranking's passages that fit; all of them without a budget, none if each is longer than it."""
+        """Return each ranking's passages that fit the budget; all without a budget, none if each is too long."""
         return [self._context(ranking, corpus, budget) for ranking in rankings]
 
     def _context(self, ranking: Ranking, corpus: Corpus, budget: int | None) -> Context:

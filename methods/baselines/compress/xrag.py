@@ -1,7 +1,7 @@
-"""xRAG: a passage is the one vector that a retriever has of it, through a projector into the place of one token.
+"""xRAG: represent a passage by its retrieval embedding, projected to a single soft token.
 
-Retriever and base stay as they are; the projector alone learns, first to have passages written in other words, then to
-answer as the same base does from text. A passage longer than the retriever reads is cut by it, not split.
+Retriever and base are frozen; only the projector is trained, first on paraphrasing passages, then on matching the base's
+answers from text. The retriever truncates long passages.
 
 Source: Cheng et al. 2024, xRAG: Extreme Context Compression for Retrieval-augmented Generation (arXiv:2405.13792).
 """
@@ -30,7 +30,7 @@ WORDINGS = (
     "What does this background tell? Write it out: {place}",
     "These two texts mean the same:\n1. {place}\n2.",
 )
-"""Ask for a passage in other words; ours."""
+"""Wordings of the paraphrase instruction (ours)."""
 
 
 class XragConfig(SoftConfig):
@@ -55,7 +55,7 @@ class XragConfig(SoftConfig):
     worlds={"pretrained": {"learning_rate": 6e-3, "steps": 120}, "tuned": {"learning_rate": 2e-3, "steps": 60}},
 )
 class Xrag(System):
-    """The system."""
+    """The system xRAG (see `System`)."""
 
     paper = "Cheng et al. 2024, xRAG: Extreme Context Compression for Retrieval-augmented Generation with One Token (arXiv:2405.13792)"
     config_class = XragConfig

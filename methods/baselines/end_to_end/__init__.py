@@ -1,1 +1,1 @@
-"""Systems that answer by themselves, each a program of one question; `program.py` is what they are written with."""
+"""Complete systems that decide themselves when to search, each written as a program per question (`methods/program.py`)."""

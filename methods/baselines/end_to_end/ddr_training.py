@@ -1,11 +1,11 @@
-"""`ragmeter train rag_ddr`: RAG-DDR's reader and refiner, taught which of their own outputs lead to right answers.
+"""Train RAG-DDR (`ragmeter train rag_ddr`): reader and refiner by DPO on which of their own outputs lead to correct answers.
 
-The reader comes first: of replies drawn with and without passages, a right one is preferred to a wrong one (DPO) behind the
-prompt with passages. Then the refiner, with the new reader: a passage with which alone the reader answers best is a YES rather
-than a NO, one with which it answers worst a NO rather than a YES. The reference is the base without an adapter.
+First the reader: among replies sampled with and without passages, a correct one is preferred to a wrong one, given the prompt
+with passages. Then the refiner, using the new reader: YES is preferred for the passage with which alone the reader answers
+best, and NO for the one with which it answers worst. The reference model is the base without an adapter.
 
-Source: Li et al. 2025, RAG-DDR (arXiv:2410.13509), and its code: five temperatures from .5 to .9, of the best replies one without
-passages if there is one, and then of the worst ones one with passages.
+Source: Li et al. 2025, RAG-DDR (arXiv:2410.13509), and its code: five temperatures from 0.5 to 0.9; the preferred reply is one
+without passages if possible, and the rejected one then one with passages.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DdrTrainingConfig(TuningConfig):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A drawn reply: its text, whether passages were shown, and its reward (None: unknown)."""
+    """A sampled reply: its text, whether passages were shown, and its reward (None if unknown)."""
 
     text: str
     passages: bool
@@ -60,7 +60,7 @@ class Reply:
 
 
 def reader_pair(replies: Sequence[Reply], draws: Draws) -> tuple[Reply, Reply] | None:
-    """Return the preferred and the rejected reply; None if all are equally good."""
+    """Select the preferred and the rejected reply; None if all rewards are equal."""
     rewards = [reply.reward for reply in replies if reply.reward is not None]
     if not rewards or max(rewards) == min(rewards):
         return None
@@ -73,7 +73,7 @@ def reader_pair(replies: Sequence[Reply], draws: Draws) -> tuple[Reply, Reply] |
 
 
 def refiner_pairs(rewards: Sequence[float | None], draws: Draws) -> list[tuple[int, str, str]]:
-    """Return a passage to keep and one to leave out, each with its better and its worse verdict; none if all are equally good."""
+    """Select a passage to keep and one to drop, each with the preferred and the rejected verdict; [] if all rewards are equal."""
     known = [reward for reward in rewards if reward is not None]
     if not known or max(known) == min(known):
         return []
@@ -101,7 +101,7 @@ def _costs(config: DdrTrainingConfig) -> list[StageCost]:
     needs=tuned_needs,
 )
 class DdrTraining(TunedTraining):
-    """The training."""
+    """The training of RAG-DDR."""
 
     stages = (READER, REFINER)
 

@@ -1,4 +1,4 @@
-"""Implement FLARE: draft a sentence; if the model is unsure of a token, search with the draft and rewrite the sentence.
+"""FLARE: draft the next sentence; if the model is unsure of a token, search with the draft and rewrite the sentence.
 
 Source: Jiang et al. 2023, Active Retrieval Augmented Generation (arXiv:2305.06983), FLARE direct with the settings of its code
 for 2WikiMultihopQA. An endpoint must continue token ids and return the log-probability of each token (`methods/served.py`).
@@ -41,11 +41,11 @@ class FlareConfig(ServedConfig, SearchingConfig, CausalConfig):
 
 
 class Writer:
-    """A model that writes a sentence, and how probable each of its tokens was.
+    """Model that generates one sentence with token probabilities.
 
     Args:
         config: Options.
-        services: Of them the device.
+        services: Services; the device is used.
     """
 
     def __init__(self, config: FlareConfig, services: Services) -> None:
@@ -61,7 +61,7 @@ class Writer:
             )
 
     async def sentence(self, q: Session, passages: Sequence[Passage], before: Sequence[str], step: str) -> list[tuple[str, float]]:
-        """Return the tokens of the next sentence, each with its probability; none where not even the question fits."""
+        """Generate the next sentence, as tokens with probabilities; [] if even the question does not fit."""
 
         def prompt(count: int) -> str:
             if self.own_format is not None:
@@ -106,7 +106,7 @@ class Writer:
 
 
 def query_of(draft: Sequence[tuple[str, float]], unsure: float, left_out: float) -> str | None:
-    """Return the query made from a draft: its tokens without the least likely ones; None if all tokens are likely."""
+    """Build a search query from a draft by removing its least likely tokens; None if all tokens are likely."""
     if all(share > unsure for _, share in draft):
         return None
     return " ".join("".join(token if share > left_out else " " for token, share in draft).split())
@@ -125,7 +125,7 @@ def query_of(draft: Sequence[tuple[str, float]], unsure: float, left_out: float)
     paper="Jiang et al. 2023, Active Retrieval Augmented Generation (arXiv:2305.06983)",
 )
 async def flare(q: Session) -> str:
-    """Return the answer that the sentences conclude, else their last sentence."""
+    """Run FLARE on a question, and return the concluded answer, else the last sentence."""
     writer: Any = q.tool
     passages = await q.search(q.text)
     written: list[str] = []

@@ -1,9 +1,9 @@
-"""GenGround: a sub-question and an answer from memory, then the answer grounded in what is found; and again.
+"""GenGround: generate a sub-question and an answer from memory, ground the answer in retrieved passages, and repeat.
 
-Source: Shi et al. 2024, Generate-then-Ground (arXiv:2406.14891): ten documents, batches of three; the first batch with
-evidence revises the answer. The authors' code (mangopy/Generate-then-Ground at 661b02bf) takes nine documents and up to
-seven hops; it reads all batches, carries each cited passage on behind the others, and revises once with what is left. Ours: a
-revision that cannot be read is not asked for again.
+Source: Shi et al. 2024, Generate-then-Ground (arXiv:2406.14891): ten documents, batches of three; the first batch with evidence
+revises the answer. The authors' code (mangopy/Generate-then-Ground at 661b02bf) uses nine documents and up to seven hops; it
+reads all batches, appends each cited passage to the next batch, and revises once with the last one. Ours: an unparsable
+revision is not retried.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from methods.models.llm import LLM, defaults
 from methods.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, register_program, tagged
 
 EMPTY = "empty"
-"""Citation of a batch without evidence."""
+"""Citation for a batch without evidence."""
 
 
 class GenGroundConfig(ProgramConfig):
@@ -42,7 +42,7 @@ class GenGroundConfig(ProgramConfig):
 
     @property
     def readings(self) -> int:
-        """Count the calls that ground an answer, at most."""
+        """Return the maximum number of calls for grounding an answer."""
         if self.grounding == "first_evidence":
             return -(-self.k // self.batch)
         return -(-max(0, self.k - self.batch) // (self.batch - 1)) + 1
@@ -60,7 +60,9 @@ class GenGroundConfig(ProgramConfig):
     presets={"paper": {"k": 10, "hops": 5}, "released": {"k": 9, "hops": 7, "grounding": "all_batches"}},
 )
 async def genground(q: Session) -> str:
-    """Return the model's conclusion. At the cap, or if a reply is unusable, return the last revised answer."""
+    """Run GenGround on a question, and return the model's conclusion, or the last revised answer at the hop limit or after an
+    unusable reply.
+    """
     steps: list[tuple[str, str]] = []
     for _ in range(q.config.hops):
         reply = await q.ask("genground_deduce", question=q.text, steps=write_steps(steps))
@@ -81,7 +83,7 @@ async def genground(q: Session) -> str:
 
 
 async def grounded(q: Session, question: str, answer: str) -> str:
-    """Return the answer as passages have it; without evidence as it was."""
+    """Revise an answer by retrieved passages; without evidence, it is returned unchanged."""
     passages = await q.search(question)
     if not passages:
         q.fallback(NOTHING_FOUND)
@@ -99,7 +101,7 @@ async def grounded(q: Session, question: str, answer: str) -> str:
 
 
 async def evidence(q: Session, question: str, passages: Sequence[Passage]) -> list[Passage]:
-    """Return the last batch, after the others: of each, the passage most like what the model cites joins the end."""
+    """Read all batches, appending the passage that the model cites to the next batch, and return the last batch."""
     queue, size = list(passages), q.config.batch
     while len(queue) > size:
         batch, queue = queue[:size], queue[size:]
@@ -117,7 +119,7 @@ class _Revision(BaseModel):
 
 
 async def corrected(q: Session, question: str, answer: str, passages: Sequence[Passage]) -> str:
-    """Return the answer corrected by passages; as it was without passages or a reply that can be read."""
+    """Let the model correct an answer by passages; unchanged without passages or a usable reply."""
     if not passages:
         return answer
     reply = await q.ask("genground_revise", passages, question=question, answer=answer)
@@ -128,5 +130,5 @@ async def corrected(q: Session, question: str, answer: str, passages: Sequence[P
 
 
 def write_steps(steps: Sequence[tuple[str, str]]) -> str:
-    """Return the steps so far."""
+    """Format the steps so far for the prompt."""
     return "\n".join(f"Question {n}: {question}\nAnswer {n}: {answer}" for n, (question, answer) in enumerate(steps, 1)) or "(none)"

@@ -1,4 +1,4 @@
-"""Iter-RetGen and IRCoT: what was written so far says what to search for next.
+"""Iter-RetGen and IRCoT: alternate between generation and retrieval, with the generated text as the next query.
 
 Source: Shao et al. 2023, Iter-RetGen (arXiv:2305.15294); Trivedi et al. 2023, IRCoT (arXiv:2212.10509).
 """
@@ -39,7 +39,7 @@ class IterRetGenConfig(ProgramConfig):
     presets={"paper": {"rounds": 2, "k": 5}},
 )
 async def iter_retgen(q: Session) -> str:
-    """Return the last round's answer; each round reads what its own search found, and nothing else."""
+    """Run Iter-RetGen on a question, and return the last round's answer; each round only reads its own search results."""
     written = ""
     for _ in range(q.config.rounds):
         passages = await q.search(f"{written} {q.text}".strip())
@@ -75,7 +75,9 @@ _NO_QUERY = re.compile(rf"^(?:thus|so|therefore|hence|that is)\b|{_NUMBER} [-+] 
     presets={"paper": {"k": 4, "sentences": 10, "pool": 15}},
 )
 async def ircot(q: Session) -> str:
-    """Return the answer read from the pool that the chain fills; if reading fails, the chain's answer."""
+    """Run IRCoT on a question, and return the answer read from the collected passages; if reading fails, the answer in the
+    chain.
+    """
     pool = {passage.id: passage for passage in await q.search(q.text)}
     chain: list[str] = []
     for _ in range(q.config.sentences):

@@ -1,11 +1,10 @@
-"""`ragmeter train retrobust`: a reader that is not misled by contexts that do not help.
+"""Train RetRobust (`ragmeter train retrobust`): a reader that is robust to irrelevant contexts.
 
-A row is the text of the released layout (`released_text`) with contexts of one of three kinds, equally often: the first that are
-found, others that rank low, or random ones of the corpus. What is learned begins behind "Are follow up questions needed here:
-No."; contexts and question are only read. The rows are those of the NQ variant, without follow-up questions: no data set here
-brings the sub-questions and their answers that the variants for multi-hop questions learn.
+A row is a text in the released layout (`released_text`) with one of three kinds of contexts, equally often: top-ranked,
+low-ranked, or random passages. The loss covers only the text after "Are follow up questions needed here: No.". Rows are those
+of the NQ variant, without follow-up questions, because no dataset here has the sub-questions for the multi-hop variants.
 
-Source: Yoran et al. 2023 (arXiv:2310.01558); equal shares of the three kinds for questions of one hop.
+Source: Yoran et al. 2023 (arXiv:2310.01558); equal shares of the three kinds for single-hop questions.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ class RetRobustTrainingConfig(TuningConfig):
 
 
 def contexts(example: Example, others: Sequence[Passage], k: int, seed: int) -> tuple[str, tuple[Passage, ...]]:
-    """Return the kind of a row's contexts, and the contexts.
+    """Choose the kind of a row's contexts, and the contexts.
 
     Args:
-        example: A question with what was found, best first.
-        others: Passages found for other questions: the random ones.
-        k: How many.
-        seed: Of the draws.
+        example: Question with retrieved passages, best first.
+        others: Passages of other questions, used as random contexts.
+        k: Number of contexts.
+        seed: Random seed.
     """
     draws = Draws("retrobust", seed, example.question.id)
     kind = draws.pick(KINDS)
@@ -67,7 +66,7 @@ def contexts(example: Example, others: Sequence[Passage], k: int, seed: int) -> 
     needs=tuned_needs,
 )
 class RetRobustTraining(TunedTraining):
-    """The training."""
+    """The training of RetRobust."""
 
     stages = (READER,)
 

@@ -1,7 +1,7 @@
-"""Search-R1 and R1-Searcher: a model trained to search while it thinks, by tags that it writes.
+"""Search-R1 and R1-Searcher: models trained to search during their reasoning, by writing tags.
 
-What is put between the tags of information is never taken for the model's own. A reply that holds no tag costs a turn and is
-answered with how to continue. The last turn is written without a search.
+Inserted search results are never parsed as the model's output. A reply without a tag uses up a turn and is answered with
+instructions. The last turn cannot search.
 
 Source: Jin et al. 2025, Search-R1 (arXiv:2503.09516); Song et al. 2025, R1-Searcher (arXiv:2503.05592).
 """
@@ -29,7 +29,7 @@ _WORDS, _BREAK = re.compile(r"\s*\S+"), re.compile(r"\n{0,2}")
 
 
 class Tags(NamedTuple):
-    """Tags that the model writes around a search, and tags that enclose the result."""
+    """Tags around a search query and around inserted results."""
 
     search: tuple[str, str]
     information: tuple[str, str]
@@ -42,7 +42,7 @@ TAGS = {
 
 
 class SearchR1Config(ProgramConfig):
-    """Options of both."""
+    """Options of both systems."""
 
     thinks: ClassVar[bool] = True
     opening: ClassVar[str] = OPENING
@@ -62,7 +62,7 @@ class SearchR1Config(ProgramConfig):
     )
 
     def preflight(self) -> None:
-        """Check the model, the retriever and the templates; fetch a published one."""
+        """Check the model, the retriever and the templates; download a published template."""
         super().preflight()
         if self.tags == OPENING:
             for template in TEMPLATES.values():
@@ -90,7 +90,7 @@ def _released(model: str, **more: object) -> dict[str, object]:
     },
 )
 async def search_r1(q: Session) -> str:
-    """Return the text in the answer tag; if there is none, the answer of plain reading."""
+    """Run the search loop on a question, and return the text in the answer tag, else the answer of plain reading."""
     opening, closing = TAGS[q.config.tags].search
     before, after = TAGS[q.config.tags].information
     question = q.text.strip() if q.text.rstrip().endswith("?") else f"{q.text.strip()}?"

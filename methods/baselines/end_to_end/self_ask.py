@@ -1,8 +1,8 @@
-"""Self-Ask and RetRobust: follow-up questions in one transcript, each answered from what is found for it.
+"""Self-Ask and RetRobust: follow-up questions in one transcript, each answered from its own search results.
 
-RetRobust reads all contexts found so far and was trained not to be misled by them; untrained models are guarded by an NLI
-model: if the contexts do not entail an answer, that of the same transcript without retrieval counts. Released checkpoints
-continue a text in the layout of their training (`layout: released`): contexts, the oldest first, question and transcript.
+RetRobust reads all contexts found so far and is trained to be robust to irrelevant ones. For untrained models, an NLI model can
+check whether the contexts entail the answers; if not, the answer without retrieval is used. Released checkpoints continue a
+text in their training layout (`layout: released`): contexts (oldest first), question, transcript.
 
 Source: Press et al. 2023, Measuring and Narrowing the Compositionality Gap (arXiv:2210.03350); Yoran et al. 2024, Making
 Retrieval-Augmented Language Models Robust to Irrelevant Context (arXiv:2310.01558).
@@ -74,7 +74,7 @@ class RetRobustConfig(SelfAskConfig):
         return self
 
     def preflight(self) -> None:
-        """Check the models, and that the one that continues a text has no chat template, unless it was trained here with it."""
+        """Check the models; a model for the released layout must have no chat template, unless ragmeter trained it with one."""
         super().preflight()
         local = self.llm if isinstance(self.llm, LocalConfig) else None
         trained = local is not None and local.adapter is not None and card_of(local.adapter) is not None
@@ -89,7 +89,7 @@ class RetRobustConfig(SelfAskConfig):
 
 @dataclass(frozen=True)
 class Transcript:
-    """Follow-up questions with their answers, and what was found for each; the answer, None where it came to none."""
+    """Follow-up questions with answers and search results, and the final answer (None if not reached)."""
 
     answer: str | None
     steps: Sequence[tuple[str, str]]
@@ -99,20 +99,20 @@ class Transcript:
 def released_text(
     prompt: Prompt, question: str, contexts: Sequence[Passage], follow_ups: bool, written: str, most: int | None = None
 ) -> Messages:
-    """Return the text that the released checkpoints of RetRobust continue, with the first `most` contexts."""
+    """Build the prompt of RetRobust's released checkpoints, with the first `most` contexts."""
     lines = "".join(f"\nContext{number}: {item.title}: {item.text}" for number, item in enumerate(contexts[:most], 1))
     return prompt.messages(contexts=lines, question=question, follow_ups="Yes." if follow_ups else "No.", written=written)
 
 
 def released_reply(reply: str, first: bool, follow_ups: bool) -> str:
-    """Return a reply up to where the released code stops it."""
+    """Truncate a reply where the released code stops generation."""
     reply = reply.partition("#")[0]
     ends = [match.start() for match in re.finditer("Intermediate answer", reply)] if follow_ups else []
     return reply[: ends[0]] if first and ends else reply[: ends[1]] if len(ends) > 1 else reply
 
 
 def released_step(written: str, reply: str, first: bool, follow_ups: bool) -> str:
-    """Return a transcript with what the released code keeps of a reply, up to the first follow-up question."""
+    """Extend a transcript by a reply, up to the first follow-up question, as in the released code."""
     reply = released_reply(reply, first, follow_ups)
     follow = None if first else _NEXT.search(reply)
     kept = reply.partition("Intermediate answer:")[0] if first else reply[: follow.end()] if follow else reply
@@ -120,7 +120,7 @@ def released_step(written: str, reply: str, first: bool, follow_ups: bool) -> st
 
 
 async def released_transcript(q: Session, first: Sequence[Passage], *, searches: bool = True) -> Transcript:
-    """Continue the text of the released layout until the final answer; arguments as of `self_asked`."""
+    """Continue a text in the released layout until the final answer; arguments as in `self_asked`."""
     shown, written, contexts = list(first), "", [first]
     for step in range(q.config.hops + 1):
         text = partial(released_text, q.prompts["retrobust"], q.text, shown, q.config.follow_ups, written)
@@ -144,13 +144,13 @@ async def released_transcript(q: Session, first: Sequence[Passage], *, searches:
 
 
 async def self_asked(q: Session, first: Sequence[Passage], *, searches: bool = True, keeps: bool = True) -> Transcript:
-    """Ask until the final answer.
+    """Ask follow-up questions until the final answer.
 
     Args:
         q: The question.
-        first: What was found for the question itself.
-        searches: Whether follow-up questions are searched with.
-        keeps: Whether the contexts of earlier ones stay.
+        first: Search results for the question itself.
+        searches: Whether to search for follow-up questions.
+        keeps: Whether to keep the contexts of earlier follow-up questions.
     """
     shown, steps, contexts = list(first), list[tuple[str, str]](), [first]
     waiting = ""
@@ -191,25 +191,23 @@ async def self_asked(q: Session, first: Sequence[Passage], *, searches: bool = T
     paper="Press et al. 2023, Measuring and Narrowing the Compositionality Gap (arXiv:2210.03350)",
 )
 async def self_ask(q: Session) -> str:
-    """Return the final answer; where the transcript comes to none, plain reading."""
+    """Run Self-Ask on a question, and return the final answer, else the answer of plain reading."""
     transcript = await self_asked(q, [], keeps=False)
     return transcript.answer or await q.plain()
 
 
 class Entailment:
-    """Entailment of answers by contexts: P(entailment | entailment or contradiction).
+    """NLI check of answers against contexts: P(entailment | entailment or contradiction).
 
     Args:
-        model: Judges pairs; those of all questions that wait go through together.
+        model: NLI model; pairs of all waiting questions are batched.
     """
 
     def __init__(self, model: NliModel) -> None:
         self._judge: Batcher[tuple[str, str], float] = Batcher(lambda pairs: self._judged(model, pairs), device=model.device)
 
     async def least(self, contexts: Sequence[Passage], claims: Sequence[tuple[str, str]]) -> float:
-        """Return the lowest entailment among claims, each a question with its answer, given all contexts together; 1 without
-        claims.
-        """
+        """Return the lowest entailment probability among (question, answer) claims, given all contexts; 1 without claims."""
         premise = "\n".join(passage.full_text for passage in contexts)
         pairs = [(premise, f"{question} The answer is: {answer}") for question, answer in claims]
         return min(await together(*map(self._judge, pairs)), default=1.0)
@@ -251,7 +249,7 @@ class Entailment:
     },
 )
 async def retrobust(q: Session) -> str:
-    """Return the final answer, of the transcript without retrieval where the one with retrieval is not entailed by its contexts."""
+    """Run RetRobust on a question, and return the final answer; if the contexts do not entail it, the answer without retrieval."""
     ask = released_transcript if q.config.layout == "released" else self_asked
     first = await q.search(q.text)
     transcript = await ask(q, first)
@@ -266,5 +264,5 @@ async def retrobust(q: Session) -> str:
 
 
 def opened(config: RetRobustConfig, services: Services) -> Entailment | None:
-    """Return the back-off, where there is one."""
+    """Load the NLI check if the options enable it, else None."""
     return Entailment(NliModel(config.nli, services.device)) if config.nli else None

@@ -1,12 +1,12 @@
-"""Self-RAG: is anything to be looked up; then an answer from each passage by itself, judged by what the model says of it.
+"""Self-RAG: decide whether to retrieve, answer from each passage separately, and select by the model's self-assessment.
 
     relevance   r = p(Relevant) / (p(Relevant) + p(Irrelevant)), at the first token
     support     s = (p(Fully supported) + ½ p(Partially supported)) / (the three), where the first support tag stands
     usefulness  u = Σ w_i p(Utility:i) / Σ p(Utility:i), w = −1, −½, 0, ½, 1, where the first utility tag stands
     score       [exp(mean log p of the tokens)] + w_r r + w_s s + w_u u
 
-`self_rag` reads these off the tags of its own model, `self_rag_prompted` asks any model for them in words, which count as
-certain. It reads one passage at a time, so that it cannot join two.
+`self_rag` computes these from the tag probabilities of its own model; `self_rag_prompted` asks any model for them in words,
+which count as probability 1. Each answer uses a single passage, so evidence is never combined.
 
 Source: Asai et al. 2024, Self-RAG (arXiv:2310.11511), short answers.
 """
@@ -41,11 +41,11 @@ UTILITY = tuple(f"[Utility:{number}]" for number in range(1, 6))
 OTHERS = ("[Continue to Use Evidence]", "<paragraph>", "</paragraph>")
 TAGS = (*RETRIEVAL, *RELEVANCE, *SUPPORT, *UTILITY, *OTHERS)
 WORTH = (-1.0, -0.5, 0.0, 0.5, 1.0)
-"""Values of the five degrees of usefulness."""
+"""Weights of the five degrees of usefulness."""
 
 
 class WeightsConfig(SearchingConfig):
-    """Options that both variants share."""
+    """Options shared by both variants."""
 
     k: int = Field(10, ge=1, le=100, description="number of passages, each read separately")
     mode: Literal["adaptive", "always"] = Field("adaptive", description="retrieve if the model requests it, or always")
@@ -68,21 +68,21 @@ class SelfRagConfig(ServedConfig, WeightsConfig, CausalConfig):
 
 
 class PromptedConfig(ProgramConfig, WeightsConfig):
-    """Options of Self-RAG by prompts."""
+    """Options of prompted Self-RAG."""
 
     llm: Annotated[LLM, defaults(max_tokens=128)] = Field(description="model that reads and judges")
 
 
 @dataclass(frozen=True)
 class Segment:
-    """An answer from one passage.
+    """An answer from one passage with its self-assessment.
 
     Attributes:
-        answer: Without tags.
-        relevance: Probabilities of the tags `RELEVANCE`.
-        support: Those of `SUPPORT`; () where no such tag was written.
-        utility: Those of `UTILITY`; likewise.
-        likelihood: Geometric mean of the probabilities of its tokens; 0 where it does not count.
+        answer: The answer without tags.
+        relevance: Probabilities of the tags in `RELEVANCE`.
+        support: Probabilities of the tags in `SUPPORT`; () if none was written.
+        utility: Probabilities of the tags in `UTILITY`; () if none was written.
+        likelihood: Geometric mean of the token probabilities; 0 if unused.
     """
 
     answer: str
@@ -92,7 +92,7 @@ class Segment:
     likelihood: float = 0.0
 
     def score(self, config: WeightsConfig) -> float:
-        """See above."""
+        """Compute the segment's score (see the module's formula)."""
         relevant = self.relevance[0] / sum(self.relevance)
         supported = (self.support[0] + 0.5 * self.support[1]) / sum(self.support) if self.support else 0.0
         useful = sum(w * p for w, p in zip(WORTH, self.utility, strict=True)) / sum(self.utility) if self.utility else 0.0
@@ -105,16 +105,16 @@ def instruction(question: str) -> str:
 
 
 def augmented(head: str, title: str, text: str) -> str:
-    """Return the prompt of a question about a passage."""
+    """Return the prompt for answering from a passage."""
     return f"{head}[Retrieval]<paragraph>{title}\n{text}</paragraph>"
 
 
 class TagModel:
-    """A model that writes tags, and how probable each is; prompts of all questions that wait go through together.
+    """Model that generates tags with probabilities; prompts of all waiting questions are batched.
 
     Args:
         config: Options.
-        services: Of them the device and the cache of replies.
+        services: Services; device and reply cache are used.
 
     Raises:
         UserError: The vocabulary lacks a tag.
@@ -143,7 +143,7 @@ class TagModel:
             )
 
     async def share_of_retrieval(self, q: Session, prompt: str) -> float:
-        """Return the share of [Retrieval] among the two tags that may come first."""
+        """Return the probability of [Retrieval] relative to both possible first tags."""
         ids = self._model.encode(prompt)
         scores = await self._scores(q, [(ids, [self.ids[tag]]) for tag in RETRIEVAL], "retrieval")
         if scores is None:
@@ -165,7 +165,7 @@ class TagModel:
         return [math.fsum(item.logprobs) for item in made]
 
     async def write_text(self, q: Session, prompt: str, step: str) -> Generation | None:
-        """Generate text and record it as a call of the question; None, and counted, if the endpoint gave no reply."""
+        """Generate text and record it as a call of the question; None (counted) if the endpoint gave no reply."""
         if isinstance(self._model, ServedModel):
             written = await self._model.write(self._model.encode(prompt), step=step)
             q.usage += written.usage
@@ -178,7 +178,7 @@ class TagModel:
         return generation
 
     async def segment(self, q: Session, head: str, passage: Passage) -> Segment | None:
-        """Return the answer from a passage, which is cut to what fits; None, and counted, where nothing does."""
+        """Generate an answer from a passage, truncated to fit; None (counted) if nothing fits."""
         words = passage.text.split()
 
         def show_first(count: int) -> str:
@@ -222,7 +222,7 @@ class TagModel:
 
 
 def plain(text: str) -> str:
-    """Return a text without tags."""
+    """Remove tags from a text."""
     for tag in TAGS:
         text = text.replace(tag, " ")
     return " ".join(text.split())
@@ -251,7 +251,9 @@ def _calls(config: SelfRagConfig) -> int:
     },
 )
 async def self_rag(q: Session) -> str:
-    """Return the best segment's answer; without retrieval what the model says by itself."""
+    """Run Self-RAG on a question, and return the best segment's answer, or the model's own answer if it decides not to
+    retrieve.
+    """
     model: Any = q.tool
     head = instruction(q.text)
     if q.config.mode == "always" or await model.share_of_retrieval(q, head) > q.config.threshold:
@@ -269,7 +271,7 @@ _SUPPORT = {"fully": (1.0, 0.0, 0.0), "partly": (0.0, 1.0, 0.0), "no": (0.0, 0.0
 
 
 def judged(reply: str) -> Segment | None:
-    """Return a segment as a model states it in words; None where a line is missing or says something else."""
+    """Parse a segment from a model's verbal self-assessment; None if a line is missing or invalid."""
     lines = {name.lower(): text.strip() for name, text in _LINE.findall(reply)}
     relevance, support = (re.sub(r"\W", "", lines.get(name, "").lower()) for name in ("relevant", "supported"))
     useful = re.match(r"[1-5]\b", lines.get("useful", ""))
@@ -290,7 +292,7 @@ def judged(reply: str) -> Segment | None:
     paper=f"after {PAPER}, whose own model is self_rag",
 )
 async def self_rag_prompted(q: Session) -> str:
-    """Return the best segment's answer; plain reading where no segment can be used."""
+    """Run prompted Self-RAG on a question, and return the best segment's answer, else the answer of plain reading."""
     if q.config.mode == "adaptive":
         need = await q.ask("self_rag_need", question=q.text)
         verdict = re.match(r"\W*(yes|no)\b", need, re.IGNORECASE)

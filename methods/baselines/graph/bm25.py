@@ -1,12 +1,10 @@
-"""BM25 over triples in natural words.
+"""BM25 over triples, verbalized as words.
 
-The formula and the choice of statistics are those of `methods.baselines.bm25`: where a query has a graph of its own, the
-number of triples, how many hold a word and their mean length are by default those of this graph, as a word that every
-triple of it shares says nothing there, however rare it is elsewhere. A graph has thousands of triples and its names
-return in many, so that words are counted from names that are split once. Over a whole corpus, and with the whole
-corpus's statistics, `bm25s` scores.
+Formula and statistics are those of `methods.baselines.bm25`: if a query has its own graph, document frequencies and lengths are
+by default computed over this graph, since a word in every triple of it is uninformative there. Names are tokenized once,
+because they occur in many triples. Whole-corpus search uses `bm25s`.
 
-Every triple gets a place: those that share no word with the question stand last, in the order of the graph.
+All triples are ranked: those that share no word with the question come last, in the order of the graph.
 """
 
 from __future__ import annotations
@@ -41,25 +39,25 @@ _BETWEEN_WORDS = re.compile(r"[._\s]+")
 
 
 def relation_words(relation: str) -> str:
-    """Return the words of a relation's name: `people.person.place_of_birth` is "people person place of birth"."""
+    """Split a relation's name into words: `people.person.place_of_birth` becomes "people person place of birth"."""
     return _BETWEEN_WORDS.sub(" ", relation).strip()
 
 
 def verbalize(triple: Triple) -> str:
-    """Return the text of one triple: entities as they are, of the relation the words."""
+    """Convert a triple to text: entity names unchanged, the relation as words."""
     head, relation, tail = triple
     return f"{head} {relation_words(relation)} {tail}"
 
 
 def verbalized(triples: Triples, rows: NDArray[np.integer] | None = None) -> list[str]:
-    """Return the texts of many triples at once; every relation is worked out a single time.
+    """Convert many triples to text; each distinct relation is converted once.
 
     Args:
-        triples: Where the rows are.
-        rows: Which ones, in which order; None: all.
+        triples: All triples.
+        rows: Rows to convert, in order; None for all.
 
     Returns:
-        One text per row, what `verbalize` gives.
+        One text per row, equal to that of `verbalize`.
     """
     table = triples.table if rows is None else triples.table[rows]
     relations = pa.array([relation_words(relation) for relation in triples.relations.to_pylist()], pa.string())
@@ -80,19 +78,19 @@ class TripleBM25Config(BM25Config):
 
     @property
     def pattern(self) -> str:
-        """Return letters and digits: `_` and `.` part words."""
+        """Return the regular expression of a word: letters and digits, split at `_` and `.`."""
         return r"(?u)[^\W_]+"
 
 
 @dataclass(frozen=True)
 class NameWords:
-    """The words of every name in a corpus of triples: of its entities, and behind them of its relations.
+    """Tokenized names of all entities and relations in a triple corpus.
 
     Attributes:
-        words: Numbers of words, name after name.
-        offsets: Where in `words` each name begins, and behind the last one where it ends.
-        vocabulary: The number of each word.
-        entities: How many of the names are entities.
+        words: Word numbers of all names, concatenated (entities first, then relations).
+        offsets: Start of each name in `words`, followed by the end of the last.
+        vocabulary: Number of each word.
+        entities: Number of entity names.
     """
 
     words: NDArray[np.int32]
@@ -102,7 +100,7 @@ class NameWords:
 
     @classmethod
     def of(cls, triples: Triples, config: BM25Config) -> NameWords:
-        """Split all names."""
+        """Tokenize all names of a triple corpus."""
         relations = map(relation_words, triples.relations.to_pylist())
         tokens = tokenize(chain(triples.entities.to_pylist(), relations), config, ids=True)
         lengths = np.fromiter(map(len, tokens.ids), np.int64, len(tokens.ids))
@@ -123,12 +121,12 @@ class NameWords:
         return cls(words, offsets, **json.loads((folder / "names.json").read_text("utf-8")))
 
     def frequencies(self, triples: Triples, rows: Rows, terms: Sequence[int]) -> tuple[Numbers, Numbers]:
-        """Return the counts of terms in triples, shape (terms, rows), and the triples' lengths in words, shape (rows,).
+        """Count terms in triples, shape (terms, rows), and return the triples' lengths in words, shape (rows,).
 
         Args:
-            triples: Whose names these are.
-            rows: Of the triples.
-            terms: Numbers of words.
+            triples: The triples.
+            rows: Rows of the triples.
+            terms: Word numbers of the terms.
         """
         table = triples.table[rows]
         parts = np.stack([table["head"], table["relation"] + self.entities, table["tail"]])
@@ -153,7 +151,7 @@ class NameWords:
     work=bm25_work,
 )
 class TripleBM25:
-    """Retriever of triples by term statistics.
+    """Retriever role: BM25 over triples.
 
     Args:
         config: Options.
@@ -166,7 +164,7 @@ class TripleBM25:
         self.config = config
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Split the names of a corpus of triples into words, or open what `folder` keeps of that."""
+        """Tokenize the names of a triple corpus, or open the saved result in `folder`."""
         triples = triple_corpus(corpus, "bm25_triples")
         if folder is None:
             return TripleBM25Index(self.config, triples, NameWords.of(triples.triples, self.config), None)
@@ -182,7 +180,7 @@ class _Verbalized(WholeBM25):
 
 
 class TripleBM25Index:
-    """A corpus of triples with the words of its names."""
+    """Index of a triple corpus with tokenized names."""
 
     def __init__(self, config: TripleBM25Config, corpus: TripleCorpus, names: NameWords, folder: Path | None) -> None:
         self._config = config
@@ -199,7 +197,7 @@ class TripleBM25Index:
         return index
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        """Rank triples by the words that they share with each query; equal scores in the order of its graph."""
+        """Rank triples by BM25; ties in the order of the query's graph."""
         if not queries:
             return []
         split = tokenize([query.text for query in queries], self._config, ids=False)

@@ -1,8 +1,7 @@
-"""Rerank triples that BM25 and two towers retrieve with a cross-encoder (coarse to fine).
+"""Hybrid retriever of triples: BM25 and two encoders retrieve candidates, and a cross-encoder reranks them.
 
-It is the only baseline of GPR's that brings supervision of its own: the published cross-encoder was trained on the
-questions and passages of MS MARCO. Where no hub is at hand, `ragmeter train graph_cross_encoder` trains one on worlds;
-a row of a table with that one is called `hybrid[worlds-ce]`.
+It is GPR's only baseline with external supervision: the published cross-encoder was trained on MS MARCO. Offline, `ragmeter
+train graph_cross_encoder` trains one on worlds, which tables label `hybrid[worlds-ce]`.
 
 Source: Li et al. 2023, Graph Reasoning for Question Answering with Triplet Retrieval (arXiv:2305.18742).
 """
@@ -35,15 +34,15 @@ from methods.work import Lengths, Needs, Work, all_needs, encode, needs_of
 
 
 def require_card(config: CrossEncoderConfig, published: bool, where: str) -> None:
-    """Check, without loading anything, that a folder says what trained it.
+    """Check that a local model has a card with its training data, unless it is declared as published.
 
     Args:
-        config: Names the model; an id of the hub is taken as published.
-        published: Whether somebody else trained what the folder holds.
+        config: Options with the model; a hub id counts as published.
+        published: Whether a folder contains a published model.
         where: The option that names it.
 
     Raises:
-        UserError: It is a folder without a card of ours and not said to be published.
+        UserError: It is a folder without ragmeter's card, and is not declared as published.
     """
     folder = Path(locate(config.model))
     if folder.is_dir() and not published and card_of(config.model) is None:
@@ -56,10 +55,10 @@ def require_card(config: CrossEncoderConfig, published: bool, where: str) -> Non
 
 
 def require_head(config: CrossEncoderConfig, where: str) -> None:
-    """Check that a model's files hold every weight of its score.
+    """Check that a model's files contain all weights of its scoring head.
 
     Raises:
-        UserError: Some are missing, so that they would be random.
+        UserError: Weights are missing, so that the head would be random.
     """
     if _brings_modules(Path(locate(config.model))):
         # Its head is a module of its own, which is loaded from its file or not at all.
@@ -98,14 +97,16 @@ def _json(path: Path) -> Any:
 
 
 RRF_DAMPING = 60
-"""Added to every rank when rankings are merged by reciprocal ranks."""
+"""Constant added to ranks in reciprocal rank fusion."""
 BACKFILLED_FROM = "backfilled_from"
-"""Key in the `notes` of a ranking longer than what was read: from this place (from 0) on, BM25's order stands."""
+"""Key in `notes` of a ranking: position (from 0) after which triples are in BM25's order, because the cross-encoder did not
+score them.
+"""
 WHERE = "graph_hybrid, option model"
 
 
 class GraphHybridConfig(CrossEncoderConfig, ModelMethodConfig):
-    """Options of the cross-encoder, and of what it is given to read."""
+    """Options of the cross-encoder and its candidates."""
 
     published: bool = Field(False, description="the folder is a copy of a published cross-encoder, so it needs no card of `ragmeter train`")
     sparse: RetrieverPart = Field(
@@ -160,11 +161,11 @@ def _needs(config: GraphHybridConfig) -> Needs | None:
     needs=_needs,
 )
 class GraphHybrid:
-    """Retriever in two steps.
+    """Retriever role: hybrid candidates, reranked by a cross-encoder.
 
     Args:
         config: Options.
-        services: Handed to both retrievers, whose indexes are shared with runs of each alone.
+        services: Services for both retrievers, whose indexes are shared with runs of a single retriever.
 
     Raises:
         UserError: The cross-encoder's score was never trained.
@@ -186,7 +187,7 @@ class GraphHybrid:
         """Build or reopen the index of both retrievers.
 
         Raises:
-            UserError: The corpus is not one of triples.
+            UserError: The corpus does not contain triples.
         """
         triples = triple_corpus(corpus, "graph_hybrid")
         sparse, dense = (
@@ -201,12 +202,12 @@ class GraphHybrid:
 
 
 class GraphHybridIndex:
-    """Two indexes of a corpus of triples, and what reads their finds.
+    """Indexes of both retrievers, with the cross-encoder.
 
     Args:
         config: Options.
         corpus: The triples.
-        model: Scores a question and a triple.
+        model: Cross-encoder.
         sparse, dense: The two indexes.
     """
 
@@ -215,7 +216,7 @@ class GraphHybridIndex:
         self._sparse, self._dense = sparse, dense
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        """Find, merge, and rank by the cross-encoder's score; equal scores by BM25's order."""
+        """Retrieve, fuse, and rank by the cross-encoder's score; ties in BM25's order."""
         dense = self._dense.retrieve(queries, self._config.dense_depth)
         return [self._rank(query, self._ordered(query, k), near, k) for query, near in zip(queries, dense, strict=True)]
 

@@ -1,7 +1,7 @@
-"""`ragmeter train graph_cross_encoder`: a cross-encoder that tells which triple of a graph answers a question.
+"""Train a cross-encoder on which triples of a graph answer a question (`ragmeter train graph_cross_encoder`).
 
-It stands in for the published one of the hybrid baseline where no hub is at hand: trained on worlds, on the questions
-of seeds that are for training. Its checkpoint is a `CrossEncoder` of sentence-transformers.
+It replaces the published cross-encoder of the hybrid baseline when offline, and is trained on training worlds. The checkpoint
+is a `CrossEncoder` of sentence-transformers.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class GoldTriples:
-    """A question with its graph.
+    """A question with the triples of its graph, divided into gold, hard and easy ones.
 
     Attributes:
-        question: What is asked.
+        question: The question's text.
         corpus: The triples.
         gold: Rows of the triples that prove the answer.
-        hard: Rows of the others that BM25 likes best, best first.
-        easy: Rows of all others of the graph.
+        hard: Rows of the highest-ranked other triples by BM25, best first.
+        easy: Rows of all remaining triples.
     """
 
     question: Question
@@ -55,10 +55,10 @@ class GoldTriples:
 
 
 def load_graphs(references: Sequence[str], options: Mapping[str, Mapping[str, Any]], *, train: bool) -> list[Benchmark]:
-    """Load benchmarks whose corpora are triples.
+    """Load benchmarks whose corpora consist of triples; with `train`, check that they may be used for training.
 
     Raises:
-        UserError: One holds passages; or it is to be trained on and must not be.
+        UserError: A benchmark contains passages, or must not be trained on.
     """
     results = load_data(references, options, train=train)
     for benchmark in results:
@@ -70,11 +70,11 @@ def load_graphs(references: Sequence[str], options: Mapping[str, Mapping[str, An
 
 
 def questions_of(benchmarks: Sequence[Benchmark], pool: int) -> tuple[list[GoldTriples], int]:
-    """Return questions whose proof is in their graph, and how many were left out because it is not.
+    """Return questions whose gold triples are in their graph, and the number of dropped ones.
 
     Args:
-        benchmarks: As `load_graphs` gives them.
-        pool: Hard triples kept for each question.
+        benchmarks: Results of `load_graphs`.
+        pool: Hard triples per question.
 
     Raises:
         UserError: No question is left.
@@ -115,15 +115,15 @@ def _gold_triples(question: Question, corpus: TripleCorpus, index: Any, pool: in
 
 
 def groups(queries: Sequence[GoldTriples], negatives: int, hard: int, *key: str | int) -> list[Group]:
-    """Return the rows of an epoch: one for each triple that proves an answer, in random order.
+    """Build an epoch's training groups: one per gold triple, in random order.
 
-    A text that reads like the right one is not held against it.
+    Triples with the same text as a positive are never negatives.
 
     Args:
         queries: The questions.
-        negatives: Other triples of each row, fewer where the graph has no more.
-        hard: How many of them are drawn from the hard ones.
-        key: What is drawn for: seed and epoch; equal keys give equal rows.
+        negatives: Negatives per group; fewer if the graph is small.
+        hard: Number of negatives drawn from the hard triples.
+        key: Random seed parts: seed and epoch.
     """
     rows = [
         _group(item, int(gold), negatives, hard, Draws("cross-encoder", *key, item.question.id, position))
@@ -145,7 +145,7 @@ def _group(query: GoldTriples, gold: int, negatives: int, hard: int, draws: Draw
 
 
 VALIDATE_K = 10
-"""Depth of the recall of reasoning triples on validation questions."""
+"""Value of k for recall@k of gold triples in validation."""
 STAGE = "reranker"
 
 
@@ -192,7 +192,7 @@ def _work(config: GraphCrossEncoderTrainingConfig, of: LengthsOf) -> list[StageW
     needs=lambda config: Needs((Checkpoint(config.base, config.revision),)),
 )
 class GraphCrossEncoderTraining(OneStageTraining):
-    """The training."""
+    """The training of the cross-encoder."""
 
     stage = STAGE
 
@@ -246,7 +246,7 @@ class GraphCrossEncoderTraining(OneStageTraining):
 
 
 def recall(objective: GroupObjective, queries: Sequence[GoldTriples], k: int) -> Figures:
-    """Return recall of a question's reasoning triples among the k best of its graph, over all questions."""
+    """Compute the mean recall@k of gold triples over all questions."""
     recalls = []
     for query in queries:
         texts = (verbalized(query.corpus.triples, rows) for rows in (query.easy, query.gold))
@@ -255,10 +255,10 @@ def recall(objective: GroupObjective, queries: Sequence[GoldTriples], k: int) ->
 
 
 def cross_encoder(config: GraphCrossEncoderTrainingConfig, device: str) -> Any:
-    """Return the base as a `CrossEncoder` of one score; a base without a head gets one, drawn from the seed.
+    """Load the base as a `CrossEncoder` with one score; a missing head is initialized from the seed.
 
     Raises:
-        UserError: It cannot be loaded.
+        UserError: The model cannot be loaded.
     """
     with loading("encoder", config.base), without_load_report():
         import torch

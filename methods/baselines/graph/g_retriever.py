@@ -1,7 +1,7 @@
-"""G-Retriever's retrieval: the connected part of a question's graph that collects most of what is like the question.
+"""G-Retriever's retrieval: a connected subgraph with high similarity to the question (prize-collecting Steiner tree).
 
-Only the retrieval is here, not the graph neural network behind it. How many triples it returns is what the tree makes
-it, so a reader is handed them all unless an experiment sets `k`.
+The graph neural network is not included. The number of triples is determined by the tree, so a reader receives all of them
+unless an experiment sets `k`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from methods.models.encoder import Vectors
 from methods.registry import register
 
 NOTE = "g_retriever"
-"""Key in `notes`: how many triples and entities were chosen, and of how many."""
+"""Key in `notes`: number of selected triples and entities, and of all."""
 
 
 class GRetrieverConfig(GraphEncoderConfig):
@@ -34,7 +34,7 @@ class GRetrieverConfig(GraphEncoderConfig):
 
 
 class GRetrieverIndex(NamesIndex):
-    """A corpus of triples with the vectors of its names."""
+    """Index of a triple corpus for G-Retriever."""
 
     def ranked(self, query: Query, vector: Vectors, k: int) -> Ranking:
         rows = self._scope.rows_for(query)
@@ -66,7 +66,7 @@ class GRetrieverIndex(NamesIndex):
     work=names_work,
 )
 class GRetriever(NamesRetriever):
-    """Retriever of a connected part of a graph."""
+    """Retriever role: returns the triples of a connected subgraph."""
 
     reads_all = True
     name, indexes = "g_retriever", GRetrieverIndex

@@ -1,8 +1,8 @@
-"""GRAG's retrieval: the surroundings of every entity, ranked by their mean vector, and the best of them pruned by text.
+"""GRAG's retrieval: ego graphs of all entities, ranked by mean vector; the best ones are pruned by text similarity.
 
-Only the retrieval is here, not the graph neural network that prunes softly behind it. Of its code two habits are left
-out by default and kept in the preset `official`: hops follow the direction of edges, so that an ego graph holds what
-reaches its center, and where several triples lead from one entity to another, none of them is kept.
+The graph neural network for soft pruning is not included. Two peculiarities of the released code are only in the preset
+`official`: hops follow edge directions, so that an ego graph contains the nodes that reach its center; and parallel triples
+between two entities are dropped.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from methods.retrieval.ranking import Rows, best_rows
 
 
 CELLS = 1 << 21
-"""Pairs of an edge and an ego graph looked at together: few enough to stay in a cache."""
+"""(Edge, ego graph) pairs processed at a time, chosen to fit the CPU cache."""
 DENSE = 0.02
-"""Share of a block's pairs of nodes from which plain arrays are faster than sparse ones."""
+"""Density of node pairs above which dense arrays are faster than sparse ones."""
 
 
 class EgoGraphs:
-    """The ego graphs of all nodes of a graph.
+    """Ego graphs of all nodes of a graph.
 
     Args:
         graph: The graph.
-        hops: How far they reach; with 0 each is its node alone.
-        directed: Whether a hop leads from an edge's tail to its head alone, so that an ego graph holds what reaches
-            its node; else directions play no role.
+        hops: Radius in hops; 0 gives single nodes.
+        directed: Whether hops only go from an edge's tail to its head, so that an ego graph contains the nodes that reach its
+            center; otherwise directions are ignored.
     """
 
     def __init__(self, graph: QuestionGraph, hops: int, *, directed: bool = False) -> None:
@@ -78,7 +78,7 @@ class EgoGraphs:
         return inside.astype(np.uint8)
 
     def members(self, center: int) -> tuple[Places, Places]:
-        """Return the nodes and edges of the ego graph of one node, ascending."""
+        """Return the nodes and edges of one node's ego graph, ascending."""
         inside = np.zeros(len(self.graph.nodes), bool)
         start, end = self._inside.indptr[center : center + 2]
         inside[self._inside.indices[start:end]] = True
@@ -86,12 +86,12 @@ class EgoGraphs:
         return np.flatnonzero(inside), np.flatnonzero(edges)
 
     def vectors(self, nodes: Vectors, relations: Vectors, relation_of_edge: Places) -> Vectors:
-        """Return the mean over the vectors of all nodes and edges of each ego graph.
+        """Compute the mean vector of the nodes and edges of each ego graph.
 
         Args:
             nodes: Shape (nodes, dimension).
             relations: Shape (relations, dimension).
-            relation_of_edge: Which of them each edge has, shape (edges,).
+            relation_of_edge: Relation index of each edge, shape (edges,).
 
         Returns:
             Shape (nodes, dimension).
@@ -131,8 +131,9 @@ class EgoGraphs:
 
 
 NOTE = "grag"
-"""Key in `notes`: how many triples were kept before any cut, of how many, in how many ego graphs, and how many of the
-entities kept are in no kept triple, so that a reader of triples does not see them."""
+"""Key in `notes`: number of kept triples (before any cut) and of all triples, number of ego graphs, and number of kept entities
+that occur in no kept triple.
+"""
 
 OFFICIAL = {"hop_direction": "against_edges", "repeated_pairs": "drop"}
 
@@ -153,7 +154,7 @@ class GragConfig(GraphEncoderConfig):
 
 
 class GragIndex(NamesIndex):
-    """A corpus of triples with the vectors of its names."""
+    """Index of a triple corpus for GRAG."""
 
     def ranked(self, query: Query, vector: Vectors, k: int) -> Ranking:
         rows = self._scope.rows_for(query)
@@ -201,7 +202,7 @@ class GragIndex(NamesIndex):
     work=names_work,
 )
 class Grag(NamesRetriever):
-    """Retriever of the surroundings of entities."""
+    """Retriever role: returns the triples of the best ego graphs."""
 
     name, indexes = "grag", GragIndex
 
@@ -216,7 +217,7 @@ class _Surroundings:
 
 
 def unrepeated(graph: QuestionGraph) -> NDArray[np.int64]:
-    """Return places of the edges that alone lead from their head to their tail, ascending."""
+    """Return the positions of edges without a parallel edge, ascending."""
     pairs = graph.heads * len(graph.nodes) + graph.tails
     _, position, times = np.unique(pairs, return_inverse=True, return_counts=True)
     return np.flatnonzero(times[position.reshape(-1)] == 1)

@@ -1,7 +1,7 @@
-"""A prize-collecting Steiner tree: the connected part of a graph that is worth most after what its edges cost.
+"""Prize-collecting Steiner tree: a connected subgraph that maximizes node prizes minus edge costs.
 
-G-Retriever gives prizes to edges too. An edge whose prize is more than its cost is worth its own way: it becomes a
-node in the middle of two free edges, and the difference is that node's prize.
+G-Retriever also gives prizes to edges. An edge whose prize exceeds its cost is replaced by a node between two free edges, with
+the difference as its prize.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ Places = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 TIGHT = 1e-12
-"""Rounding by as much does not keep an edge from being full."""
+"""Rounding tolerance for treating an edge as tight."""
 STOPS, FILLS = 0, 1
-"""Kinds of events; at the same time a cluster stops before an edge is filled."""
+"""Kinds of events; at equal times, a cluster deactivates before an edge becomes tight."""
 
 
 def prize_collecting_tree(ends: Places, prizes: Floats, costs: Floats) -> tuple[Places, Places]:
-    """Return a connected part of a graph whose prizes, less the costs of its edges, are large.
+    """Find a connected subgraph with large prizes minus edge costs (Goemans–Williamson approximation).
 
     Args:
         ends: The two nodes of each edge, shape (edges, 2); parallel edges and loops are possible.
-        prizes: Of each node, none negative.
-        costs: Of each edge, none negative.
+        prizes: Non-negative prize of each node.
+        costs: Non-negative cost of each edge.
 
     Returns:
-        The places of nodes and edges, ascending: a tree; one node alone where no edge pays; none without a prize.
+        Ascending indices of the nodes and edges of a tree; a single node if no edge pays off; empty without prizes.
     """
     growth = _Growth(ends.tolist(), prizes.tolist(), costs.tolist())
     growth.run()
@@ -211,17 +211,17 @@ def _beyond(start: int, barrier: int, neighbors: dict[int, list[int]]) -> set[in
 
 
 DECAY = 0.99
-"""A lower rank of edges is worth at most this share of the one above it."""
+"""Maximum ratio between the prizes of consecutive edge ranks."""
 CHEAPER = 0.995
-"""An edge costs at most this share of the largest prize, so that one edge at least pays for itself."""
+"""Maximum ratio of an edge's cost to the largest prize, so that at least one edge pays off."""
 
 
 def node_prizes(cosines: Floats, number: int) -> Floats:
-    """Return the nodes closest to the question get n, n − 1, …, 1, all others nothing; of equals the first go first.
+    """Give the nodes most similar to the question the prizes n, n − 1, …, 1, and all others 0; ties in order.
 
     Args:
-        cosines: Of each node with the question.
-        number: How many get a prize (n).
+        cosines: Cosine of each node with the question.
+        number: Number of nodes with a prize (n).
     """
     prizes = np.zeros(len(cosines))
     number = min(number, len(cosines))
@@ -230,13 +230,13 @@ def node_prizes(cosines: Floats, number: int) -> Floats:
 
 
 def edge_prizes(cosines: Floats, number: int) -> Floats:
-    """Divide prizes among the edges with the highest distinct cosines: rank k (from 0) gets (e − k) / (edges of that rank).
+    """Divide prizes among the edges with the e highest distinct cosines: rank k (from 0) shares e − k equally.
 
-    A rank gets no more than 0.99 of what the rank above it got.
+    A rank's prize per edge is at most 0.99 of the previous rank's.
 
     Args:
-        cosines: Of each edge with the question.
-        number: How many distinct values get a prize (e); fewer where there are fewer.
+        cosines: Cosine of each edge with the question.
+        number: Maximum number of distinct cosines with a prize (e).
     """
     values, ranks, ties = np.unique(-cosines, return_inverse=True, return_counts=True)
     number = min(number, len(values))
@@ -255,11 +255,11 @@ def edge_cost(prizes: Floats, cost: float) -> float:
 
 @dataclass(frozen=True)
 class Tree:
-    """Nodes and edges chosen from a graph.
+    """Selected nodes and edges of a graph.
 
     Attributes:
-        nodes: Places of nodes, ascending: those chosen, and the ends of chosen edges.
-        edges: Places of edges, ascending.
+        nodes: Ascending node indices, including the ends of selected edges.
+        edges: Ascending edge indices.
     """
 
     nodes: Places
@@ -267,13 +267,13 @@ class Tree:
 
 
 def best_tree(graph: QuestionGraph, nodes: Floats, edges: Floats, cost: float) -> Tree:
-    """Return the connected part of a graph with the largest prizes less costs, as well as the algorithm finds it.
+    """Find an approximately optimal connected subgraph by prizes minus costs, with prizes on nodes and edges.
 
     Args:
-        graph: The graph; directions play no role, parallel edges are edges of their own, loops are possible.
+        graph: The graph; directions are ignored, parallel edges and loops are allowed.
         nodes: Prize of each node.
         edges: Prize of each edge.
-        cost: Of each edge.
+        cost: Cost of each edge.
     """
     # A loop connects nothing: one that does not pay for itself is never worth its cost.
     plain = np.flatnonzero((edges <= cost) & (graph.heads != graph.tails))

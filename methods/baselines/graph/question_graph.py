@@ -1,6 +1,6 @@
-"""A question's graph as numbers: what is connected to what, and which name each node and edge has.
+"""A question's graph as arrays, with vectors of entity and relation names.
 
-Entities that differ in capitals alone are one node, as in the graphs of G-Retriever and GRAG.
+Entities that differ only in case are merged, as in G-Retriever and GRAG.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class QuestionGraph:
     """A directed multigraph.
 
     Attributes:
-        heads, tails: The nodes that each edge leads from and to, shape (edges,); nodes are numbered from 0 in the
-            order in which the edges name them, heads first.
-        nodes: The name of each node: its number among `Names.nodes`, shape (nodes,).
-        relations: The name of each edge: its number among the relations, shape (edges,).
+        heads, tails: Source and target node of each edge, shape (edges,); nodes are numbered from 0 in order of first
+            occurrence, heads first.
+        nodes: Index of each node's name in `Names.nodes`, shape (nodes,).
+        relations: Index of each edge's relation, shape (edges,).
     """
 
     heads: Places
@@ -53,12 +53,12 @@ class QuestionGraph:
         return len(self.heads)
 
     def only(self, edges: NDArray[Any]) -> QuestionGraph:
-        """Return the same nodes with some of the edges."""
+        """Return a graph with the same nodes and only the given edges."""
         return QuestionGraph(self.heads[edges], self.tails[edges], self.nodes, self.relations[edges])
 
 
 class Names:
-    """The names in a corpus of triples.
+    """Distinct names in a triple corpus.
 
     Args:
         triples: The triples.
@@ -73,12 +73,12 @@ class Names:
 
     @property
     def nodes(self) -> pa.Array:
-        """Return every distinct entity in lower case."""
+        """Return all distinct entity names, in lower case."""
         return self._lowered.dictionary
 
     @property
     def relations(self) -> pa.Array:
-        """Return every relation, as it is."""
+        """Return all relation names."""
         return self._triples.relations
 
     @cached_property
@@ -86,7 +86,7 @@ class Names:
         return self._lowered.indices.to_numpy()
 
     def graph(self, rows: Rows) -> QuestionGraph:
-        """Return the graph of some triples, an edge for each."""
+        """Build the graph of some triples, with one edge per triple."""
         table = self._triples.table[rows]
         ends = self._node_of_entity[np.stack([table["head"], table["tail"]], axis=1)]
         names, firsts, positions = np.unique(ends, return_index=True, return_inverse=True)
@@ -99,7 +99,7 @@ class Names:
 
 
 CHUNK = 2048
-"""Texts encoded between two writes; fixed, so that an index continued after a cut equals one built in one go."""
+"""Texts per write; fixed, so that a resumed index equals one built without interruption."""
 DISTILBERT = "distilbert-base-uncased"
 ROBERTA = "sentence-transformers/all-roberta-large-v1"
 
@@ -107,7 +107,7 @@ Floats = NDArray[np.float64]
 
 
 class GraphEncoderConfig(EncoderConfig, ModelMethodConfig):
-    """Options of an encoder of nodes and edges."""
+    """Options of the encoder of entity and relation names."""
 
     model: str = Field(
         DISTILBERT,
@@ -120,22 +120,21 @@ class GraphEncoderConfig(EncoderConfig, ModelMethodConfig):
 
 
 def names_work(config: GraphEncoderConfig, lengths: Lengths) -> Work:
-    """Return the names of a graph, at most two a triple (relations are few), and the questions."""
+    """Estimate the work of encoding a graph's names (at most two per triple) and the questions."""
     names = 2 * lengths.corpus
     built = encode(config, names, lengths.passage / 3) + vectors(config, lengths, names)
     return index(built) + encode(config, lengths.questions, lengths.question)
 
 
 def cosines(query: Vectors, vectors: Vectors) -> Floats:
-    """Return cosine of a vector with each of many.
+    """Compute the cosine similarity of a vector with many others.
 
     Args:
         query: Shape (dimension,).
         vectors: Shape (n, dimension).
 
     Returns:
-        Shape (n,), in float64, each summed on its own, so that equal vectors have equal cosines; 0 where either has
-        no length.
+        Shape (n,), in float64, each summed independently, so that equal vectors have equal cosines; 0 for zero vectors.
     """
     item, many = query.astype(np.float64), vectors.astype(np.float64)
     lengths = np.linalg.norm(many, axis=1) * np.linalg.norm(item)
@@ -144,12 +143,12 @@ def cosines(query: Vectors, vectors: Vectors) -> Floats:
 
 @dataclass(frozen=True)
 class EncodedNames:
-    """The names of a corpus of triples, and their vectors.
+    """Names of a triple corpus with their vectors.
 
     Attributes:
         names: The names.
         nodes: Shape (distinct nodes, dimension), in memory or mapped.
-        relations: Shape (relations, dimension), likewise.
+        relations: Shape (relations, dimension), in memory or mapped.
     """
 
     names: Names
@@ -158,7 +157,7 @@ class EncodedNames:
 
     @classmethod
     def of(cls, corpus: TripleCorpus, encoder: Encoder, folder: Path | None) -> EncodedNames:
-        """Encode all names, or map the vectors in `folder`; a build that was cut off continues."""
+        """Encode all names, or memory-map the vectors in `folder`; an interrupted build resumes."""
         names = Names(corpus.triples)
         kinds = {"nodes": names.nodes, "relations": names.relations}
         if folder is None:
@@ -173,24 +172,24 @@ class EncodedNames:
         return cls(names, *(read_array(folder / f"{kind}.npy", mapped=len(kinds[kind]) > 0) for kind in kinds))
 
     def graph(self, rows: Rows) -> QuestionGraph:
-        """Return the graph of some triples."""
+        """Build the graph of some triples."""
         return self.names.graph(rows)
 
     def node_vectors(self, graph: QuestionGraph) -> Vectors:
-        """Return one for each node: shape (nodes, dimension)."""
+        """Return the vector of each node: shape (nodes, dimension)."""
         return np.asarray(self.nodes[graph.nodes])
 
     def relation_vectors(self, graph: QuestionGraph) -> tuple[Vectors, Places]:
-        """Return the vectors of the distinct relations in a graph, and which of them each edge has."""
+        """Return the vectors of a graph's distinct relations, and the index of each edge's relation among them."""
         distinct, positions = np.unique(graph.relations, return_inverse=True)
         return np.asarray(self.relations[distinct]), positions.reshape(-1)
 
     def node_cosines(self, graph: QuestionGraph, query: Vectors) -> Floats:
-        """Return the cosine of each node with a question."""
+        """Compute the cosine of each node with a question."""
         return cosines(query, self.node_vectors(graph))
 
     def edge_cosines(self, graph: QuestionGraph, query: Vectors) -> Floats:
-        """Return the cosine of each edge with a question, bitwise equal for edges of the same relation."""
+        """Compute the cosine of each edge with a question; edges with the same relation get identical values."""
         vectors, positions = self.relation_vectors(graph)
         return cosines(query, vectors)[positions]
 
@@ -206,41 +205,41 @@ def _in_memory(texts: pa.Array, encoder: Encoder) -> Vectors:
 
 
 class NamesIndex(ABC):
-    """A corpus of triples with the vectors of its names."""
+    """Base class of indexes over a triple corpus with name vectors."""
 
     def __init__(self, config: Any, encoder: Encoder, corpus: TripleCorpus, names: EncodedNames) -> None:
         self._config, self._encoder, self._corpus, self._names = config, encoder, corpus, names
         self._scope = TripleScope(corpus)
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        """Rank each query's triples, at most k."""
+        """Rank each query's triples; returns at most k."""
         encoded = self._encoder.queries([query.text for query in queries])
         return [self.ranked(query, vector, k) for query, vector in zip(queries, encoded, strict=True)]
 
     @abstractmethod
     def ranked(self, query: Query, vector: Vectors, k: int) -> Ranking:
-        """Rank the triples of a query whose vector is given, at most k."""
+        """Rank a query's triples, given its vector; returns at most k."""
 
 
 class NamesRetriever:
-    """Retriever that compares a question with the names in its graph.
+    """Base class of retrievers that compare a question with the names in its graph.
 
     Args:
         config: Options.
-        services: Provides the device, and a folder where vectors are kept for other corpora with the same names.
+        services: Services; device and embedding cache are used.
     """
 
     over_triples = True
     name: ClassVar[str]
-    """The id."""
+    """Id of the method."""
     indexes: ClassVar[type[NamesIndex]]
-    """Class of the index that ranks."""
+    """Class of the index."""
 
     def __init__(self, config: GraphEncoderConfig, services: Services) -> None:
         self.config = config
         self.encoder = Encoder(config, services.device, services.folder("embeddings"))
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Encode the entities and relations of a corpus of triples, or map the vectors in `folder`."""
+        """Encode the names of a triple corpus, or memory-map the vectors in `folder`."""
         triples = triple_corpus(corpus, self.name)
         return self.indexes(self.config, self.encoder, triples, EncodedNames.of(triples, self.encoder, folder))

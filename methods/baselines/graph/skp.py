@@ -1,4 +1,4 @@
-"""SKP over triples: one encoder that `ragmeter train skp` pretrained on a graph's text, as both towers."""
+"""SKP over triples: retrieval with one encoder that `ragmeter train skp` pretrains on a graph's text, and that pretraining."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class SkpConfig(PretrainedTowersConfig):
-    """Options of SKP; the length is that which the checkpoint was saved with."""
+    """Options of SKP; the maximum length is that saved with the checkpoint."""
 
     trained_by = "skp"
     model: str = Field(description="folder of a checkpoint that `ragmeter train skp` made")
@@ -57,11 +57,11 @@ class SkpConfig(PretrainedTowersConfig):
     work=triples_work,
 )
 class Skp(TripleRetriever):
-    """Retriever of a pretrained encoder.
+    """Retriever role: ranks triples with an SKP checkpoint.
 
     Args:
-        config: The checkpoint, and how to search.
-        services: Provides the device, and a folder where vectors are kept.
+        config: Options with the checkpoint and search settings.
+        services: Services; device and embedding cache are used.
     """
 
     def __init__(self, config: SkpConfig, services: Services) -> None:
@@ -74,11 +74,11 @@ def write_card(
     """Write the model card.
 
     Args:
-        folder: Of the checkpoint.
+        folder: Checkpoint folder.
         config: All options.
         graph: References of the graph.
-        test: Those of them that are test graphs.
-        figures: What the training came to.
+        test: References among them that are test graphs.
+        figures: Final metrics.
     """
     write_model_card(
         folder,
@@ -104,25 +104,24 @@ def write_card(
 
 
 SEPARATOR = "|"
-"""Stands between the triples of a subgraph, as a word of its own that is never hidden."""
+"""Separator between the triples of a subgraph, a separate word that is never masked."""
 NOT_A_TARGET = -100
-"""The label of positions that count for nothing: torch's own `ignore_index`."""
+"""Label of positions without a loss (`ignore_index` of torch)."""
 _NO_WORD = -1
 _AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
 class Tokenized:
-    """Texts as token ids, one after another.
+    """Tokenized texts in flat arrays.
 
     Attributes:
         ids: Token ids of all texts: shape (tokens,).
-        words: The word that each token is part of, numbered from 0 in each text; -1 where it is part of none that may
-            be hidden: shape (tokens,).
-        offsets: Where each text begins, and behind the last one where it ends: shape (texts + 1,).
-        counts: Words of each text that may be hidden: shape (texts,).
-        mask: Id of the token that stands for what is hidden.
-        pad: Id of the token that fills rows up.
+        words: Word index of each token within its text; -1 for tokens that are never masked: shape (tokens,).
+        offsets: Start of each text, followed by the end of the last: shape (texts + 1,).
+        counts: Number of maskable words per text: shape (texts,).
+        mask: Id of the mask token.
+        pad: Id of the padding token.
     """
 
     ids: NDArray[np.int32]
@@ -138,13 +137,13 @@ class Tokenized:
 
 @dataclass(frozen=True)
 class Masked:
-    """A batch of texts and of their copies with one word hidden; all of shape (texts, longest).
+    """A batch of texts and copies with one masked word, all of shape (texts, longest).
 
     Attributes:
-        ids: As they are.
-        copies: With the hidden word.
-        attention: 1 where there is a token, 0 where a row is filled up.
-        labels: The hidden tokens in their places, `NOT_A_TARGET` everywhere else.
+        ids: Original token ids.
+        copies: Token ids with the masked word.
+        attention: Attention mask: 1 for tokens, 0 for padding.
+        labels: Masked tokens at their positions, `NOT_A_TARGET` elsewhere.
     """
 
     ids: NDArray[np.int64]
@@ -157,23 +156,23 @@ class Masked:
 
     @property
     def targets(self) -> int:
-        """Return hidden tokens."""
+        """Return the number of masked tokens."""
         return int((self.labels != NOT_A_TARGET).sum())
 
     def take_rows(self, positions: slice) -> Masked:
-        """Return some of its texts, not filled up further than they need."""
+        """Return some of the texts, with padding trimmed."""
         longest = int(self.attention[positions].sum(axis=1).max(initial=0))
         parts = (part[positions, :longest] for part in (self.ids, self.copies, self.attention, self.labels))
         return Masked(*parts)
 
 
 def tokenized(texts: Sequence[str], tokenizer: Any, max_length: int) -> Tokenized:
-    """Tokenize texts and find the words that their tokens are of.
+    """Tokenize texts and determine the word of each token.
 
     Args:
-        texts: What is read.
+        texts: Texts to tokenize.
         tokenizer: A fast tokenizer of `transformers` with a mask token.
-        max_length: Longest text in tokens; what goes beyond is cut, and cannot be hidden.
+        max_length: Maximum tokens per text; longer texts are truncated.
     """
     ids, words, lengths = [], [], []
     for start in range(0, len(texts), _AT_ONCE):
@@ -220,11 +219,11 @@ def _renumbered(words: NDArray[np.int32], offsets: NDArray[np.int64]) -> tuple[N
 
 
 def hidden_words(texts: Tokenized, *key: str | int) -> NDArray[np.int64]:
-    """Draw the word of each text that is hidden, each as likely as the others; -1 where a text has none.
+    """Draw the word to mask in each text, uniformly; -1 for texts without words.
 
     Args:
         texts: The texts.
-        key: What is drawn for; equal keys give equal draws.
+        key: Random seed parts.
     """
     seed = int(fingerprint("skp-mask", *key), 16)
     drawn = np.random.default_rng(seed).random(len(texts))
@@ -232,12 +231,12 @@ def hidden_words(texts: Tokenized, *key: str | int) -> NDArray[np.int64]:
 
 
 def masked(texts: Tokenized, positions: NDArray[np.int64], hidden: NDArray[np.int64]) -> Masked:
-    """Lay texts out as a batch.
+    """Build a batch of texts and masked copies.
 
     Args:
         texts: All texts.
-        positions: Which: shape (batch,).
-        hidden: The word that is hidden in each of all texts (`hidden_words`).
+        positions: Positions of the batch's texts: shape (batch,).
+        hidden: Masked word of each text (`hidden_words`).
     """
     starts, lengths = texts.offsets[positions], np.diff(texts.offsets)[positions]
     columns = np.arange(int(lengths.max(initial=0)))
@@ -263,11 +262,11 @@ Vector = Literal["first", "flatten"]
 
 
 def contrastive(texts: Tensor, copies: Tensor, temperature: float) -> Tensor:
-    """Return L_cl of a batch, in float32.
+    """Compute the contrastive loss L_cl between texts and their masked copies, in float32.
 
     Args:
         texts: Shape (batch, dimension).
-        copies: Of the same texts in the same order: shape (batch, dimension).
+        copies: Vectors of the masked copies, in the same order: shape (batch, dimension).
         temperature: τ.
     """
     import torch
@@ -278,18 +277,18 @@ def contrastive(texts: Tensor, copies: Tensor, temperature: float) -> Tensor:
 
 
 class SkpObjective:
-    """Adds the gradient of a batch's loss to the parameters of a masked language model.
+    """Training objective of SKP: masked language modeling plus a contrastive loss.
 
-    A batch that does not fit is gone through twice in parts: first without activations, for the gradient of each
-    vector, then with them, to carry it on. So every text is contrasted with all others of the batch, whatever fits.
+    A batch that does not fit is processed twice in parts (gradient caching): first without activations, for the gradient of
+    each vector, then with them for backpropagation. Every text is thus contrasted with the whole batch.
 
     Args:
         model: A masked language model of `transformers`.
-        vector: What of the last hidden state is compared: the first token, or all tokens, laid flat.
+        vector: Compared vector of the last hidden state: the first token, or all tokens flattened.
         weight: w.
         temperature: τ.
-        part: Texts that fit.
-        accelerator: Of `accelerate`; None: one process in the model's own precision.
+        part: Maximum texts per forward pass.
+        accelerator: `accelerate` process; None for a single process in the model's precision.
 
     Source:
         Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup (GradCache).
@@ -300,11 +299,11 @@ class SkpObjective:
         self.part, self.accelerator = part, accelerator
 
     def backward(self, batch: Masked, seed: Sequence[str | int]) -> Mapping[str, float]:
-        """Add the gradient; each process adds that of its own parts.
+        """Compute the gradient of a batch's loss and add it to the parameters; each process handles its own parts.
 
         Args:
-            batch: Texts and copies.
-            seed: What dropout is drawn from: seed, step …
+            batch: Texts and masked copies.
+            seed: Seed parts for dropout: seed, step …
 
         Returns:
             The loss (`loss`) and its two terms (`masked`, `contrastive`), unweighted.
@@ -389,13 +388,13 @@ Unit = Literal["triple", "subgraph"]
 
 
 def unit_texts(graph: PretrainingGraph, unit: Unit, linearize: LinearizeConfig, most: int) -> list[str]:
-    """Return the distinct texts of a graph, in the order of its triples.
+    """Return the distinct training texts of a graph, in the order of its triples.
 
     Args:
         graph: The triples.
-        unit: triple: each is a text; subgraph: those that share a head are, with a separator between them.
-        linearize: How a triple is written.
-        most: Triples in a subgraph at most; a head with more has several.
+        unit: `triple`: one text per triple; `subgraph`: all triples with the same head, separated.
+        linearize: Text format of a triple.
+        most: Maximum triples per subgraph; a head with more has several texts.
     """
     texts = linearized(graph.triples, config=linearize)
     if unit == "subgraph":
@@ -419,13 +418,13 @@ def unit_texts(graph: PretrainingGraph, unit: Unit, linearize: LinearizeConfig, 
 
 
 SUBGRAPH_TRIPLES = 16
-"""Triples of a subgraph at most; a head with more has several."""
+"""Maximum triples per subgraph; a head with more has several texts."""
 STAGE = "encoder"
 LENGTHS: Mapping[Unit, int] = {"triple": 64, "subgraph": 200}
 
 
 class SkpTrainingConfig(TrainingConfig):
-    """Options of SKP's pretraining; the run's settings are those that GPR's paper gives all it trains."""
+    """Options of SKP's pretraining; optimization settings are those of GPR's paper."""
 
     graph: tuple[str, ...] = Field(
         ("webqsp:train+validation", "cwq:train+validation"),
@@ -462,11 +461,11 @@ class SkpTrainingConfig(TrainingConfig):
 
     @property
     def length(self) -> int:
-        """Return longest text in tokens."""
+        """Return the maximum text length in tokens."""
         return self.max_length or LENGTHS[self.unit]
 
     def preflight(self) -> None:
-        """Check references and the base."""
+        """Check the data references and the base model."""
         for reference in self.graph:
             resolve(reference, where="graph")
         locate(self.base)
@@ -498,7 +497,7 @@ def _work(config: SkpTrainingConfig, of: LengthsOf) -> list[StageWork]:
     needs=lambda config: Needs((Checkpoint(config.base, config.revision),)),
 )
 class SkpTraining(OneStageTraining):
-    """The training."""
+    """The pretraining of SKP."""
 
     stage = STAGE
 
@@ -511,7 +510,7 @@ class SkpTraining(OneStageTraining):
 
 
 class SkpRun:
-    """One run of the training."""
+    """One run of SKP's pretraining."""
 
     def __init__(self, config: SkpTrainingConfig, graph: PretrainingGraph, context: TrainingContext, process: Any) -> None:
         self.config, self.graph, self.context, self.process = config, graph, context, process
@@ -539,7 +538,7 @@ class SkpRun:
             return sentence_transformer(options, config.base, config.revision, str(self.process.device))
 
     def prepared(self, identity: str) -> PreparedRun:
-        """Return the loop, ready to run."""
+        """Build the training loop, ready to run."""
         config = self.config
         place, schedule = LoopPlace.of(self.context, identity, self.process), Schedule(config.learning_rate)
         rows = self._order_of, len(self.rows)
@@ -574,10 +573,10 @@ class SkpRun:
 
 
 def masked_language_model(config: SkpTrainingConfig, device: str) -> Any:
-    """Return the base with a head that predicts tokens; a base without one gets one whose output layer is its embeddings.
+    """Load the base as a masked language model; a missing output layer is initialized from its embeddings.
 
     Raises:
-        UserError: It cannot be loaded, or holds no encoder's weights.
+        UserError: The base cannot be loaded, or has no encoder weights.
     """
     with loading("masked language model", config.base), without_load_report():
         import torch

@@ -1,6 +1,6 @@
-"""Two towers over triples: untrained ones, and those of DPR, trained on passages (Natural Questions) and not on graphs.
+"""Bi-encoders over triples without graph training: any encoder, or DPR's encoders (trained on Natural Questions passages).
 
-Source: Karpukhin et al. 2020, Dense Passage Retrieval (arXiv:2004.04906); what it does to texts before encoding them.
+Source: Karpukhin et al. 2020, Dense Passage Retrieval (arXiv:2004.04906); including its text preprocessing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PUBLISHED = PRESETS["dpr-nq"]
 
 
 class DprTriplesConfig(TripleSearchConfig):
-    """Options of DPR's towers over triples."""
+    """Options of DPR's encoders over triples."""
 
     model: str = Field(PUBLISHED["model"], description="folder or hub id of the passage encoder")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -50,14 +50,14 @@ class DprTriplesConfig(TripleSearchConfig):
 
 
 class DprEncoder(Encoder):
-    """DPR's encoders, given texts as its authors prepared them."""
+    """DPR's encoders with their authors' text preprocessing."""
 
     def queries(self, texts: Sequence[str], instruction: str | None = None) -> Vectors:
-        """Encode questions, their curly apostrophes made straight."""
+        """Encode questions, with curly apostrophes replaced by straight ones."""
         return super().queries([text.replace("’", "'") for text in texts], instruction)
 
     def passages(self, texts: Sequence[str], titles: Sequence[str] | None = None, *, cached: bool = True) -> Vectors:
-        """Encode texts without line breaks and without the quotation marks around them."""
+        """Encode texts without line breaks and enclosing quotation marks."""
         return super().passages([_prepared(text) for text in texts], titles, cached=cached)
 
 
@@ -75,11 +75,11 @@ def _prepared(text: str) -> str:
     work=triples_work,
 )
 class DprTriples(TripleRetriever):
-    """Retriever of DPR's towers.
+    """Retriever role: ranks triples with DPR's encoders.
 
     Args:
-        config: The encoders, and how to search.
-        services: Provides the device, and a folder where vectors are kept.
+        config: Options with the encoders and search settings.
+        services: Services; device and embedding cache are used.
     """
 
     def __init__(self, config: DprTriplesConfig, services: Services) -> None:
@@ -92,11 +92,11 @@ class DprTriples(TripleRetriever):
 
 Pooling = Literal["first", "mean"]
 POOLINGS: dict[Pooling, Any] = {"first": "cls", "mean": "mean"}
-"""Names of the poolings in `EncoderConfig`."""
+"""Pooling names of `EncoderConfig` for each option value."""
 
 
 class TwoTowerConfig(TripleSearchConfig):
-    """Options of untrained towers."""
+    """Options of encoders without graph training."""
 
     model: str = Field("distilbert-base-uncased", description="folder or hub id of an encoder; minilm is available offline")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -119,11 +119,11 @@ class TwoTowerConfig(TripleSearchConfig):
     work=triples_work,
 )
 class TwoTower(TripleRetriever):
-    """Retriever of untrained towers.
+    """Retriever role: ranks triples with any encoder, without graph training.
 
     Args:
-        config: The encoder, and how to search.
-        services: Provides the device, and a folder where vectors are kept.
+        config: Options with the encoder and search settings.
+        services: Services; device and embedding cache are used.
     """
 
     def __init__(self, config: TwoTowerConfig, services: Services) -> None:

@@ -1,8 +1,7 @@
-"""Systems that retrieve by a graph of the text, or by a memory of it: one file a system.
+"""Graph RAG systems, one file each: retrieval with a graph, tree or memory built from the corpus.
 
-`common` is what they share: options, how a corpus is read once, which passages a question may use, both contexts.
-`hipporag`: PageRank from the names or facts of the question. `lightrag`: keywords to entities and relations. `graphrag`:
-entities and reports about communities; its global search answers from the reports alone. `drift`: GraphRAG's search by
-follow-up questions. `memorag`: clues from a memory of the whole text. `linear_rag`: PageRank without any model. `raptor`: a
-tree of summaries.
+`common` has shared code: options, indexing, candidates of a question, and contexts. `hipporag`: PageRank from the names or
+facts of the question. `lightrag`: keywords to entities and relations. `graphrag`: entities and community reports; global search
+answers only from the reports. `drift`: GraphRAG's search with follow-up questions. `memorag`: clues from a memory of the whole
+text. `linear_rag`: PageRank without a language model. `raptor`: a tree of summaries.
 """

@@ -1,9 +1,9 @@
-"""Language models with a memory of beacons: each window of a long text is read once, and only its beacons are kept.
+"""Language models with beacon memory: a long text is read window by window, and only the keys and values of beacon tokens are
+kept.
 
-Behind every `ratio` tokens stands a beacon, a token with an embedding and projections of its own. When a window is full, the
-keys and values of its beacons join the memory, and those of its text are dropped. What follows attends to the memory, whose
-beacons have the first positions, and to the window that is not full yet. So reading a text of any length takes the memory of
-one window next to the beacons.
+After every `ratio` tokens, a beacon token is inserted, with its own embedding and projections. When a window is full, the keys
+and values of its beacons join the memory, and those of its text are dropped. Later tokens attend to the memory, whose beacons
+have the first positions, and to the current window. Memory use is thus one window plus the beacons.
 
 Source: Qian et al. 2024 (arXiv:2409.05591), whose training code gives the layout (`TommyChien/memorag-*`, of the classes Qwen2
 and Mistral); Zhang et al. 2024, Activation Beacon (arXiv:2401.03462).
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 KINDS = ("qwen2", "mistral")
 LAYOUT = {"beacon_pos": "interleave", "beacon_attn": "full-coverage", "beacon_sink_size": 0, "beacon_parallel_window": 1}
-"""Settings of a checkpoint that are read here, and their only value that is."""
+"""Supported checkpoint settings and their only supported values."""
 AROUND = 1024
-"""Tokens kept for what stands around a text, a question and its reply."""
+"""Tokens reserved for the text around a document: question, instructions and reply."""
 
 
 class BeaconConfig(FrozenModel):
@@ -53,7 +53,7 @@ class BeaconConfig(FrozenModel):
 
 
 def check_beacons(config: BeaconConfig) -> None:
-    """Check the settings of a checkpoint whose files are on this machine.
+    """Check the settings of a locally available checkpoint.
 
     Raises:
         UserError: The checkpoint is not a memory model, or has an unsupported layout.
@@ -90,14 +90,14 @@ def checked_layout(settings: Mapping[str, Any], where: str) -> None:
 
 @dataclass(frozen=True)
 class BeaconMemory:
-    """Memory of the tokens read so far; reading further returns a new one.
+    """Memory of the tokens read so far; immutable, since reading further returns a new one.
 
     Attributes:
-        keys, values: Of the beacons of full windows by layer, [heads, beacons, size]; keys have their positions.
-        open_keys, open_values: Of the window that is not full yet, its beacons included; keys without positions.
-        beacons: For each position of that window whether it is a beacon.
-        since: Tokens since the last beacon.
-        tokens: Tokens read in all.
+        keys, values: Keys and values of beacons in full windows by layer, [heads, beacons, size]; keys include positions.
+        open_keys, open_values: Keys and values of the current window, including beacons; keys without positions.
+        beacons: Whether each position of the current window is a beacon.
+        since: Number of tokens since the last beacon.
+        tokens: Total number of tokens read.
     """
 
     keys: tuple[Tensor, ...]
@@ -110,17 +110,17 @@ class BeaconMemory:
 
     @property
     def size(self) -> int:
-        """Return positions that what follows attends to."""
+        """Return the number of positions that later tokens attend to."""
         return int(self.keys[0].shape[1]) + len(self.beacons)
 
     @property
     def bytes(self) -> int:
-        """Return the memory that it takes, in bytes."""
+        """Return the memory use in bytes."""
         tensors = (*self.keys, *self.values, *self.open_keys, *self.open_values)
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def to(self, device: str) -> BeaconMemory:
-        """Return it on a device."""
+        """Return a copy on a device."""
         keys, values, open_keys, open_values = (
             tuple(tensor.to(device) for tensor in tensors) for tensors in (self.keys, self.values, self.open_keys, self.open_values)
         )
@@ -131,7 +131,7 @@ _models: weakref.WeakValueDictionary[tuple[Any, ...], BeaconModel] = weakref.Wea
 
 
 class BeaconModel:
-    """A loaded memory model: reads into a memory, and continues a conversation behind one.
+    """A loaded beacon model: reads texts into memory and continues conversations from it.
 
     Args:
         config: Options.
@@ -167,15 +167,15 @@ class BeaconModel:
         """Tokens of a text that can be read before positions run out."""
 
     def encode(self, messages: Messages) -> list[int]:
-        """Return the token ids of a conversation that the model is to continue; only its chat template writes special tokens."""
+        """Return the token ids of a conversation, with the special tokens of its chat template."""
         return encoded(self.tokenizer, [chat_text(self.tokenizer, messages)])[0]
 
     def shortened(self, text: str, most: int) -> tuple[str, int]:
-        """Return a text without its middle if it has more tokens than fit, and how many tokens were left out.
+        """Remove the middle of a text if it is too long, and return the number of removed tokens.
 
         Args:
-            text: Any.
-            most: Tokens; never more than there is room for.
+            text: The text.
+            most: Maximum tokens; also limited by the model's context.
         """
         spans = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
         most = min(most, self.room)
@@ -185,11 +185,11 @@ class BeaconModel:
         return f"{text[:head]}\n…\n{text[tail:]}", len(spans) - most
 
     def read(self, ids: Sequence[int], memory: BeaconMemory | None = None) -> BeaconMemory:
-        """Return the memory of some tokens, behind what is remembered already."""
+        """Read tokens into memory, after the given memory."""
         return self._read(ids, memory)[0]
 
     def write(self, memory: BeaconMemory, conversations: Sequence[Messages]) -> list[Generation]:
-        """Continue conversations, each behind the memory, greedily; the memory stays as it is."""
+        """Continue conversations greedily, each after the memory, which is unchanged."""
         here = memory.to(self.device)
         return [self._written(here, messages) for messages in conversations]
 
@@ -209,14 +209,14 @@ class BeaconModel:
         return Generation(text, len(ids), len(tokens), time.perf_counter() - started, ended, tuple(tokens))
 
     def nothing(self) -> BeaconMemory:
-        """Return the memory of no text."""
+        """Return an empty memory."""
         first = self.model.model.layers[0].self_attn
         heads, size = self.model.config.num_key_value_heads, first.head_dim
         empty = tuple(first.k_proj.weight.new_zeros(heads, 0, size) for _ in self.model.model.layers)
         return BeaconMemory(empty, empty, empty, empty)
 
     def states(self, ids: Sequence[int], memory: BeaconMemory | None = None) -> tuple[BeaconMemory, Tensor]:
-        """Return the memory of some tokens, and the last layer's state of each of them, beacons left out: [tokens, hidden]."""
+        """Read tokens, and return the memory and the last layer's state of each token (without beacons): [tokens, hidden]."""
         import torch
 
         memory, states = memory or self.nothing(), []
@@ -312,14 +312,14 @@ class BeaconModel:
 
 
 def open_beacons(config: BeaconConfig, device: str | None = None) -> BeaconModel:
-    """Return a memory model; equal options share one."""
+    """Load a beacon model; equal options share one."""
     key = config.model_dump_json(), device_of(device)
     model = _models[key] = _models.get(key) or BeaconModel(config, device)
     return model
 
 
 def with_beacons(model: Any, config: BeaconConfig) -> Any:
-    """Return a language model with the embedding and the projections of beacons from its checkpoint.
+    """Add the beacon embedding and projections of a checkpoint to a language model.
 
     Raises:
         UserError: The checkpoint lacks a tensor that its configuration names, or has one of another shape.
@@ -357,7 +357,7 @@ def with_beacons(model: Any, config: BeaconConfig) -> Any:
 
 
 def chosen(attention: Any, letter: str, states: Tensor, beacons: Tensor) -> Tensor:
-    """Return a projection of states, by the beacons' own weights where they have some."""
+    """Project states, with the beacons' own weights at beacon positions if there are any."""
     own = getattr(attention, f"beacon_{letter}_proj", None)
     result: Tensor = getattr(attention, f"{letter}_proj")(states)
     if own is not None and beacons.any():
@@ -366,7 +366,7 @@ def chosen(attention: Any, letter: str, states: Tensor, beacons: Tensor) -> Tens
 
 
 def projected(attention: Any, states: Tensor, beacons: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries, keys and values: [heads, tokens, size]."""
+    """Compute queries, keys and values: [heads, tokens, size]."""
     query, key, value = (
         chosen(attention, letter, states, beacons).view(len(states), -1, attention.head_dim).transpose(0, 1) for letter in "qkv"
     )
@@ -374,7 +374,7 @@ def projected(attention: Any, states: Tensor, beacons: Tensor) -> tuple[Tensor, 
 
 
 def turned(vectors: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
-    """Return queries or keys at their positions (rotary embedding by halves)."""
+    """Apply rotary position embedding to queries or keys."""
     import torch
 
     first, second = vectors.chunk(2, dim=-1)

@@ -1,5 +1,4 @@
-"""Provide code for graph RAG systems: options, a corpus that is read once, an index restricted to a question's passages,
-and two contexts.
+"""Shared code of graph RAG systems: options, indexing of the corpus, restriction to a question's passages, and contexts.
 
 With scope `document`, a graph is built from the passages that a question may use: its candidates, else its document, else
 the corpus. It therefore does not depend on passages of other questions. With scope `corpus`, it is built from all passages,
@@ -44,16 +43,16 @@ from methods.training.journal import Journal
 from methods.work import CHARACTERS, FLOAT, Lengths, Work, ask, encode, index, needs_of, tokens
 
 EXTRACTION, SHORT, LONG = 4096, 256, 1024
-"""Maximum tokens of a reply with records, with keywords and names, and with reports and points."""
+"""Maximum reply tokens for extraction; for keywords and names; and for reports and points."""
 PROMPT = 700
-"""Tokens of an extraction's instructions."""
+"""Assumed tokens of the extraction instructions."""
 RECORDS = 3
-"""Tokens of records per token of a passage, for estimates; a second call reads the reply of the first."""
+"""Assumed tokens of records per passage token, for estimates; a follow-up call also reads the first reply."""
 OPEN = 32
-"""Maximum number of graphs in memory; others are rebuilt from disk."""
+"""Maximum number of graphs in memory; others are reloaded from disk."""
 COST, WRITTEN = "cost.json", "written.jsonl"
 DESCRIBED = 500
-"""Maximum tokens of a description of an entity or relation; GraphRAG's limit of a summarized description."""
+"""Maximum tokens of an entity's or relation's description, as in GraphRAG."""
 PROMPTS = shipped(
     "methods.baselines.graph_rag",
     "facts",
@@ -81,11 +80,11 @@ LARGE = Annotated[LLM, defaults(max_tokens=EXTRACTION)]
 
 
 class SystemConfig(MethodConfig):
-    """Options of a system that may call a model for its index and for each question."""
+    """Options of graph RAG systems, which may call a model for the index and for each question."""
 
     needs_llm: ClassVar[bool] = False
     published: ClassVar[Mapping[str, str]] = {}
-    """Published prompt per template name; `loop` has no template of ours."""
+    """Published prompt per template name; `loop` has no shipped template."""
 
     llm: LARGE | None = Field(None, description="model that reads the corpus and answers the system's prompts")
     encoder: EncoderConfig = Field(
@@ -137,39 +136,39 @@ class SystemConfig(MethodConfig):
             check_llm(self.llm)
 
     def reach(self, cache: Path | None) -> None:
-        """Send one short call to an endpoint."""
+        """Check that the endpoint responds, with one short call."""
         if self.llm is not None:
             reach_llm(self.llm, cache)
 
     @property
     def asks_llm(self) -> bool:
-        """Return whether `llm` is required, independent of how the corpus is read."""
+        """Return whether `llm` is required, regardless of the extractor."""
         return self.needs_llm
 
     @property
     def own_models(self) -> tuple[Any, ...]:
-        """Return the options of further local models."""
+        """Return the options of other local models."""
         return ()
 
     @property
     def reads_with_llm(self) -> bool:
-        """Return whether the corpus is read by the model, passage by passage."""
+        """Return whether a language model extracts records from each passage."""
         return False
 
     @property
     def written_tokens(self) -> int:
-        """Return the maximum tokens that the model writes about one index, independent of the questions; 0 if it writes nothing."""
+        """Return the maximum tokens that the model generates per index for reports or summaries; 0 for none."""
         return 0
 
     def templates(self) -> list[Prompt]:
-        """Return all templates that the model may be called with."""
+        """Return all templates that may be used."""
         return []
 
     def template(self, name: str) -> Prompt:
-        """Return a shipped template, or the user's own.
+        """Return the shipped template or the user's replacement.
 
         Raises:
-            UserError: The user's own template cannot be used.
+            UserError: The user's template is invalid.
         """
         file = self.own_file(name)
         if file is None and self.prompts == PUBLISHED and name in self.published:
@@ -177,11 +176,11 @@ class SystemConfig(MethodConfig):
         return TEMPLATES[name].load_from(None if self.prompts == PUBLISHED else self.prompts, file)
 
     def own_file(self, name: str) -> str | None:
-        """Return the file that the options name for a template, or None."""
+        """Return the user's file for a template, or None."""
         return None
 
     def made_of(self) -> str:
-        """Return a hash of the weights and prompts that these options name; no prompt is downloaded for it."""
+        """Return a hash of the weights and prompts in the options, without downloading prompts."""
         weights = self.encoder.checkpoint_hash(), llm_hash(self.llm) if self.llm is not None else ""
         if self.prompts != PUBLISHED:
             return fingerprint(*weights, [prompt.hash for prompt in self.templates()])
@@ -191,7 +190,7 @@ class SystemConfig(MethodConfig):
 
 
 class GraphConfig(SystemConfig):
-    """Options of a system with a graph of entities."""
+    """Options of systems with an entity graph."""
 
     extractor: Literal["llm", "noun_phrases", "worlds"] = Field(
         "llm",
@@ -210,11 +209,11 @@ class GraphConfig(SystemConfig):
         return self.prompt if name in READING else None
 
     def reading_by(self, model: ChatModel) -> Any:
-        """Return the extractor that asks the model about each passage."""
+        """Build the extractor that calls the model for each passage."""
         return LLMExtractor(model, self.prompt)
 
     def record_prompts(self, extraction: str = "extraction") -> dict[str, Prompt]:
-        """Return the prompts of an `LLMExtractor`."""
+        """Return the prompts for an `LLMExtractor`."""
         loop = {"loop": published(self.published["loop"])} if self.prompts == PUBLISHED else {}
         return {"extraction": self.template(extraction), "gleaning": self.template("gleaning"), **loop}
 
@@ -224,16 +223,16 @@ class GraphConfig(SystemConfig):
 
 
 def local_extractor(config: GraphConfig) -> WorldsExtractor | NounPhrases:
-    """Return the extractor that reads chunks by rules, without a model."""
+    """Build the rule-based extractor."""
     return WorldsExtractor() if config.extractor == "worlds" else NounPhrases(config.window, config.pipeline)
 
 
 class AskedOnce:
-    """Replies of a model during an index build, stored with the index; an interrupted build does not ask again.
+    """Model calls during an index build, with replies saved next to the index, so that a resumed build repeats none.
 
     Args:
         model: The model.
-        path: The file; None stores nothing.
+        path: File of replies; None saves nothing.
     """
 
     def __init__(self, model: ChatModel, path: Path | None) -> None:
@@ -259,7 +258,7 @@ class AskedOnce:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows with a common index.
+    """Rows of a corpus with a common graph index.
 
     Attributes:
         rows: Rows of the corpus, in order.
@@ -271,26 +270,26 @@ class Group:
 
 
 Models = Callable[[str, int], ChatModel | None]
-"""Function that maps a role and the tokens of its longest reply to the model, or None."""
+"""Function from a role and a maximum reply length to the model; None if there is no model."""
 
 
 class SystemIndex(ABC):
-    """A system's index of a corpus: `retrieve_one`, and `contexts_one` for both contexts.
+    """Base class of a graph RAG system's index, with `retrieve_one`, and `contexts_one` for the plain and the native context.
 
     Args:
         config: Options.
         corpus: The passages.
         encoder: Encoder of all vectors.
-        reads: The model's extraction from each passage by row; None if it reads no passages.
-        usage: Cost of building.
-        models: The models.
-        folder: Folder that stores the model's replies during a build; None: not stored.
+        reads: Extracted records of each passage by row; None if nothing is extracted.
+        usage: Cost of building the index.
+        models: Function that opens models by role.
+        folder: Folder of saved replies; None saves nothing.
     """
 
     note: ClassVar[str]
-    """The system's id, which is the key of its notes in rows."""
+    """The system's id, the key of its notes in predictions."""
     longest: ClassVar[int] = SHORT
-    """Maximum tokens of a reply to a question."""
+    """Maximum reply tokens for calls about a question."""
 
     def __init__(
         self,
@@ -319,23 +318,23 @@ class SystemIndex(ABC):
 
     @abstractmethod
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Return the passages that a question may use, best first."""
+        """Rank the passages that a question may use."""
 
     def native(self, group: Group, query: Query, ranking: Ranking) -> list[Passage]:
-        """Return the part of the system's own context before its sources."""
+        """Return the graph part of the system's native context, which precedes the passages."""
         return []
 
     @property
     def prepares(self) -> bool:
-        """Return whether a model processes a group before the first question."""
+        """Return whether the model processes each group (for reports or summaries) before the first question."""
         return self.writer is not None
 
     async def prepare(self, group: Group) -> tuple[Any, Usage]:
-        """Return a model's statements about a whole group, independent of the question, and their cost."""
+        """Generate question-independent content for a group, such as reports or summaries, and return it with its cost."""
         return None, Usage()
 
     async def prepared(self, group: Group) -> Any:
-        """Return a model's statements about a group, which are requested once; their cost counts for the index."""
+        """Return the content of `prepare` for a group, generated once; its cost counts for the index."""
         key = group.rows.tobytes()
         if key not in self._prepared:
             # In a separate context, so that the calls do not count for the question that needed them first.
@@ -353,7 +352,7 @@ class SystemIndex(ABC):
         return value
 
     def build_for(self, queries: Iterable[Query]) -> None:
-        """Request a model's statements about the passages that these questions may use, before the first question."""
+        """Generate the content of `prepare` for all groups of these questions, before the first question."""
         rows = {rows.tobytes(): rows for query in queries if len(rows := self.rows_indexed(query))}
 
         async def program(some: Rows) -> None:
@@ -365,13 +364,13 @@ class SystemIndex(ABC):
             self.keep_cost()
 
     def keep_cost(self) -> None:
-        """Write the cost of building next to the index."""
+        """Save the cost of building next to the index."""
         if self._folder is not None:
             size = sum(path.stat().st_size for path in self._folder.iterdir() if path.is_file() and path.name != COST)
             (self._folder / COST).write_text(json.dumps({**self.usage.to_json(), "bytes": size}))
 
     async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
-        """Return the passages; in the native context, they follow the graph's part."""
+        """Return the context for a reader: the passages, preceded by the graph part in the native context."""
         passages = self.corpus.get(ranking.ids)
         if self.config.context == "native" and ranking.ids:
             passages = [*await self.compute(lambda: self.native(self.group(query), query, ranking)), *passages]
@@ -391,11 +390,11 @@ class SystemIndex(ABC):
         return np.arange(len(self.corpus), dtype=np.int64) if self.config.scope == "corpus" else self.rows_for(query)
 
     def group(self, query: Query) -> Group:
-        """Return the indexed group of a question."""
+        """Return the group of a question's indexed rows."""
         return self.group_of(self.rows_indexed(query))
 
     def group_of(self, rows: Rows) -> Group:
-        """Return the index of some rows, which is built once."""
+        """Return the group of some rows, built once."""
         key = rows.tobytes()
         if key not in self._groups:
             self._groups[key] = self.made(rows)
@@ -405,7 +404,7 @@ class SystemIndex(ABC):
         return self._groups[key]
 
     def made(self, rows: Rows) -> Group:
-        """Return the index of some rows."""
+        """Build the group of some rows."""
         texts = [passage.full_text for passage in self.corpus.get([self.corpus.ids[row] for row in rows])]
         if self._reads is not None:
             reads = [self._reads[row] for row in rows.tolist()]
@@ -416,7 +415,7 @@ class SystemIndex(ABC):
         return Group(rows, GraphIndex(texts, reads, self.encoder, sentences=self._reads is None))
 
     def ranking(self, query: Query, group: Group, order: Sequence[int], k: int, note: Any, usage: Usage | None = None) -> Ranking:
-        """Convert an order of a group's chunks to a ranking of those that the question may use, scored by rank."""
+        """Convert an order of a group's chunks to a ranking of the passages that the question may use, with scores by rank."""
         rows = group.rows[np.fromiter(dict.fromkeys(order), np.int64)] if len(order) else group.rows[:0]
         if self.config.scope == "corpus" and query.candidates is not None:
             rows = rows[np.isin(rows, self.rows_for(query))]
@@ -424,12 +423,12 @@ class SystemIndex(ABC):
         return replace(ranking, usage=usage or Usage(), notes={self.note: note, **self.label})
 
     def by_score(self, query: Query, group: Group, scores: NDArray[np.float64], k: int, note: Any, usage: Usage | None = None) -> Ranking:
-        """Return a ranking of all chunks by their scores; see `ranking`."""
+        """Rank all chunks of a group by score; see `ranking`."""
         return self.ranking(query, group, best_rows(scores, len(scores)).tolist(), k, note, usage)
 
     @property
     def label(self) -> dict[str, str]:
-        """Return the label of rows for which a script stood in for the model, even if it was only called for the index."""
+        """Return the note that marks predictions if a script replaced the model, even if only for the index."""
         llm = self.config.llm
         return {SCRIPTED: llm_name(llm)} if isinstance(llm, ScriptedConfig) else {}
 
@@ -438,17 +437,17 @@ class SystemIndex(ABC):
         return np.asarray(self.encoder.queries([text])[0])
 
     def dense(self, group: Group, vector: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return the inner products of the chunks with a vector, as in dense retrieval: shape (chunks,)."""
+        """Compute the inner products of the chunks with a vector: shape (chunks,)."""
         return exact_scores(group.index.chunks, vector, np.arange(len(group.rows)))
 
 
 class System:
-    """Retriever that reads a corpus once, by a model or by rules.
+    """Retriever role of graph RAG systems: indexes a corpus with a model or by rules.
 
     Args:
         config: Options.
-        services: Services, of which it uses the cache of replies, the folder of embeddings, device and seed.
-        kind: The index.
+        services: Services; reply cache, embedding cache, device and seed are used.
+        kind: Class of the index.
     """
 
     def __init__(self, config: Any, services: Services, kind: type[SystemIndex]) -> None:
@@ -458,7 +457,7 @@ class System:
         self._kind = kind
 
     def models(self, role: str, longest: int) -> ChatModel | None:
-        """Return the model, with a maximum of tokens per reply; None if there is no model."""
+        """Open the model with a maximum reply length; None if there is no model."""
         if self.config.llm is None:
             return None
         own = self.config.llm.max_tokens
@@ -466,14 +465,14 @@ class System:
         return open_llm(llm, self._services, role=role)
 
     def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> Any:
-        """Return the index over the extracted records."""
+        """Create the index from extracted records."""
         return self._kind(self.config, corpus, self.encoder, reads, usage, self.models, folder)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Any:
-        """Read the corpus, or reopen an existing index; an interrupted build resumes.
+        """Index the corpus, or reopen an existing index; an interrupted build resumes.
 
         Raises:
-            Broke: No passage could be read.
+            Broke: No passage could be processed.
         """
         made: list[Any] = []
         if folder is not None:
@@ -498,7 +497,7 @@ Item = TypeVar("Item")
 
 
 def register(identifier: str, *, config: type[SystemConfig], **stated: Any) -> Callable[[T], T]:
-    """Register an index or a whole method with the statements that all systems share; see `methods.registry.register`."""
+    """Register a graph RAG index or method with the settings that all systems share; see `methods.registry.register`."""
     offline = issubclass(config, GraphConfig) and not config.needs_llm
 
     def decorate(kind: T) -> T:
@@ -525,7 +524,7 @@ def register(identifier: str, *, config: type[SystemConfig], **stated: Any) -> C
 
 
 def reading_work(config: Any, lengths: Lengths, calls: int = 1) -> Work:
-    """Return the work: reading the corpus passage by passage, and encoding it, its entities and relations."""
+    """Estimate the work of extracting records from each passage and encoding passages, entities and relations."""
     work = encode(config, lengths.corpus, lengths.passage) + encode(config, lengths.questions, lengths.question)
     if isinstance(config, GraphConfig):
         # Assumes about one entity and one relation per twenty tokens.
@@ -538,12 +537,12 @@ def reading_work(config: Any, lengths: Lengths, calls: int = 1) -> Work:
 
 
 def indexed_passages(config: SystemConfig, lengths: Lengths) -> float:
-    """Return the number of indexed passages, each counted once per group that it is in."""
+    """Return the number of indexed passages, counted once per group."""
     return lengths.corpus if config.scope == "corpus" else lengths.own
 
 
 def minmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return scores scaled to [0, 1]; all 1 if they are equal."""
+    """Scale scores to [0, 1]; all 1 if they are equal."""
     low, high = (float(scores.min()), float(scores.max())) if len(scores) else (0.0, 0.0)
     return (scores - low) / (high - low) if high > low else np.ones_like(scores)
 
@@ -554,13 +553,13 @@ def nearest(vectors: NDArray[np.float32], vector: NDArray[np.float32], k: int, a
 
 
 def alternating(*orders: Sequence[Item]) -> list[Item]:
-    """Interleave lists, and drop repetitions."""
+    """Interleave lists and drop duplicates."""
     longest = max(map(len, orders), default=0)
     return list(dict.fromkeys(order[place] for place in range(longest) for order in orders if place < len(order)))
 
 
 def within(passages: Sequence[Passage], budget: float) -> list[Passage]:
-    """Return the first passages that fit into a number of tokens (characters / 4)."""
+    """Return the first passages that fit into a token budget (characters / 4)."""
     kept: list[Passage] = []
     for passage in passages:
         budget -= tokens(passage.full_text)
@@ -571,18 +570,18 @@ def within(passages: Sequence[Passage], budget: float) -> list[Passage]:
 
 
 def said(descriptions: Sequence[str]) -> str:
-    """Return the description of an entity or relation, cut at `DESCRIBED`."""
+    """Join the descriptions of an entity or relation, cut at `DESCRIBED` tokens."""
     return " ".join(descriptions)[: DESCRIBED * CHARACTERS]
 
 
 def entity_passages(group: Group, positions: Sequence[int]) -> list[Passage]:
-    """Return entities as passages, with the name as title and the description as text."""
+    """Convert entities to passages, with the name as title and the description as text."""
     nodes = [group.index.graph.nodes[position] for position in positions]
     return [Passage(f"entity {node.name}", node.name, said(node.descriptions)) for node in nodes if any(node.descriptions)]
 
 
 def relation_passages(group: Group, positions: Sequence[int]) -> list[Passage]:
-    """Return relations as passages, with both names as title."""
+    """Convert relations to passages, with both names as title."""
     edges = [group.index.graph.edges[position] for position in positions]
     titled = [(f"{edge.source} – {edge.target}", edge) for edge in edges]
     return [Passage(f"relation {title}", title, said(edge.descriptions)) for title, edge in titled]

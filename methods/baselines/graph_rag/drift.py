@@ -1,14 +1,14 @@
-"""GraphRAG's DRIFT search: reports lead to follow-up questions, local searches answer these and raise further ones.
+"""GraphRAG's DRIFT search: community reports lead to follow-up questions, which local searches answer and extend.
 
-The model writes a hypothetical report that answers the question, in the form of a report that the seed draws. The reports
-most like it are read in folds; each fold gives a part of a first answer, and follow-up questions (the primer). Then, up to
-`depth` times, open questions that the seed draws are answered from the reports and passages of their own local search, and
-bring further ones. The answer is written from all answers, in the order in which their questions came up.
+The model writes a hypothetical report that answers the question, in the style of a randomly drawn report. The most similar
+reports are read in folds; each fold gives part of a first answer and follow-up questions (the primer). Then, up to `depth`
+times, randomly drawn open questions are answered by local search, which adds further questions. The final answer is written
+from all answers, in the order of their questions.
 
-Source: microsoft/graphrag 3.1 (`query/structured_search/drift_search`): 20 reports in 5 folds, 20 questions a step, 3 steps,
-12,000 tokens a local search, 10 % of them reports and 90 % passages, which leaves none for entities and relations. Ours: a
-fold without a report is not asked; if no fold brings a question, the question itself is searched (released: an error); the
-hypothetical report is encoded as a passage; tokens are characters / 4; a short answer unless `answer` says otherwise.
+Source: microsoft/graphrag 3.1 (`query/structured_search/drift_search`): 20 reports in 5 folds, 20 questions per step, 3 steps,
+and 12,000 tokens per local search, of which 10 % are reports and 90 % passages, leaving none for entities and relations. Ours:
+empty folds are skipped; if no fold brings a question, the question itself is searched (released: an error); the hypothetical
+report is encoded as a passage; tokens are characters / 4; a short answer unless `answer` says otherwise.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from methods.prompts import Prompt
 from methods.work import Lengths, Work, ask
 
 REPORTS_SHARE, SOURCES_SHARE = 0.1, 0.9
-"""Shares of the tokens of a local search."""
+"""Fractions of a local search's tokens for reports and passages."""
 EVIDENCE = 100
-"""Passages of a prediction, at most."""
+"""Maximum passages in a prediction's evidence."""
 
 
 class DriftConfig(ReportsConfig):
@@ -80,14 +80,14 @@ class _Answered(BaseModel):
 
 @dataclass
 class Action:
-    """A question, and its answer once there is one.
+    """A follow-up question with its answer, if any.
 
     Attributes:
-        question: The text, by which an action is known.
-        answer: None: open.
+        question: Text of the question, which identifies the action.
+        answer: The answer; None if still open.
         score: How well the answer serves the whole question, from 0 to 100.
         sources: Passages that its local search showed, by id.
-        tries: How often it was asked.
+        tries: Number of attempts.
     """
 
     question: str
@@ -98,30 +98,30 @@ class Action:
 
 
 class Actions:
-    """All actions of a search, each question once, in the order in which they came up."""
+    """Follow-up questions of a search, without duplicates, in order of occurrence."""
 
     def __init__(self, first: Action) -> None:
         self._by_question = {first.question: first}
 
     def add(self, questions: Iterable[str]) -> None:
-        """Add those questions that are new."""
+        """Add the questions that are new."""
         for question in questions:
             self._by_question.setdefault(question, Action(question))
 
     @property
     def all(self) -> list[Action]:
-        """Return the actions."""
+        """Return all actions."""
         return list(self._by_question.values())
 
     def drawn(self, draws: Draws, most: int) -> list[Action]:
-        """Draw open actions, at most this many."""
+        """Draw up to `most` open actions at random."""
         opened = [action for action in self.all if action.answer is None]
         draws.shuffle(opened)
         return opened[:most]
 
 
 def in_folds(reports: list[Report], folds: int) -> list[list[Report]]:
-    """Divide reports into parts of nearly equal size that keep the order; parts without a report are left out."""
+    """Divide reports into parts of nearly equal size, in order; empty parts are dropped."""
     return [[reports[place] for place in part] for part in np.array_split(np.arange(len(reports)), folds) if len(part)]
 
 
@@ -144,10 +144,10 @@ def _work(config: DriftConfig, lengths: Lengths) -> Work:
     work=_work,
 )
 class GraphRagDrift(GraphRagMethod):
-    """A whole system: answers from reports and local searches for follow-up questions."""
+    """Whole method: answers with DRIFT search."""
 
     async def answer_one(self, query: Query) -> Prediction:
-        """Return the answer; the evidence is what the local searches showed, those with the best scores first."""
+        """Answer a question; the evidence consists of the passages shown in local searches, by descending score."""
         if (read := await self.reported(query)) is None:
             return Prediction(query.id, "", notes={self.note: {"fallback": "nothing to read"}})
         index, group, reported = read
@@ -181,7 +181,9 @@ class GraphRagDrift(GraphRagMethod):
         return await self.written(query, "drift_reduce", {"answers": "\n\n".join(answers)}, evidence, usage, note)
 
     async def most_like(self, query: Query, index: GraphRagIndex, group: Group, reported: Reported) -> tuple[list[Report], str, Usage]:
-        """Return the reports most like a hypothetical one, best first, why the question stands for that, and the cost."""
+        """Return the reports most similar to a hypothetical report (best first), the reason if the question was used instead,
+        and the cost.
+        """
         reports = list(reported.up_to(self.config.level).values())
         if not reports:
             return [], "", Usage()
@@ -197,7 +199,7 @@ class GraphRagDrift(GraphRagMethod):
         return [reports[place] for place in await index.compute(order)], why, reply.usage
 
     async def primed(self, query: Query, reports: list[Report]) -> tuple[Actions, list[str], Usage]:
-        """Return the first answer and follow-up questions; of each fold without an answer why its call failed, else "", and the cost."""
+        """Run the primer: returns the follow-up questions, the failure reason of each fold ("" on success), and the cost."""
         prompt = self.config.template("drift_primer")
         prompts = [
             prompt.messages(question=query.text, reports="\n\n".join(report.full for report in fold))
@@ -215,7 +217,7 @@ class GraphRagDrift(GraphRagMethod):
     async def step(
         self, query: Query, index: GraphRagIndex, group: Group, reported: Reported, action: Action
     ) -> tuple[list[str], str, Usage]:
-        """Answer a question from its local search; return the questions that this raises, why the call failed, and the cost."""
+        """Answer a follow-up question by local search; returns new questions, the failure reason, and the cost."""
         ranking = await index.compute(lambda: index.ranked(replace(query, text=action.question), len(group.rows)))
         nearby = ranking.notes[index.note].get("entities", [])
         reports = within(report_passages(reported, nearby, self.config.level), self.config.tokens * REPORTS_SHARE)

@@ -1,13 +1,12 @@
-"""GraphRAG: entities near the question lead to passages, relations and reports about communities (local search); or every
-report is asked for points, and the answer is written from the best of these (global search).
+"""GraphRAG: local search (entities similar to the question lead to passages, relations and community reports) and global search
+(all reports are rated for relevant points, from which the answer is written).
 
-Reports are written by the model when an index is built, for the communities of what is indexed as one, the deepest first,
-so that a large community can be described by what is said of its parts. Local search needs them in the native context alone.
+The model writes reports when the index is built, one per community of a group, the deepest level first, so that reports on
+parts can describe a large community. Local search only needs reports in the native context.
 
-Source: Edge et al. 2024 (arXiv:2404.16130) and microsoft/graphrag 3.1: the 20 nearest entities (10, doubled), 12,000 tokens,
-15 % reports (of levels 0 to 2), 35 % entities and relations. Ours: descriptions are not summarized; entities have any type
-(released: four); tokens are characters / 4; the native context's sources are the passages that the pipeline hands on (`k`);
-an answer is short.
+Source: Edge et al. 2024 (arXiv:2404.16130) and microsoft/graphrag 3.1: the 20 nearest entities (10, doubled), 12,000 tokens, 15
+% reports (of levels 0 to 2), 35 % entities and relations. Ours: descriptions are not summarized; entities have any type
+(released: four); tokens are characters / 4; the native context's sources are the first `k` passages; answers are short.
 """
 
 from __future__ import annotations
@@ -61,22 +60,22 @@ from methods.registry import Component, require_extra
 from methods.work import Lengths, Work, ask, index, tokens
 
 REPORTS_SHARE = 0.15
-"""Share of the tokens of the native context that reports take."""
+"""Fraction of the native context's tokens for reports."""
 GRAPH_SHARE = 0.35
-"""The same for entities and relations."""
+"""Fraction of the native context's tokens for entities and relations."""
 BATCH_TOKENS = 12_000
-"""Tokens of reports that are read at once, and of points that are answered from."""
+"""Tokens of reports per map call, and of points for the final answer."""
 INSTRUCTIONS = 350
 PARAGRAPHS = "multiple paragraphs"
-"""The form of a long answer, as the published prompts have it."""
+"""Form of a long answer in the published prompts."""
 FORMS = {"short": "a short phrase: a name, a number, yes or no; no sentence", "paragraphs": "several paragraphs"}
-"""The form of an answer, as a prompt names it."""
+"""Description of each answer form in a prompt."""
 PER_COMMUNITY = 6
-"""Entities of a mean community, for plans."""
+"""Assumed entities per community, for estimates."""
 
 
 class GraphRagConfig(GraphConfig):
-    """Options of all searches."""
+    """Options shared by all GraphRAG searches."""
 
     published: ClassVar[Mapping[str, str]] = {
         "extraction": "graphrag_extraction",
@@ -101,15 +100,15 @@ class GraphRagConfig(GraphConfig):
 
     @property
     def long(self) -> int:
-        """Return tokens of the longest report, points or answer; the published prompts ask for up to 2,000 words."""
+        """Return the maximum tokens of reports, points and answers; published prompts ask for up to 2,000 words."""
         return EXTRACTION if self.prompts == PUBLISHED else LONG
 
     def reading_by(self, model: ChatModel) -> LLMExtractor:
-        """Return records, gleaned."""
+        """Build the extractor of records with follow-up requests."""
         return LLMExtractor(model, gleanings=self.gleanings, prompts=self.record_prompts())
 
     def reading_templates(self) -> list[Prompt]:
-        """Return all that the model may be asked by to read a passage."""
+        """Return all prompts for extracting records from a passage."""
         return list(self.record_prompts().values())
 
     def templates(self) -> list[Prompt]:
@@ -130,7 +129,7 @@ class LocalConfig(GraphRagConfig):
 
 
 class ReportsConfig(GraphRagConfig):
-    """Options of a search that answers by itself."""
+    """Options of GraphRAG methods that write the answer themselves."""
 
     needs_llm = True
 
@@ -151,7 +150,7 @@ class _Finding(BaseModel):
 
 
 class Report(BaseModel):
-    """Report on a community."""
+    """A community report."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
@@ -163,30 +162,30 @@ class Report(BaseModel):
 
     @property
     def text(self) -> str:
-        """Return summary and findings."""
+        """Return summary and findings as text."""
         return " ".join((self.summary, *(f"{item.summary} {item.explanation}".strip() for item in self.findings)))
 
     @property
     def full(self) -> str:
-        """Return the whole report in Markdown."""
+        """Return the whole report as Markdown."""
         sections = (f"## {item.summary}\n\n{item.explanation}" for item in self.findings)
         return "\n\n".join((f"# {self.title}", self.summary, *sections))
 
 
 def report_in(reply: str) -> Report | None:
-    """Return the report that a reply is; one without a title is none."""
+    """Parse a report from a reply; None if it has no title."""
     report = parse_json(reply, Report).value
     return report if report is not None and report.title.strip() else None
 
 
 @dataclass(frozen=True)
 class Reported:
-    """The communities of a group and their reports.
+    """Communities of a group with their reports.
 
     Attributes:
-        communities: By level.
-        reports: By the community's id; those that could not be had are not there.
-        counts: Why not.
+        communities: Communities sorted by level.
+        reports: Reports by community id; failed ones are missing.
+        counts: Number of missing reports by reason.
     """
 
     communities: tuple[Community, ...] = ()
@@ -194,13 +193,13 @@ class Reported:
     counts: dict[str, int] | None = None
 
     def up_to(self, level: int | None) -> dict[int, Report]:
-        """Return the reports about communities up to a level, in the order of the communities; None: of all levels."""
+        """Return the reports of communities up to a level, in order of the communities; None for all levels."""
         reports = self.reports or {}
         return {c.id: reports[c.id] for c in self.communities if c.id in reports and (level is None or c.level <= level)}
 
 
 def building(config: GraphRagConfig, lengths: Lengths) -> Work:
-    """Return the work: plan to read the corpus and to write the reports."""
+    """Estimate the work of extracting records and writing reports."""
     work = reading_work(config, lengths, calls=1 + config.gleanings)
     if config.llm is None or not config.written_tokens:
         return work
@@ -217,10 +216,12 @@ def building(config: GraphRagConfig, lengths: Lengths) -> Work:
     work=building,
 )
 class GraphRagIndex(SystemIndex):
-    """A corpus with its graph, its communities and reports."""
+    """Index with graph, communities and reports."""
 
     async def prepare(self, group: Group) -> tuple[Reported, Usage]:
-        """Return the communities of a group and their reports, level by level, the deepest first; a reply without a title is none."""
+        """Detect a group's communities, and generate their reports, the deepest level first; replies without a title are
+        dropped.
+        """
         if self.writer is None:
             return Reported(), Usage()
         hierarchy = communities(group.index.graph, max_size=self.config.max_community, seed=self.config.seed)
@@ -241,7 +242,7 @@ class GraphRagIndex(SystemIndex):
         return Reported(tuple(hierarchy), reports, dict(counts)), usage
 
     def show_community(self, group: Group, community: Community, hierarchy: Sequence[Community], reports: dict[int, Report]) -> str:
-        """Return what the model reads: entities and relations; of what is too much, reports about the parts in their place."""
+        """Build the input for a report: a community's entities and relations; if too long, reports on its parts replace them."""
         if self.config.prompts == PUBLISHED:
             full = {c.id: reports[c.id].full for c in hierarchy if c.parent == community.id and c.id in reports}
             return community_tables(group, community.entities, full, self.config.report_tokens)
@@ -254,14 +255,14 @@ class GraphRagIndex(SystemIndex):
         return "\n".join(f"{p.title}: {p.text}" for p in within([*parts, *whole] if too_much else whole, budget))
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Return passages that name the entities most like the question; where there are none, by dense score."""
+        """Rank passages by the entities most similar to the question that they mention; without entities, by dense score."""
         ranking: Ranking = await self.compute(lambda: self.ranked(query, k))
         if self.writer is not None and (reported := await self.prepared(await self.compute(lambda: self.group(query)))).counts:
             ranking.notes[self.note]["reports that could not be had"] = dict(reported.counts)
         return ranking
 
     async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
-        """Return reports of the entities' communities, entities, relations, sources; or the passages alone."""
+        """Return the native context (reports, entities, relations, sources), or only the passages."""
         context = await super().contexts_one(query, ranking)
         nearby = ranking.notes.get(self.note, {}).get("entities", [])
         if self.writer is None or not nearby:
@@ -286,7 +287,7 @@ class GraphRagIndex(SystemIndex):
         return self.ranking(query, group, order, k, {"entities": nearby})
 
     def native(self, group: Group, query: Query, ranking: Ranking) -> list[Passage]:
-        """List the entities and the relations of the first of them that fit into their share of the tokens together."""
+        """Return entities, and the relations of the first of them, within their share of the tokens."""
         nearby = ranking.notes.get(self.note, {}).get("entities", [])
         if not nearby:
             return []
@@ -302,16 +303,16 @@ class GraphRagIndex(SystemIndex):
 
 
 def relations_of(index: GraphIndex, nodes: Sequence[int], each: int) -> list[int]:
-    """Order the relations of entities as the released local search does.
+    """Rank the relations of entities as the released local search does.
 
     Args:
         index: The index.
         nodes: The entities, best first.
-        each: Relations to other entities that are kept, for each of `nodes`.
+        each: Maximum relations to other entities per entity in `nodes`.
 
     Returns:
-        Relations between `nodes`, by the sum of the degrees of their ends; then those to other entities, by how many
-        of `nodes` the other entity has a relation with and then by degrees, at most `each` × `len(nodes)`.
+        Relations between `nodes`, by the sum of their ends' degrees. Then relations to other entities, at most `each` ×
+        `len(nodes)`, by the number of `nodes` that the other entity is related to, then by degrees.
     """
     held = np.isin(index.ends, nodes)
     ranks = index.degrees[index.ends].sum(axis=1)
@@ -324,7 +325,9 @@ def relations_of(index: GraphIndex, nodes: Sequence[int], each: int) -> list[int
 
 
 def report_passages(reported: Reported, nearby: Sequence[int], level: int | None = None) -> list[Passage]:
-    """List the reports up to a level about communities of some entities: those with most of them first, then by rating."""
+    """Return reports (up to a level) on communities of some entities as passages; those with the most of these entities first,
+    then by rating.
+    """
     reports = reported.up_to(level)
     matched = {c.id: len(set(c.entities) & set(nearby)) for c in reported.communities if c.id in reports}
     chosen = sorted((c for c, number in matched.items() if number), key=lambda c: (-matched[c], -reports[c].rating, c))
@@ -332,15 +335,15 @@ def report_passages(reported: Reported, nearby: Sequence[int], level: int | None
 
 
 class GraphRagMethod:
-    """A whole system that answers from the graph and the reports of `GraphRagIndex`.
+    """Base class of whole methods that answer from the graph and reports of `GraphRagIndex`.
 
     Args:
         config: Options.
-        services: As of `System`; what is drawn is drawn by the seed.
+        services: As in `System`; the seed determines all random choices.
     """
 
     note: ClassVar[str]
-    """The system's id, under which rows hold its notes."""
+    """The system's id, the key of its notes in predictions."""
 
     def __init__(self, config: Any, services: Services) -> None:
         self.config = config
@@ -353,7 +356,7 @@ class GraphRagMethod:
         self._index: GraphRagIndex | None = None
 
     def index(self, corpus: Corpus) -> Indexed:
-        """Read the corpus, or reopen what was read."""
+        """Index the corpus, or reopen an existing index."""
         folder = index_folder(Component.of(self.note, self.config.model_dump()), corpus, self._services)
         reused = folder is not None and (folder / "complete.json").exists()
         self._index = self._builder.index(corpus, folder) if len(corpus) else None
@@ -361,16 +364,16 @@ class GraphRagMethod:
 
     @property
     def usage(self) -> Usage:
-        """Return the cost of building."""
+        """Return the cost of building the index."""
         return Usage() if self._index is None else self._index.usage
 
     def build_for(self, queries: Iterable[Query]) -> None:
-        """Write the reports that these questions are answered from."""
+        """Generate the reports that these questions need."""
         if self._index is not None:
             self._index.build_for(queries)
 
     async def reported(self, query: Query) -> tuple[GraphRagIndex, Group, Reported] | None:
-        """Return the index, a question's group and its reports; None if there is nothing to read."""
+        """Return the index, a question's group and its reports; None if the question has no passages."""
         if self._index is None or query.candidates == ():
             return None
         index = self._index
@@ -380,7 +383,7 @@ class GraphRagMethod:
     async def written(
         self, query: Query, template: str, shown: Mapping[str, str], evidence: tuple[Evidence, ...], usage: Usage, note: Mapping[str, Any]
     ) -> Prediction:
-        """Have the model write the answer in the form that the options name, and return the prediction."""
+        """Generate the answer in the configured form, and return the prediction."""
         theirs, short = self.config.prompts == PUBLISHED, self.config.answer == "short"
         form = PARAGRAPHS if theirs and not short else FORMS[self.config.answer]
         reply = await self._model.ask(self.config.template(template).messages(question=query.text, form=form, **shown), step="reduce")
@@ -427,10 +430,12 @@ def _global_work(config: GlobalConfig, lengths: Lengths) -> Work:
     work=_global_work,
 )
 class GraphRagGlobal(GraphRagMethod):
-    """A whole system: answers from reports, which are read in an order that the seed draws."""
+    """Whole method: answers from all community reports (global search)."""
 
     async def answer_one(self, query: Query) -> Prediction:
-        """Return the answer from the points that reports make; passages of the communities that the points name are the evidence."""
+        """Answer a question from the points that the model extracts from reports; the evidence consists of the passages of the
+        cited communities.
+        """
         if (read := await self.reported(query)) is None:
             return Prediction(query.id, "", notes={self.note: {"fallback": "nothing to read"}})
         index, group, reported = read
@@ -454,7 +459,7 @@ class GraphRagGlobal(GraphRagMethod):
         return await self.written(query, "reduce", {"points": text}, evidence, usage, note)
 
     def batches(self, query: Query, reported: Reported) -> list[list[tuple[int, Report]]]:
-        """Return the reports in an order drawn for the question, cut into batches."""
+        """Shuffle the reports for a question and divide them into batches."""
         reports = reported.up_to(self.config.level)
         wanted = list(reports)
         Draws("graphrag_global", self._services.seed, query.id).shuffle(wanted)

@@ -41,22 +41,22 @@ from methods.retrieval.ranking import best_rows
 from methods.work import Lengths, Work, ask
 
 PASSAGE_WEIGHT = 0.05
-"""Weight of a passage's dense score, scaled to [0, 1], in the restart."""
+"""Weight of a passage's dense score (scaled to [0, 1]) in the restart distribution."""
 TELEPORT = 0.5
 EPS = 1e-8
 LINKS = 100
-"""Maximum number of similarity links per phrase; version 2 allows one more, like the released loop."""
+"""Maximum similarity links per phrase; version 2 allows one more, as in the released code."""
 _SECTION = re.compile(r"^[ \t]*\[\[ ## (\w+) ## \]\][ \t]*$", re.MULTILINE)
 """Heads of the sections of a reply to HippoRAG 2's published filter."""
 _OTHER = re.compile(r"[^a-z0-9 ]")
 FACT_TOKENS = 1500
-"""Tokens of facts in the native context, for estimates: 75 facts about the names of a question."""
+"""Assumed tokens of facts in the native context: 75 facts."""
 INSTRUCTIONS = 250
-"""Tokens of a prompt about a question."""
+"""Assumed tokens of a prompt about a question, without the question."""
 
 
 class HippoConfig(GraphConfig):
-    """Options of version 1, which version 2 extends."""
+    """Options of HippoRAG 1, extended by those of version 2."""
 
     published: ClassVar[Mapping[str, str]] = {"names": "hipporag_names", "triples": "hipporag_triples", "question": "hipporag_question"}
 
@@ -68,11 +68,11 @@ class HippoConfig(GraphConfig):
         return FACT_TOKENS if self.context == "native" else 0
 
     def reading_by(self, model: ChatModel) -> OpenIE:
-        """Return names, then triples."""
+        """Build the extractor of names and triples."""
         return OpenIE(model, prompts={name: self.template(name) for name in ("names", "triples")})
 
     def question_prompt(self) -> Prompt:
-        """Return the prompt for the names in a question; ours is the prompt for those in a passage."""
+        """Return the prompt for extracting names from a question; by default the same as for passages."""
         return published(self.published["question"]) if self.prompts == PUBLISHED else self.template("names")
 
     def templates(self) -> list[Prompt]:
@@ -81,7 +81,7 @@ class HippoConfig(GraphConfig):
 
 
 class Hippo2Config(HippoConfig):
-    """Options of version 2."""
+    """Options of HippoRAG 2."""
 
     published: ClassVar[Mapping[str, str]] = {"names": "hipporag2_names", "triples": "hipporag2_triples", "facts": "hipporag2_facts"}
 
@@ -100,15 +100,15 @@ class Hippo2Config(HippoConfig):
 
 @dataclass(frozen=True)
 class Facts:
-    """The triples of a group as arrays.
+    """Triples of a group as arrays.
 
     Attributes:
         phrases: Distinct names.
         texts: Texts of the facts for models and readers.
         printed: Texts of the facts for the encoder.
         ends: Phrases of each fact, shape (facts, 2).
-        stated: Number of statements of each fact, shape (facts,).
-        fact_chunks, phrase_chunks: Chunks that contain each fact and phrase, as sparse 0 and 1.
+        stated: Number of times that each fact is stated, shape (facts,).
+        fact_chunks, phrase_chunks: Incidence of facts and phrases in chunks, as sparse 0/1 matrices.
     """
 
     phrases: list[str]
@@ -121,7 +121,7 @@ class Facts:
 
     @classmethod
     def of(cls, reads: Sequence[ChunkRead], version: int = 1) -> Facts:
-        """Collect the relations of chunks as facts, distinct by their ends and printed text."""
+        """Collect the distinct facts of chunks."""
         chunks: dict[tuple[str, str, str], list[int]] = {}
         texts: dict[tuple[str, str, str], str] = {}
         for number, read in enumerate(reads):
@@ -147,7 +147,7 @@ class Facts:
 
 
 def incidence_of(rows: NDArray[Any], columns: NDArray[Any], shape: tuple[int, int]) -> Any:
-    """Return a sparse matrix that counts how often a pair is listed."""
+    """Build a sparse matrix that counts how often each (row, column) pair occurs."""
     from scipy.sparse import coo_array
 
     matrix = coo_array((np.ones(len(rows)), (rows, columns)), shape=shape).tocsr()
@@ -156,7 +156,7 @@ def incidence_of(rows: NDArray[Any], columns: NDArray[Any], shape: tuple[int, in
 
 
 def plain_name(name: str) -> str:
-    """Reduce a name to ASCII letters, digits and spaces in lower case, as HippoRAG 2 does; keep a name that has none."""
+    """Reduce a name to lower-case ASCII letters, digits and spaces, as HippoRAG 2 does; names without any are kept."""
     lower = name.lower()
     return _OTHER.sub(" ", lower).strip() or lower
 
@@ -165,8 +165,9 @@ def phrases_and_passages(facts: Facts, links: Mapping[tuple[int, int], float]) -
     """Build the weighted graph of version 2: CSR, symmetric, shape (phrases + passages, phrases + passages).
 
     Args:
-        facts: A fact weighs 1 in both directions for each passage that states it; a phrase of a passage weighs 1.
-        links: Cosine by (from, to), one direction each; it replaces the weight of facts in that direction.
+        facts: Facts; each adds 1 in both directions per passage that states it, and an edge between phrase and passage has
+            weight 1.
+        links: Cosine by directed pair (from, to), which replaces the weight of facts in that direction.
     """
     from scipy.sparse import block_array, coo_array
 
@@ -203,7 +204,7 @@ def links(phrases: Sequence[str], vectors: NDArray[np.float32], threshold: float
 def adjacency(facts: Facts, alike: Sequence[tuple[int, int, float]]) -> Any:
     """Build the weighted graph of version 1: CSR, symmetric, shape (phrases, phrases).
 
-    The weight of an edge of facts is the number of their statements, that of a similarity its cosine.
+    A fact edge is weighted by the number of its statements, a similarity edge by its cosine.
     """
     from scipy.sparse import coo_array
 
@@ -228,7 +229,7 @@ def _work(config: Any, lengths: Lengths) -> Work:
     work=_work,
 )
 class HippoIndex(SystemIndex):
-    """A corpus as phrases, facts and passages, with a random walk that is prepared once per group."""
+    """Index with phrases, facts and passages, and a prepared random walk per group."""
 
     version = 1
 
@@ -237,15 +238,15 @@ class HippoIndex(SystemIndex):
         self._names = self.config.question_prompt() if self.version == 1 else None
 
     def facts(self, group: Group) -> Facts:
-        """Return the facts of a group."""
+        """Return a group's facts, computed once."""
         return group.index.once("facts", lambda: Facts.of(group.index.reads, self.version))
 
     def phrases(self, index: GraphIndex, facts: Facts) -> NDArray[np.float32]:
-        """Return vectors of the phrases."""
+        """Encode the phrases."""
         return index.once("phrases", lambda: index.vectors([name.lower() for name in facts.phrases]))
 
     def walk(self, group: Group) -> Walk:
-        """Return the random walk over a group's graph, which is prepared once."""
+        """Return the prepared random walk over a group's graph, computed once."""
 
         def make() -> Walk:
             facts = self.facts(group)
@@ -254,11 +255,11 @@ class HippoIndex(SystemIndex):
         return group.index.once("walk", make)
 
     def edges(self, facts: Facts, vectors: NDArray[np.float32]) -> Any:
-        """Build the graph of the walk from the vectors of the phrases, sparse."""
+        """Build the sparse graph of the walk from facts and phrase vectors."""
         return adjacency(facts, likenesses(facts.phrases, vectors, self.config.threshold))
 
     async def names_in(self, query: Query) -> tuple[list[str], Usage]:
-        """Return the names in a question."""
+        """Extract the names in a question, and return the cost."""
         if self.model is None:
             return list(NounPhrases(pipeline=self.config.pipeline).names(query.text)), Usage()
         assert self._names is not None
@@ -267,7 +268,7 @@ class HippoIndex(SystemIndex):
         return list(dict.fromkeys(name for name in names if name)), reply.usage
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Return passages by the scores of their phrases in the walk from the question's names; without names, by dense score."""
+        """Rank passages by their phrases' PageRank from the question's names; without names, by dense score."""
         names, usage = await self.names_in(query)
         return await self.compute(lambda: self._ranked(query, names, k, usage))
 
@@ -282,7 +283,9 @@ class HippoIndex(SystemIndex):
         return self.by_score(query, group, scores, k, {"names": list(names), "phrases": linked}, usage)
 
     def restart(self, group: Group, names: Sequence[str]) -> tuple[NDArray[np.float64], list[str]]:
-        """Return the restart mass, shape (phrases,), which is on each name's nearest phrase by node specificity, and these phrases."""
+        """Return the restart distribution over phrases (nearest phrase of each name, weighted by node specificity), and these
+        phrases.
+        """
         facts = self.facts(group)
         chi = np.zeros(len(facts.phrases))
         if not names or not facts.phrases:
@@ -294,12 +297,12 @@ class HippoIndex(SystemIndex):
         return chi, [facts.phrases[place] for place in rows]
 
     def passage_scores(self, group: Group, ranks: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Sum the ranks of the phrases of each passage's facts, shape (chunks,)."""
+        """Sum the PageRank of the phrases in each passage's facts: shape (chunks,)."""
         facts = self.facts(group)
         return np.asarray(facts.fact_chunks.T @ ranks[facts.ends].sum(axis=1))
 
     def native(self, group: Group, query: Query, ranking: Ranking) -> list[Passage]:
-        """Return the facts of the phrases at which the walk began, as passages."""
+        """Return the facts about the restart phrases as passages."""
         facts = self.facts(group)
         seeds = set(ranking.notes.get(self.note, {}).get("phrases", ()))
         chosen = [n for n, ends in enumerate(facts.ends.tolist()) if seeds & {facts.phrases[end] for end in ends}]
@@ -333,7 +336,7 @@ def _kept_texts(reply: str) -> list[str] | None:
 
 
 def as_triple(printed: str) -> tuple[str, ...]:
-    """Return a fact as the tuple that was printed; a fact without a predicate is a tuple of its text."""
+    """Parse a printed fact back to a tuple; a fact without a predicate is a tuple of its text."""
     try:
         value = ast.literal_eval(printed)
     except (ValueError, SyntaxError):
@@ -342,9 +345,9 @@ def as_triple(printed: str) -> tuple[str, ...]:
 
 
 def kept_triples(reply: str) -> list[str] | None:
-    """Return the facts, printed, of the last section `fact_after_filter` of a reply, else of the whole; None if it has no JSON.
+    """Parse the facts in the last section `fact_after_filter` of a reply (else in the whole reply); None if it has no JSON.
 
-    As in the released code, Python's notation of lists is read as well.
+    As in the released code, Python list notation is accepted, too.
     """
     sections = _SECTION.split(reply)
     named = [text for name, text in zip(sections[1::2], sections[2::2], strict=True) if name == "fact_after_filter"]
@@ -378,7 +381,7 @@ class _Found:
     version=2,
 )
 class Hippo2Index(HippoIndex):
-    """Index like `HippoIndex`, with passages among the nodes."""
+    """Index of HippoRAG 2, whose graph also has passages as nodes."""
 
     version = 2
 
@@ -386,7 +389,7 @@ class Hippo2Index(HippoIndex):
         return phrases_and_passages(facts, links(facts.phrases, vectors, self.config.threshold))
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Return passages by their own rank; if no fact is left, by dense score."""
+        """Rank passages by their PageRank; if the filter keeps no fact, by dense score."""
         nearby: _Found = await self.compute(lambda: self._found(query))
         kept, usage = nearby.facts, Usage()
         if self.model is not None and self.config.filter and nearby.facts:
@@ -436,7 +439,7 @@ class Hippo2Index(HippoIndex):
         return self.by_score(query, nearby.group, scores, k, note, usage)
 
     def restarts(self, facts: Facts, kept: Sequence[int], nearby: _Found) -> tuple[NDArray[np.float64], list[str]]:
-        """Return the restart mass, shape (phrases + passages,), and the phrases that have some."""
+        """Return the restart distribution over phrases and passages, and the phrases with nonzero mass."""
         held = np.maximum(np.diff(facts.phrase_chunks.indptr), 1)
         shares: dict[int, list[float]] = {}
         for fact in kept:

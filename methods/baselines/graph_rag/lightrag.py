@@ -1,8 +1,8 @@
-"""LightRAG: keywords of a question find entities (the particular ones) and relations (the general ones), these find passages.
+"""LightRAG: low-level keywords of a question retrieve entities, high-level ones retrieve relations, and both lead to passages.
 
-Modes: `local` (low-level keywords → entities → passages that name them, and their relations), `global` (high-level keywords
-→ relations → their entities and passages), `hybrid` (both, in turn), `mix` (and the passages most like the question),
-`naive` (these alone).
+Modes: `local` (low-level keywords → entities → passages that name them, and their relations), `global` (high-level keywords →
+relations → their entities and passages), `hybrid` (both, alternating), `mix` (hybrid plus dense retrieval), `naive` (only dense
+retrieval).
 
 Source: Guo et al. 2024 (arXiv:2410.05779) and version 1.1.7 of its code: top 60, cosine above 0.2, 4,000 tokens each of
 entities and relations; a passage that several entities share has the place of the last of them (the code of 2024: the
@@ -49,11 +49,11 @@ from methods.work import Lengths, Work, ask
 
 LOCAL, GLOBAL = ("local", "hybrid", "mix"), ("global", "hybrid", "mix")
 ENTITY_TOKENS = 4000
-"""Tokens of entities in the native context."""
+"""Token budget of entities in the native context."""
 RELATION_TOKENS = 4000
-"""Tokens of relations in the native context."""
+"""Token budget of relations in the native context."""
 INSTRUCTIONS = 250
-"""Tokens of the prompt for keywords, next to the question."""
+"""Assumed tokens of the keyword prompt, without the question."""
 
 
 class LightConfig(GraphConfig):
@@ -81,7 +81,7 @@ class LightConfig(GraphConfig):
         return ENTITY_TOKENS + RELATION_TOKENS if self.context == "native" else 0
 
     def reading_by(self, model: ChatModel) -> LLMExtractor:
-        """Return records with keywords, gleaned."""
+        """Build the extractor of records with keywords and follow-up requests."""
         return LLMExtractor(model, gleanings=self.gleanings, prompts=self.record_prompts("extraction_keywords"))
 
     def templates(self) -> list[Prompt]:
@@ -109,10 +109,10 @@ def _work(config: LightConfig, lengths: Lengths) -> Work:
     work=_work,
 )
 class LightIndex(SystemIndex):
-    """A corpus with its graph, searched by keywords."""
+    """Index with a graph that is searched by keywords."""
 
     async def keywords(self, query: Query) -> tuple[str, str, dict[str, Any], Usage]:
-        """Return low-level and high-level keywords, what is to be noted of them, and what they cost."""
+        """Extract a question's low-level and high-level keywords; returns both, notes for the prediction, and the cost."""
         if self.model is None or self.config.mode == "naive":
             return query.text, query.text, {}, Usage()
         usage, why = Usage(), ""
@@ -130,7 +130,7 @@ class LightIndex(SystemIndex):
         return query.text, query.text, {"fallback": f"the question as keywords: {why}"}, usage
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Return passages by the mode; where nothing is found, those most like the question."""
+        """Rank passages by the configured mode; if nothing is found, by dense score."""
         low, high, note, usage = await self.keywords(query)
         return await self.compute(lambda: self._ranked(query, low, high, k, note, usage))
 
@@ -156,7 +156,9 @@ class LightIndex(SystemIndex):
         return self.ranking(query, group, alternating(*orders), k, {**note, **shown}, usage)
 
     def local(self, group: Group, vector: NDArray[np.float32]) -> tuple[list[int], list[int], list[int]]:
-        """Return entities like the keywords; their relations; their passages, those that more neighbors share first."""
+        """Return entities similar to the keywords, their relations, and their passages (those shared with more neighbors
+        first).
+        """
         index = group.index
         if not index.graph.nodes:
             return [], [], []
@@ -174,7 +176,7 @@ class LightIndex(SystemIndex):
         return nearby.tolist(), self.by_degree(group, incident), sorted(chunks, key=chunks.__getitem__)
 
     def overall(self, group: Group, vector: NDArray[np.float32]) -> tuple[list[int], list[int], list[int]]:
-        """Return relations like the keywords, by degree; the entities that they join; the passages that state them."""
+        """Return relations similar to the keywords (by degree), their entities, and the passages that state them."""
         index = group.index
         if not index.graph.edges:
             return [], [], []
@@ -184,13 +186,13 @@ class LightIndex(SystemIndex):
         return ordered, ends, list(dict.fromkeys(chunk for edge in ordered for chunk in index.graph.edges[edge].chunks))
 
     def by_degree(self, group: Group, edges: NDArray[np.int64]) -> list[int]:
-        """Return relations by the degrees of their ends together, then by weight."""
+        """Sort relations by the sum of their ends' degrees, then by weight."""
         index = group.index
         degrees = index.degrees[index.ends[edges]].sum(axis=1)
         return edges[np.lexsort((edges, -index.weights[edges], -degrees))].tolist()
 
     def native(self, group: Group, query: Query, ranking: Ranking) -> list[Passage]:
-        """Return entities, then relations, each as far as its tokens go."""
+        """Return entities, then relations, each within its token budget."""
         note = ranking.notes.get(self.note, {})
         entities = within(entity_passages(group, note.get("entities", ())), ENTITY_TOKENS)
         return [*entities, *within(relation_passages(group, note.get("relations", ())), RELATION_TOKENS)]
@@ -202,7 +204,7 @@ class LightIndex(SystemIndex):
         return Context(query.id, (Passage("tables", "", text),))
 
     def written(self, group: Group, ranking: Ranking) -> str:
-        """Write entities, relations and the passages of a ranking as version 1.1.7 does."""
+        """Format entities, relations and passages as tables, as in version 1.1.7."""
         note, index = ranking.notes.get(self.note, {}), group.index
         nodes = [(place, index.graph.nodes[place]) for place in note.get("entities", ())]
         edges = [(place, index.graph.edges[place]) for place in note.get("relations", ())]
@@ -223,13 +225,13 @@ class LightIndex(SystemIndex):
 
 
 def csv_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], budget: float, *, combined: bool) -> str:
-    """Write a table of version 1.1.7.
+    """Format a table as in version 1.1.7.
 
     Args:
-        columns: Names, without that of the number.
+        columns: Column names, without the number column.
         rows: Cells.
-        budget: Tokens of the rows; the first that does not fit ends the table. (Released: tokens of the descriptions.)
-        combined: As tables of both searches are joined: numbered from 1, unquoted. Otherwise from 0, each cell in quotes.
+        budget: Token budget of the rows; the first row that does not fit ends the table. (Released: counts only descriptions.)
+        combined: Format of combined tables from both searches: numbered from 1, unquoted. Otherwise numbered from 0, quoted.
     """
     lines = [f"{n},\t{','.join(map(str, row))}\n" if combined else quoted([n, *row]) for n, row in enumerate(rows, int(combined))]
     head = ("id", *columns)
@@ -239,7 +241,7 @@ def csv_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], budget: flo
 
 
 def quoted(row: Sequence[Any]) -> str:
-    """Write a row with each cell in quotes."""
+    """Format a row with each cell in quotes."""
     output = io.StringIO()
     csv.writer(output, quoting=csv.QUOTE_ALL, escapechar="\\", lineterminator="\n").writerow(row)
     return output.getvalue()

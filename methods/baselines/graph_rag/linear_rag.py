@@ -1,13 +1,13 @@
-"""LinearRAG: PageRank over names and passages, with sentences as the bridges between names; no model is asked.
+"""LinearRAG: PageRank over entities and passages, with sentences as bridges between entities, and no language model.
 
-Each name of the question activates the entity most like it. In rounds, an active entity takes the sentences with it that
-are most like the question, and hands its score, times that likeness, on to the other entities in them. Entities restart
-with their scores, passages with
+Each name in the question activates the most similar entity. In each round, an active entity selects its sentences most similar
+to the question, and passes its score times that similarity to the other entities in them. The restart weights are these scores
+for entities, and for passages
 
     0.05 · (ratio · dense + ln(1 + Σ score · ln(1 + occurrences) / round))
 
-Source: LinearRAG (arXiv:2510.10114) and its released code. Ours: names by rule (or a spaCy pipeline), counted by the
-sentences of a passage that hold them; neighbors are passages that follow each other in one document.
+Source: LinearRAG (arXiv:2510.10114) and its released code. Ours: names by rules (or a spaCy pipeline), counted by sentences;
+consecutive passages of a document are neighbors.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from methods.graphs.pagerank import iterate, walk_over
 from methods.retrieval.ranking import best_rows
 
 PASSAGE_WEIGHT = 0.05
-"""Weight of passages in the restart."""
+"""Weight of passages in the restart distribution."""
 TELEPORT = 0.5
 EPS = 1e-6
 
 
 class LinearConfig(GraphConfig):
-    """Options of LinearRAG; the defaults are those of its config, run.py has .4, 3 and 2."""
+    """Options of LinearRAG. Defaults are those of its config; run.py uses 0.4, 3 and 2."""
 
     extractor: Literal["noun_phrases", "worlds"] = Field(
         "noun_phrases", description="names by rules or by spaCy; worlds: the sentences of worlds"
@@ -51,11 +51,11 @@ class Bridges:
     """Names, sentences and passages as matrices.
 
     Attributes:
-        names: Distinct.
-        sentences: Distinct, those that hold a name.
-        holds: Which sentences hold each name, sparse 0 and 1, shape (names, sentences).
-        counts: Sentences of each passage with each name, sparse, shape (names, passages).
-        graph: The adjacency of names and passages, CSR, symmetric.
+        names: Distinct names.
+        sentences: Distinct sentences that contain a name.
+        holds: Incidence of names in sentences, sparse 0/1, shape (names, sentences).
+        counts: Number of sentences with each name per passage, sparse, shape (names, passages).
+        graph: Symmetric adjacency of names and passages, CSR.
     """
 
     names: list[str]
@@ -66,7 +66,7 @@ class Bridges:
 
     @classmethod
     def of(cls, reads: Sequence[ChunkRead], documents: Sequence[str | None]) -> Bridges:
-        """Return what the entities of chunks and their descriptions, sentences that name them, say."""
+        """Build the matrices from the chunks' entities and the sentences that mention them."""
         from scipy.sparse import block_array, coo_array, csr_array, diags_array
 
         listed = [(entity.name, entity.description, number) for number, read in enumerate(reads) for entity in read.entities]
@@ -96,14 +96,14 @@ class Bridges:
     work=reading_work,
 )
 class LinearIndex(SystemIndex):
-    """A corpus as names, sentences and passages."""
+    """Index with entities, sentences and passages."""
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Return passages by their rank; where the question names nothing, by dense score."""
+        """Rank passages by PageRank; if the question has no known name, by dense score."""
         return await self.compute(lambda: self._ranked(query, k))
 
     def bridges(self, group: Group) -> Bridges:
-        """Return the bridges of a group."""
+        """Return a group's matrices, computed once."""
         documents = [self.corpus.get([self.corpus.ids[row]])[0].document_id for row in group.rows.tolist()]
         return group.index.once("bridges", lambda: Bridges.of(group.index.reads, documents))
 
@@ -125,7 +125,7 @@ class LinearIndex(SystemIndex):
     def activated(
         self, group: Group, bridges: Bridges, names: Sequence[str], vector: NDArray[np.float32]
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Return scores of the entities, and the round in which each was reached first: both of shape (names,)."""
+        """Compute entity scores, and the round in which each was first reached: both of shape (names,)."""
         scores, rounds = np.zeros(len(bridges.names)), np.ones(len(bridges.names), np.int64)
         if not names or not bridges.names:
             return scores, rounds
@@ -158,7 +158,7 @@ class LinearIndex(SystemIndex):
     def passage_weights(
         self, bridges: Bridges, scores: NDArray[np.float64], rounds: NDArray[np.int64], dense: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Restart mass of the passages, shape (passages,)."""
+        """Compute the restart weights of passages: shape (passages,)."""
         occurrences = bridges.counts.copy()
         occurrences.data = np.log1p(occurrences.data)
         bonus = np.log1p(occurrences.T @ (scores / rounds))

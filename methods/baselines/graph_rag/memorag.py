@@ -1,11 +1,11 @@
-"""MemoRAG: a memory of the whole text gives clues, and passages are searched with these.
+"""MemoRAG: a memory of the whole text generates clues for a question, which are used as search queries.
 
 The memory is a model with beacons that was trained for it (`beacons`), a long language model that reads the text itself
-(`long_llm`), or the gists of its pieces (`lite`). It is asked for text spans that the answer may be in, and for simpler
-questions; with `draft`, also for an answer. Each line of more than three words finds three passages, as does the question; a
-passage counts by its best score, and a reader gets them in the order of the text. Only the native context shows the draft.
+(`long_llm`), or summaries of its pieces (`lite`). It generates text spans that may contain the answer, and simpler questions;
+with `draft`, also an answer. Each line with more than three words retrieves three passages, as does the question. Passages are
+ranked by their best score, and the reader gets them in text order. Only the native context shows the draft.
 
-Source: Qian et al. 2024 (arXiv:2409.05591) and its released code. Ours: the union is cut at what the pipeline hands on.
+Source: Qian et al. 2024 (arXiv:2409.05591) and its released code. Ours: the union is cut to `k` passages.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from methods.retrieval.ranking import best_rows
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask, encode, index
 
 PIECE_TOKENS = 4096
-"""Tokens of a piece that becomes a gist."""
+"""Tokens per piece that is summarized."""
 PER_LINE = 3
-"""Passages that each line finds."""
+"""Passages retrieved per line."""
 GIST = 512
 WORDS = 3
-"""Words that a line must have more than."""
+"""Lines with at most this many words are ignored."""
 ASKED = ("clues", "surrogates", "draft")
 INSTRUCTIONS = 120
 MEMORIZE = "memorag_memorize"
@@ -145,7 +145,7 @@ def _work(config: MemoConfig, lengths: Lengths) -> Work:
     work=_work,
 )
 class MemoIndex(SystemIndex):
-    """A corpus that is searched with what a memory of it says."""
+    """Index that is searched with clues from a memory of the corpus."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -158,7 +158,7 @@ class MemoIndex(SystemIndex):
         return super().prepares or self._beacons is not None
 
     async def prepare(self, group: Group) -> tuple[Any, Usage]:
-        """Return the text that stands for a group, or what a memory model reads of it; reading is counted once for each group."""
+        """Build the memory of a group (its text, summaries, or a memory model's state); the cost counts once per group."""
         text = "\n\n".join(group.index.texts)
         if (beacons := self._beacons) is not None:
             return await in_worker(lambda: self._to_read(beacons, text), beacons.device)
@@ -178,7 +178,7 @@ class MemoIndex(SystemIndex):
         return (ids, lost), Usage(prompt_tokens=len(ids), model_calls=1)
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Return passages by their best score over the question, the clues and the draft."""
+        """Rank passages by their best score over question, clues and draft."""
         group = await self.compute(lambda: self.group(query))
         memory = await self.prepared(group)
         wanted = [name for name in ASKED if name != "draft" or self.config.draft]
@@ -235,7 +235,7 @@ class MemoIndex(SystemIndex):
         return self.ranking(query, group, order.tolist(), k, {**note, "found": len(order)}, usage)
 
     async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
-        """Return the passages in the order of the text; in the native context behind the draft."""
+        """Return the passages in text order, preceded by the draft in the native context."""
         place = {self.corpus.ids[row]: number for number, row in enumerate(self.rows_for(query).tolist())}
         passages = self.corpus.get(sorted(ranking.ids, key=place.__getitem__))
         draft = ranking.notes.get(self.note, {}).get("draft")
@@ -247,6 +247,6 @@ class MemoIndex(SystemIndex):
 
 
 def lines_of(replies: Any) -> list[str]:
-    """Return lines of more than three words, without bullets and numbers, each once."""
+    """Split a reply into distinct lines with more than three words, without bullets and numbers."""
     lines = [line.strip().lstrip("-*•0123456789.) ").strip().strip('"') for reply in replies for line in reply.splitlines()]
     return list(dict.fromkeys(line for line in lines if len(line.split()) > WORDS))

@@ -1,15 +1,14 @@
-"""RAPTOR: a tree of summaries over the passages, searched as one list of nodes.
+"""RAPTOR: a tree of summaries over the passages, searched as a flat list of nodes.
 
-Passages are divided into leaves. These are clustered softly by their vectors, first all of them and then within each
-cluster; a model sums up each cluster, and the summaries are clustered again, until few are left. A question is compared with
-all nodes; in the native context a reader gets the nearest of these until the next would not fit, as passages those under the
-nearest nodes.
+Passages are split into leaves, which are soft-clustered by their vectors, globally and then within each cluster. A model
+summarizes each cluster, and the summaries are clustered again, until few are left. A question is compared with all nodes. The
+native context has the nearest nodes that fit; otherwise, the passages below the nearest nodes are returned.
 
-Source: Sarthi et al. 2024 (arXiv:2401.18059) and parthsarthi03/raptor at 2e3e83e5: leaves of 100 tokens, UMAP to 10
-dimensions, Gaussian mixtures of the number with the least BIC, a cluster beyond 3,500 tokens is clustered again. Ours: UMAP
-is seeded (its labels equal the released ones for equal seeds); a leaf keeps its punctuation; a long cluster that clustering
-cannot divide, or of at most 11 nodes, is cut in the order of the text (released: an error or no end); tokens are characters /
-4; one tree per document (scope). With `reduction: svd` truncated SVD stands for UMAP: then it is RAPTOR without UMAP.
+Source: Sarthi et al. 2024 (arXiv:2401.18059) and parthsarthi03/raptor at 2e3e83e5: leaves of 100 tokens, UMAP to 10 dimensions,
+Gaussian mixtures of the number with the least BIC, a cluster beyond 3,500 tokens is clustered again. Ours: UMAP is seeded (its
+labels equal the released ones for equal seeds); a leaf keeps its punctuation; a long cluster that clustering cannot divide, or
+of at most 11 nodes, is cut in the order of the text (released: an error or no end); tokens are characters / 4; one tree per
+document (scope). `reduction: svd` replaces UMAP by truncated SVD, which is then RAPTOR without UMAP.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ from methods.retrieval.ranking import best_rows
 from methods.work import Lengths, Work, ask, encode, index, tokens
 
 CLUSTER_TOKENS = 3500
-"""Tokens of a cluster; a longer one is divided."""
+"""Maximum tokens of a cluster; a longer one is split."""
 SUMMARY_TOKENS = 100
-"""Tokens of a summary."""
+"""Tokens per summary."""
 FEW = 11
-"""Nodes that are not clustered any more."""
+"""Number of nodes up to which no further clustering happens."""
 POSTERIOR = 0.1
 """Minimum posterior probability with which a node belongs to a cluster."""
 SEED, SEARCH_SEED = 0, 224
-"""Seed of UMAP and the final mixture, and seed of the mixtures that are compared."""
+"""Random seed of UMAP and the final mixture, and of the mixtures compared for model selection."""
 DIMENSIONS, NEIGHBORS = 10, 10
 """Number of reduced dimensions, and number of UMAP's neighbors within a cluster."""
 MOST = 50
-"""Numbers of clusters that are tried are below this."""
+"""Exclusive upper bound on the tried numbers of clusters."""
 
 
 class RaptorConfig(SystemConfig):
@@ -82,13 +81,13 @@ class RaptorConfig(SystemConfig):
 
 @dataclass
 class Tree:
-    """Nodes: the leaves first, then the summaries layer by layer.
+    """Tree of nodes: leaves first, then summaries layer by layer.
 
     Attributes:
-        texts: Of the nodes.
+        texts: Texts of the nodes.
         passages: Positions of the passages under each node.
         bottom: Number of leaves.
-        failed: Summaries that could not be had.
+        failed: Number of failed summaries.
     """
 
     texts: list[str]
@@ -98,7 +97,7 @@ class Tree:
 
 
 def leaves_of(text: str, most: int) -> list[str]:
-    """Divide a text into leaves: as many whole sentences as fit; a longer one is divided behind commas, colons and semicolons."""
+    """Split a text into leaves of whole sentences; a long sentence is split after commas, colons and semicolons."""
     pieces: list[str] = []
     for sentence in sentences(text):
         pieces += [sentence] if tokens(sentence) <= most else re.split(r"(?<=[,;:])\s+", sentence)
@@ -107,13 +106,13 @@ def leaves_of(text: str, most: int) -> list[str]:
 
 
 def clusters(vectors: NDArray[np.float32], lengths: Sequence[int], most_tokens: int, reduction: str = "umap") -> list[list[int]]:
-    """Return soft clusters of rows: a row may be in several, every row is in one.
+    """Soft-cluster rows; a row may be in several clusters, and every row is in at least one.
 
     Args:
         vectors: Shape (rows, dimension).
         lengths: Tokens of each row.
-        most_tokens: Beyond which a cluster is clustered again.
-        reduction: How vectors become shorter.
+        most_tokens: Maximum tokens of a cluster, beyond which it is clustered again.
+        reduction: Dimensionality reduction: `umap` or `svd`.
     """
     if len(vectors) <= FEW:
         return _divided(list(range(len(vectors))), lengths, most_tokens)
@@ -130,7 +129,7 @@ def clusters(vectors: NDArray[np.float32], lengths: Sequence[int], most_tokens: 
 
 
 def in_two_steps(vectors: NDArray[np.float32], reduction: str) -> list[list[int]]:
-    """Cluster more than `FEW` rows, then the rows of each cluster that has more than `FEW`."""
+    """Cluster rows globally, then within each cluster that has more than `FEW` rows."""
     results: list[list[int]] = []
     for rows in _mixture(vectors, reduction, math.isqrt(len(vectors) - 1)):
         parts = _mixture(vectors[rows], reduction, NEIGHBORS) if len(rows) > FEW else [list(range(len(rows)))]
@@ -193,10 +192,10 @@ def _work(config: RaptorConfig, lengths: Lengths) -> Work:
     work=_work,
 )
 class RaptorIndex(SystemIndex):
-    """A corpus with a tree over each group."""
+    """Index with a summary tree per group."""
 
     async def prepare(self, group: Group) -> tuple[Tree, Usage]:
-        """Return the tree of a group, layer by layer."""
+        """Build a group's tree, layer by layer."""
         assert self.writer is not None
         passages = [(number, leaf) for number, text in enumerate(group.index.texts) for leaf in leaves_of(text, self.config.leaf_tokens)]
         tree = Tree([leaf for _, leaf in passages], [(number,) for number, _ in passages], len(passages))
@@ -237,7 +236,7 @@ class RaptorIndex(SystemIndex):
         return group, tree, await self.compute(order)
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
-        """Return passages in the order of the nodes above them, those under one summary in the order of the text."""
+        """Rank passages by the best node above them; passages under the same summary in text order."""
         group, tree, order = await self._nearest(query)
         note: dict[str, Any] = {"summaries": len(tree.texts) - tree.bottom, **({"failed": tree.failed} if tree.failed else {})}
         if self.config.reduction == "svd":
@@ -245,7 +244,7 @@ class RaptorIndex(SystemIndex):
         return self.ranking(query, group, [passage for node in order for passage in tree.passages[node]], k, note)
 
     async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
-        """Return the passages; in the native context the nearest nodes, as far as the tokens go."""
+        """Return the passages; in the native context, the nearest nodes that fit."""
         if self.config.context != "native" or not ranking.ids:
             return await super().contexts_one(query, ranking)
         _, tree, order = await self._nearest(query)

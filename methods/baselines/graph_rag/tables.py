@@ -1,8 +1,8 @@
-"""Write and read the formats of GraphRAG's published prompts: CSV tables of a graph and of reports, and references to their rows.
+"""Format and parse the inputs and outputs of GraphRAG's published prompts: CSV tables and references to their rows.
 
-Source: microsoft/graphrag 3.1 (its modules sort_context, community_context and global search). Ours: tokens are
-characters / 4; if a community is too large, the reports about its parts come first, and relations as far as there is room
-(released: reports replace the relations of their part).
+Source: microsoft/graphrag 3.1 (its modules sort_context, community_context and global search). Ours: tokens are characters / 4;
+if a community is too large, reports on its parts come first, then relations as far as they fit (released: reports replace the
+relations of their part).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REPORT_IDS = re.compile(r"Reports?\s*\(([^)]*)\)", re.IGNORECASE)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], separator: str = ",") -> str:
-    """Return rows as CSV with a head, quoted where they must be."""
+    """Format rows as CSV with a header, quoted where necessary."""
     output = io.StringIO()
     writer = csv.writer(output, delimiter=separator, lineterminator="\n")
     writer.writerows([columns, *rows])
@@ -32,13 +32,13 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], separator: str 
 
 
 def community_tables(group: Group, entities: Sequence[int], reports: Mapping[int, str], budget: float) -> str:
-    """Return the table of a community's entities and that of its relations, relations of the highest degrees first.
+    """Format a community's entities and relations as tables, relations with the highest degrees first.
 
     Args:
         group: The graph.
-        entities: Of the community.
-        reports: By the id of a community that is part of it, the report about it; shown if there is too much else.
-        budget: Tokens; at least one relation is shown.
+        entities: Entities of the community.
+        reports: Reports by id of sub-community; shown if the tables are too long.
+        budget: Token budget; at least one relation is shown.
     """
     index = group.index
     degrees = index.degrees
@@ -73,13 +73,13 @@ def _tables(group: Group, edges: Any, alone: Sequence[int], reports: Mapping[int
 
 
 def report_table(reports: Sequence[tuple[int, str, float, str, float]]) -> str:
-    """Return reports (id, title, weight, content, rating) as a table, those of the largest weight and rating first."""
+    """Format reports (id, title, weight, content, rating) as a table, by descending weight and rating."""
     rows = sorted(reports, key=lambda row: (-row[2], -row[4]))
     return table(("id", "title", "occurrence weight", "content", "rank"), rows, "|")
 
 
 def occurrence_weights(group: Group, communities: Iterable[Community]) -> dict[int, float]:
-    """Return the number of chunks that name an entity of each community, as a share of the largest."""
+    """Return the number of chunks that mention an entity of each community, divided by the maximum."""
     nodes = group.index.graph.nodes
     counts = {c.id: len({chunk for entity in c.entities for chunk in nodes[entity].chunks}) for c in communities}
     most = max(counts.values(), default=0) or 1
@@ -87,16 +87,16 @@ def occurrence_weights(group: Group, communities: Iterable[Community]) -> dict[i
 
 
 def analyst_points(points: Sequence[tuple[int, float, str]]) -> str:
-    """Return points (batch of reports, score, text) as the reports of analysts, one per batch."""
+    """Format points (batch of reports, score, text) as analysts' reports, one per batch."""
     return "\n\n".join(f"----Analyst {batch + 1}----\nImportance Score: {score:g}\n{text}" for batch, score, text in points)
 
 
 def reports_in(text: str) -> list[int]:
-    """Return the ids of the reports that a text refers to, as in `[Data: Reports (2, 7, +more)]`."""
+    """Parse the report ids that a text cites, as in `[Data: Reports (2, 7, +more)]`."""
     lists = [ids for reference in _REFERENCE.findall(text) for ids in _REPORT_IDS.findall(reference)]
     return list(dict.fromkeys(int(number) for ids in lists for number in re.findall(r"\d{1,9}", ids)))
 
 
 def without_references(text: str) -> str:
-    """Return a text without its references to rows of tables."""
+    """Remove citations of table rows from a text."""
     return re.sub(rf"\s*{_REFERENCE.pattern}", "", text)

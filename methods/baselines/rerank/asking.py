@@ -1,4 +1,4 @@
-"""Rerank by asking a language model about some passages at a time: to order a window, or to choose the best of a few.
+"""Base code of rerankers that call a language model to order a window of passages, or to choose the best of a few.
 
 Every system here combines a strategy, a prompt and a parser of replies. An unusable reply leaves its passages in their
 order, and is counted in the prediction's notes under the reranker's name: `calls`, and `fallbacks` by reason.
@@ -31,15 +31,15 @@ from methods.registry import AskingMethodConfig
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask
 
 FAILED, NO_ROOM = "failed", "no_room"
-"""Reasons why a comparison was not made: there was no reply, or even empty passages do not fit into the prompt."""
+"""Reasons of a skipped comparison: no reply, or a prompt that is too long even with empty passages."""
 VOTE_SEED = 929
-"""Seed of the displayed order and of ties between votes, as in the published code."""
+"""Random seed of the displayed order and of ties between votes, as in the published code."""
 OVERHEAD = 120
-"""Approximate tokens of a prompt, without query and passages."""
+"""Assumed tokens of a prompt, without query and passages."""
 
 
 class AskingRerankerConfig(AskingMethodConfig):
-    """Options that all systems share."""
+    """Options shared by all rerankers that call a language model."""
 
     depth: int | None = Field(None, ge=1, description="number of candidates to rerank; the rest follow in their order; null: all. SARK: 50")
     prompt: str | None = Field(
@@ -55,12 +55,12 @@ class AskingRerankerConfig(AskingMethodConfig):
 
     @property
     def template(self) -> str:
-        """Return the name of the prompt."""
+        """Return the name of the prompt template."""
         return self.system
 
     @property
     def chosen_prompt(self) -> str | None:
-        """Return the option `prompt`, or the default for the model."""
+        """Return the option `prompt`, or the default for the selected model."""
         published = PROMPTS[self.template].published
         return self.prompt or (None if published and asks_released(self.llm, published) else OURS)
 
@@ -71,19 +71,19 @@ class AskingRerankerConfig(AskingMethodConfig):
 
 
 def made_of(config: AskingRerankerConfig) -> str:
-    """Return the hash of a model's weights and of the template."""
+    """Return a hash of the model's weights and the template."""
     return fingerprint(llm_hash(config.llm), PROMPTS[config.template].hash(config.chosen_prompt))
 
 
 @dataclass(slots=True)
 class State:
-    """Queries and replies of one question so far.
+    """Progress of one reranking: passages, calls and fallbacks.
 
     Attributes:
         query: The question's text.
         passages: All passages to rank, in their order.
         ids: Their ids.
-        selected: Positions of the passages that the reader may receive; None: all.
+        selected: Positions of the passages that the reader may receive; None for all.
         calls: Number of model calls.
         fallbacks: Number of replies that were unusable or needed repair, by reason.
         usage: Cost of the calls.
@@ -103,16 +103,16 @@ class State:
 
 
 class AskingReranker(ABC):
-    """Reranker in single form.
+    """Base class of rerankers that call a language model.
 
     Args:
         config: Options.
-        services: Services, of which it uses the cache of replies, device and seed.
-        name: Name under which it is counted.
+        services: Services; reply cache, device and seed are used.
+        name: Name under which calls are counted.
         template: The shipped prompt.
         limits: Maximum lengths of queries and passages: options of `Writer`.
         model: Model to use instead of the one in the options.
-        thinks: Whether the protocol contains the thought.
+        thinks: Whether the reply format includes the model's reasoning.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class AskingReranker(ABC):
         self.writer.require_room(("1", "2"))
 
     async def rerank_one(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
-        """Reorder candidates; scores are the negative ranks.
+        """Reorder the candidates; scores are negative ranks.
 
         Raises:
             Broke: All further calls would fail (key, model, endpoint).
@@ -153,7 +153,9 @@ class AskingReranker(ABC):
         """Return all positions of the passages, best first."""
 
     async def reply(self, state: State, messages: Messages | None, step: str, *, raw: bool = False) -> Reply | None:
-        """Return the model's reply, with `raw` including its reasoning; count the failure and return None if it gives no answer."""
+        """Call the model and return its reply (with `raw`, including the reasoning); None and a counted failure if there is
+        none.
+        """
         assert isinstance(self.model, ChatModel)
         if messages is None:
             state.fallbacks[NO_ROOM] += 1
@@ -168,7 +170,7 @@ class AskingReranker(ABC):
 
 
 class WindowConfig(AskingRerankerConfig):
-    """Options of systems that order windows."""
+    """Options of rerankers with sliding windows."""
 
     window: int = Field(20, ge=2, description="passages per window")
     step: int = Field(10, ge=1, description="number of passages from the start of one window to the start of the next")
@@ -182,7 +184,7 @@ class WindowConfig(AskingRerankerConfig):
 
 
 def windows_work(config: Any, lengths: Lengths) -> Work:
-    """Return the work: one call per window."""
+    """Estimate the work: one call per window."""
     n = lengths.ranked(config.depth)
     words = config.passage_words
     passage = lengths.passage if words is None else min(lengths.passage, words / WORDS_PER_TOKEN)
@@ -191,14 +193,14 @@ def windows_work(config: Any, lengths: Lengths) -> Work:
 
 
 class WindowReranker(AskingReranker):
-    """Orders windows from the end of the list to its start.
+    """Reranker that orders sliding windows from the end of the list to its start (RankGPT).
 
     Args:
         config: Options.
         services: As in `AskingReranker`.
-        name: Its name, which is also that of the shipped template.
+        name: Name of the reranker and its template.
         tagged: Whether the order is in an answer tag.
-        named: Passages that a reply has to name; None: all.
+        named: Number of passages that a reply must name; None for all.
         limits: As in `AskingReranker`.
     """
 
@@ -221,7 +223,7 @@ class WindowReranker(AskingReranker):
 
 
 class ChoiceConfig(AskingRerankerConfig):
-    """Options of systems that choose the best passage."""
+    """Options of rerankers that choose the best of a few passages."""
 
     sort: Literal["heapsort", "bubblesort"] = Field(
         "heapsort", description="heapsort needs the fewest calls; bubblesort always compares neighbors"
@@ -234,7 +236,7 @@ class ChoiceConfig(AskingRerankerConfig):
 
 
 def choices_work(config: Any, lengths: Lengths, llm: Any = None, calls_each: int = 1) -> Work:
-    """Return the work of the comparisons, with a number of calls each, by the model of the options or another one."""
+    """Estimate the work of all comparisons, with `calls_each` calls per comparison."""
     n = round(lengths.ranked(config.depth))
     calls = (heapsort_calls if config.sort == "heapsort" else bubblesort_calls)(n, config.children, config.k)
     query, passage = min(lengths.question, config.query_tokens), min(lengths.passage, config.passage_tokens)
@@ -243,18 +245,18 @@ def choices_work(config: Any, lengths: Lengths, llm: Any = None, calls_each: int
 
 
 class ChoiceReranker(AskingReranker):
-    """Sorts by asking which of a few passages is best; without a usable vote, it is the first of them.
+    """Reranker that sorts by choosing the best of a few passages (Setwise); without a usable vote, the first one is chosen.
 
     Args:
         config: Options.
         services: As in `AskingReranker`.
-        name: Under which it is counted.
-        template: The prompt that ships.
+        name: Name under which calls are counted.
+        template: Shipped prompt.
         labels: Labels of the passages.
         named: Function from a reply and the number of passages to the one that it names, or None.
-        shuffles: Whether passages are shown in another order even with a single vote.
-        raw: Whether `named` reads replies with their thought.
-        model: As of `AskingReranker`.
+        shuffles: Whether to shuffle the passages even with a single vote.
+        raw: Whether `named` gets replies including the reasoning.
+        model: As in `AskingReranker`.
         limits: As in `AskingReranker`.
     """
 
@@ -292,7 +294,7 @@ class ChoiceReranker(AskingReranker):
         return draws.pick(sorted(place for place, number in votes.items() if number == most)) if votes else 0
 
     async def chosen(self, state: State, texts: Sequence[str]) -> int | None:
-        """Return the best passage; if the reply names none, count it and return None."""
+        """Return the position of the best passage; None (counted) if no vote is usable."""
         reply = await self.reply(state, self.writer(state.query, texts, self.labels), "", raw=self._raw)
         place = self._named(reply.text, len(texts)) if reply else None
         if reply and place is None:

@@ -1,8 +1,7 @@
-"""Rerank with RAG-DDR's knowledge refinement: a model answers YES or NO to each passage in order, until enough are kept.
+"""RAG-DDR's knowledge refinement: a model answers YES or NO for each passage in order, until enough are kept.
 
-Kept passages come first in their order, and only they are given to the reader; if none is kept, all are. The others follow
-in their order. The published prompt is used like in the released code: for `keep` passages at once, of which all with a
-YES, Yes or yes anywhere in the reply are kept.
+Kept passages come first, in order, and only they are given to the reader (all passages if none is kept). As in the released
+code, the published prompt is sent for `keep` passages at once, and a passage is kept if its reply contains YES, Yes or yes.
 
 Source: Li et al. 2025, RAG-DDR (arXiv:2410.13509); five passages of at most 1,024 tokens.
 """
@@ -62,11 +61,11 @@ def _work(config: DdrRefinerConfig, lengths: Lengths) -> Work:
     work=_work,
 )
 class DdrRefiner(AskingReranker):
-    """The reranker.
+    """Reranker role: RAG-DDR's refinement.
 
     Args:
         config: Options.
-        services: Services, of which it uses the cache of replies, device and seed.
+        services: Services; reply cache, device and seed are used.
     """
 
     def __init__(self, config: DdrRefinerConfig, services: Services) -> None:

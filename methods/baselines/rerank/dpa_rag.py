@@ -1,4 +1,4 @@
-"""Rerank with DPA-RAG: a classifier of question and passage, trained on which passages help the reader.
+"""DPA-RAG's reranker: a cross-encoder trained on which passages help the reader.
 
 It has two labels, the second for passages that are aligned with the reader; the score is its log-odds in nats. No
 checkpoint is published: `model` is your own classifier, an ordinary cross-encoder with one label, or the encoder for
@@ -27,9 +27,9 @@ from methods.retrieval.ranking import ModelReranker
 from methods.work import Checkpoint, Needs
 
 ENCODER, HEAD = "bge.", "classifier."
-"""Prefix of the weights' names in the authors' file."""
+"""Prefixes of weight names in the authors' file."""
 WEIGHTS_FILE = "model_weights.bin"
-"""The file in a folder of `ragmeter train dpa_rag`."""
+"""File of weights in a folder of `ragmeter train dpa_rag`."""
 
 
 class DpaRagConfig(CrossEncoderRerankerConfig):
@@ -46,13 +46,13 @@ class DpaRagConfig(CrossEncoderRerankerConfig):
     )
 
     def preflight(self) -> None:
-        """Check the model's folder and the file of weights."""
+        """Check the model and the file of weights."""
         super().preflight()
         if self.weights is not None and not _file(self.weights).is_file():
             raise UserError("the file of weights does not exist", code="missing-file", where=f"dpa_rag, option weights: {self.weights}")
 
     def needed_models(self) -> Needs | None:
-        """Return the model, and the folder of a training if one is named."""
+        """Return the model, and the training folder if one is named."""
         own = super().needed_models()
         named = own is not None and self.weights is not None and not Path(self.weights).expanduser().is_file()
         return own + Needs((Checkpoint(str(self.weights), adapter=True),)) if own and named else own
@@ -73,11 +73,11 @@ def _made_of(config: DpaRagConfig) -> str:
     work=pairs_work,
 )
 class DpaRag(CrossEncoderReranker):
-    """Reranker by a classifier of one or two labels.
+    """Reranker role: a classifier with one or two labels.
 
     Args:
         config: Options.
-        services: Services, of which it uses the device.
+        services: Services; the device is used.
     """
 
     labels = (1, 2)
@@ -90,12 +90,12 @@ class DpaRag(CrossEncoderReranker):
 
 
 class JoinedModel(CrossEncoderModel):
-    """An encoder with a linear layer on its first state, both from the file of the authors' training."""
+    """Encoder with a linear layer on the first token's state, both loaded from the file of the authors' training."""
 
     config: DpaRagConfig
 
     def load(self, device: str) -> Any:
-        """Return the module.
+        """Load the module.
 
         Raises:
             UserError: The file is damaged, or its weights do not fit the encoder.
@@ -125,7 +125,7 @@ class JoinedModel(CrossEncoderModel):
 
 
 class Joined:
-    """Compute the scores of a sentence-transformers cross-encoder by encoder and linear layer."""
+    """Module of encoder and linear layer, with the interface of a sentence-transformers cross-encoder."""
 
     def __init__(self, tokenizer: Any, encoder: Any, linear: Any, device: str) -> None:
         self.tokenizer, self.device = tokenizer, device

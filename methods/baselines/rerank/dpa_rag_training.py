@@ -1,18 +1,19 @@
-"""`ragmeter train dpa_rag`: a reranker that learns which passages help the reader, and a reader that is tuned twice.
+"""Train DPA-RAG (`ragmeter train dpa_rag`): a reranker that learns which passages help the reader, and a reader fine-tuned in
+two stages.
 
-A passage is *aligned* if the reader is wrong without it and right with it alone, *unaligned* if it is right without and wrong
-with it, *neutral* otherwise. The reranker, an encoder with a linear layer of two labels on its first state, learns from three
-losses at once; their weights are the point of the hull of their gradients nearest to zero (`methods/training/balance.py`):
+A passage is *aligned* if the reader is wrong without it and correct with it, *unaligned* if it is correct without it and wrong
+with it, and *neutral* otherwise. The reranker (an encoder with a two-label linear layer on the first token) is trained on three
+losses, weighted by the minimum-norm point of their gradients (`methods/training/balance.py`):
 
     labels     cross-entropy of aligned and not aligned
     pairs      mean over the six pairs of four passages, the better first, of −log σ( s_i − s_j )
-    contrast   of two aligned passages and two others: supervised contrast of their states at temperature τ
+    contrast   supervised contrastive loss of the states of two aligned passages and two others, at temperature τ
 
-The reader then learns to name the aligned passages before it answers, and after that to answer from the first that the
-reranker ranks.
+The reader is then trained to name the aligned passages before answering, and afterwards to answer from the reranker's top
+passages.
 
-Source: Dong et al. 2025, DPA-RAG (arXiv:2406.18676), and its code. There a language model rewrites the questions of training,
-which is left out here; and where a question has too few unaligned passages, neutral ones are taken.
+Source: Dong et al. 2025, DPA-RAG (arXiv:2406.18676), and its code. The authors also rewrite training questions with a language
+model, which is omitted here. If a question has too few unaligned passages, neutral ones are used.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ if TYPE_CHECKING:
 RERANKER, PREALIGNED, READER = "reranker", "prealigned", "reader"
 UNALIGNED, NEUTRAL, ALIGNED = -1, 0, 1
 LISTED, EACH = 4, 2
-"""Passages of a list, and of each side of a contrast."""
+"""Passages in the pairwise list, and on each side of the contrast."""
 TEMPERATURE = 0.07
-"""τ of the supervised contrast, that of the published code."""
+"""Temperature τ of the contrastive loss, as in the published code."""
 
 
 class RerankerOptions(StepOptions):
@@ -70,13 +71,15 @@ class DpaRagTrainingConfig(TuningConfig):
     answering: StepOptions = StepOptions.model_validate({"epochs": 3, "batch_size": 16, "learning_rate": 7e-6})
 
     def preflight(self) -> None:
-        """Check references, base, retriever and encoder."""
+        """Check data references, base model, retriever and encoder."""
         super().preflight()
         locate(self.encoder)
 
 
 def label(without: float | None, alone: float | None) -> int:
-    """Return a passage's label from the rewards of the answers without any passage and with this one alone; neutral if one is unknown."""
+    """Return a passage's label from the rewards of the answers without passages and with only this one; neutral if one is
+    unknown.
+    """
     if without is None or alone is None:
         return NEUTRAL
     right = without > 0.5, alone > 0.5
@@ -84,7 +87,7 @@ def label(without: float | None, alone: float | None) -> int:
 
 
 def pair_loss(scores: Tensor) -> Tensor:
-    """Compute the mean of −log σ( s_i − s_j ) over the pairs i < j of lists, the best first: [lists, passages] to a number."""
+    """Compute the mean of −log σ(s_i − s_j) over pairs i < j of lists [lists, passages], best first."""
     import torch
     from torch.nn.functional import logsigmoid
 
@@ -93,15 +96,15 @@ def pair_loss(scores: Tensor) -> Tensor:
 
 
 def contrast_loss(states: Tensor, labels: Tensor, temperature: float = TEMPERATURE) -> Tensor:
-    """Compute the supervised contrast of some states of one question.
+    """Compute the supervised contrastive loss of the states of one question's passages.
 
     Args:
-        states: [n, h]; they are normalized.
-        labels: Which belong together, [n].
+        states: States [n, h]; normalized here.
+        labels: Group of each state, [n].
         temperature: τ.
 
     Returns:
-        The mean over states of −mean over its others of the same label of log( exp(cos / τ) / Σ over all others exp(cos / τ) ).
+        Mean over states of the mean over others with the same label of −log( exp(cos / τ) / Σ over all others exp(cos / τ) ).
     """
     import torch
 
@@ -114,7 +117,7 @@ def contrast_loss(states: Tensor, labels: Tensor, temperature: float = TEMPERATU
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """A question for the reranker: a passage with its label, four passages with the best first, two aligned ones and two others."""
+    """Training row of the reranker: a labeled passage, four passages best first, two aligned ones and two others."""
 
     question: str
     passage: str
@@ -125,7 +128,7 @@ class Preference:
 
 
 def preference(example: Example, labels: Sequence[int], draws: Draws) -> Preference | None:
-    """Return a row of the reranker; None if no passage is aligned, or all are."""
+    """Build a reranker's training row; None if no passage is aligned, or all are."""
     order = sorted(range(len(labels)), key=lambda n: (-labels[n], n))
     right = [n for n in order if labels[n] == ALIGNED]
     wrong = sorted((n for n in order if labels[n] != ALIGNED), key=lambda n: labels[n])
@@ -145,17 +148,17 @@ def preference(example: Example, labels: Sequence[int], draws: Draws) -> Prefere
 
 
 def judgment(labels: Sequence[int], answer: str) -> str:
-    """Return the reply of the first tuning of the reader: which of the passages shown help, and the answer."""
+    """Build the reader's target reply in the first stage: which shown passages help, and the answer."""
     helping = " ".join(f"[{number}]" for number, value in enumerate(labels, 1) if value == ALIGNED)
     return f"{helping or 'none'} helps. Answer: {answer}"
 
 
 class Joined:
-    """The reranker that is trained: an encoder with a linear layer of two labels on its first state.
+    """The reranker in training: encoder with a two-label linear layer on the first token's state.
 
     Args:
         config: Options.
-        device: Where it is.
+        device: Device.
     """
 
     def __init__(self, config: DpaRagTrainingConfig, device: str) -> None:
@@ -172,14 +175,14 @@ class Joined:
             encoder.pooler = None
 
     def states(self, pairs: Sequence[tuple[str, str]]) -> Tensor:
-        """Compute the first state of each question with its passage: [N, h]."""
+        """Compute the first token's state of each (question, passage) pair: [N, h]."""
         questions, texts = map(list, zip(*pairs, strict=True))
         options = {"truncation": "only_second", "max_length": self._length, "padding": True, "return_tensors": "pt"}
         result: Tensor = self.encoder(**self.tokenizer(questions, texts, **options).to(self.encoder.device)).last_hidden_state[:, 0]
         return result
 
     def losses(self, rows: Sequence[Preference]) -> list[Tensor]:
-        """Compute the three losses of some questions."""
+        """Compute the three losses of some rows."""
         import torch
         from torch.nn.functional import cross_entropy
 
@@ -193,7 +196,7 @@ class Joined:
         return [cross_entropy(single, labels), pair_loss(listed.reshape(len(rows), LISTED)), contrast]
 
     def backward(self, rows: Sequence[Preference], share: float) -> Figures:
-        """Add the gradient of the balanced losses, times a share, to the parameters."""
+        """Add the gradient of the balanced losses, multiplied by `share`, to the parameters."""
         import torch
 
         parameters = [item for item in self.module.parameters() if item.requires_grad]
@@ -240,7 +243,7 @@ def _costs(config: DpaRagTrainingConfig) -> list[StageCost]:
     needs=lambda config: tuned_needs(config, (config.encoder, config.encoder_revision)),
 )
 class DpaRagTraining(TunedTraining):
-    """The training."""
+    """The training of DPA-RAG."""
 
     stages = (RERANKER, PREALIGNED, READER)
 

@@ -1,4 +1,4 @@
-"""Rerank with DRO's selector: a language model names the passages that together answer the question, the best first.
+"""DRO's selector: a language model names the passages that together answer the question, best first.
 
 It uses RankGPT's windows. No checkpoint is published: `llm` is a prompted model, or one trained with `ragmeter train dro`.
 
@@ -35,5 +35,5 @@ class DroConfig(WindowConfig):
     work=windows_work,
 )
 def dro(config: DroConfig, services: Services) -> WindowReranker:
-    """Return the reranker."""
+    """Build the reranker."""
     return WindowReranker(config, services, "dro", named=config.named, passage_words=config.passage_words)

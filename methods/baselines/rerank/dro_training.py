@@ -1,12 +1,11 @@
-"""`ragmeter train dro`: a selector and a reader that teach each other, in rounds.
+"""Train DRO (`ragmeter train dro`): a selector and a reader that are optimized alternately (expectation maximization).
 
     E step   draw m orders z ~ p_S(z | x);  w(z) = p_R(y | x, d_z) / Σ over the draws
     M step   −Σ w(z) log p_S(z | x)  for the selector,  −Σ w(z) log p_R(y | x, d_z)  for the reader
 
-x is a question with its retrieved passages, y its answer, d_z the first passages of the order. With one sample every weight
-is 1 and the selector learns nothing about the answer, so the minimum is two. A sample that names no passage is left out.
-Before the first round, the selector learns to write the retriever's order of passages that are shown in random order; the
-authors use the rankings of RankZephyr instead.
+x is a question with its retrieved passages, y its answer, and d_z the first passages of order z. With one sample every weight
+would be 1, so at least two are required. Samples that name no passage are dropped. Before the first round, the selector is
+trained to reproduce the retriever's order from shuffled passages; the authors use RankZephyr's rankings instead.
 
 Source: Shi et al. 2025, Direct Retrieval-augmented Optimization (arXiv:2505.03075), and its code.
 """
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 WARM_UP, SELECTOR, READER = "warm_up", "selector", "reader"
 Bundle = tuple[Row, ...]
-"""Training rows per question for both models in a round."""
+"""Training rows of one question for both models."""
 
 
 class DroTrainingConfig(TuningConfig):
@@ -59,26 +58,26 @@ class DroTrainingConfig(TuningConfig):
 
     @property
     def in_rounds(self) -> StepOptions:
-        """Return the options of the rounds; an epoch is a round."""
+        """Return the optimization options of the rounds; one epoch is one round."""
         return self.train.model_copy(update={"epochs": self.rounds})
 
 
 def weights(log_likelihoods: Sequence[float]) -> tuple[float, ...]:
-    """Return the weight of each order from the log-likelihoods of the answer."""
+    """Return the weight w(z) of each sampled order from the answer's log-likelihoods (softmax)."""
     return softmax(log_likelihoods)
 
 
 def order_text(order: Sequence[int]) -> str:
-    """Return the text of an order, in the selector's format."""
+    """Format an order as the selector writes it."""
     return " > ".join(f"[{position + 1}]" for position in order)
 
 
 class Selecting:
-    """The selector's prompts, and the parser of its replies.
+    """Builds the selector's prompts and parses its replies.
 
     Args:
         tuned: The model.
-        config: Options of how passages are shown and orders are written.
+        config: Options for the format of passages and orders.
     """
 
     def __init__(self, tuned: SystemTuned, config: DroTrainingConfig) -> None:
@@ -87,19 +86,19 @@ class Selecting:
         self._tuned, self._named = tuned, config.named
 
     def prompt(self, question: str, passages: Sequence[Passage]) -> tuple[int, ...] | None:
-        """Return the prompt about some passages; None if it does not fit."""
+        """Build the prompt for some passages; None if it does not fit."""
         labels = [str(number) for number in range(1, len(passages) + 1)]
         messages = self._write(question, [self._write.shown(passage) for passage in passages], labels)
         return None if messages is None else self._tuned.asking(messages)
 
     def order(self, reply: str, n: int) -> tuple[int, ...] | None:
-        """Return the passages that a reply names, best first; None if it names none."""
+        """Parse the passages that a reply names, best first; None if it names none."""
         order = order_of(reply, n, named=self._named)
         return None if order.fault == UNUSABLE else order.positions[: self._named]
 
 
 def both(tuned: Tuned, part: Sequence[Bundle], step: Sequence[Bundle]) -> Tensor:
-    """Compute the losses of selector and reader for some questions."""
+    """Compute the summed losses of selector and reader for some questions."""
     return by_weight(tuned, [row for bundle in part for row in bundle], [row for bundle in step for row in bundle])
 
 
@@ -124,7 +123,7 @@ def _costs(config: DroTrainingConfig) -> list[StageCost]:
     needs=tuned_needs,
 )
 class DroTraining(TunedTraining):
-    """The training."""
+    """The training of DRO."""
 
     stages = (WARM_UP, SELECTOR, READER)
 
@@ -220,14 +219,14 @@ class DroTraining(TunedTraining):
 
 
 class Finished:
-    """Steps of a stage that was trained together with the previous stage."""
+    """Placeholder for a stage that was trained together with the previous one."""
 
     def run(self) -> dict[str, float]:
         """Do nothing."""
         return {}
 
     def forget(self) -> None:
-        """Do nothing, because everything is kept."""
+        """Do nothing, because there is nothing to delete."""
 
 
 def _copied(source: Path, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Rerank by ordering windows of passages: RankGPT, RankZephyr, ReasonRank."""
+"""Listwise rerankers with sliding windows: RankGPT, RankZephyr, ReasonRank."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RankGptConfig(WindowConfig):
     work=windows_work,
 )
 def rankgpt(config: RankGptConfig, services: Services) -> WindowReranker:
-    """Return the reranker."""
+    """Build the reranker RankGPT."""
     return WindowReranker(config, services, "rankgpt", passage_words=config.passage_words)
 
 
@@ -58,7 +58,7 @@ class RankZephyrConfig(WindowConfig):
     work=windows_work,
 )
 def rankzephyr(config: RankZephyrConfig, services: Services) -> WindowReranker:
-    """Return the reranker."""
+    """Build the reranker RankZephyr."""
     return WindowReranker(config, services, "rankzephyr", passage_words=config.passage_words, context=config.context)
 
 
@@ -83,7 +83,7 @@ class ReasonRankConfig(WindowConfig):
     work=windows_work,
 )
 def reasonrank(config: ReasonRankConfig, services: Services) -> WindowReranker:
-    """Return the reranker; a reply without an answer tag is read after its reasoning, as in the released code."""
+    """Build the reranker ReasonRank; as in the released code, a reply without an answer tag is parsed after its reasoning."""
     return WindowReranker(
         config, services, "reasonrank", tagged=True, passage_words=config.passage_words, passage_tokens=config.passage_tokens
     )

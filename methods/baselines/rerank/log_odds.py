@@ -1,7 +1,7 @@
-"""Rerank with Qwen3-Reranker and mxbai-rerank-v2: a causal model judges each passage by the log-odds of yes over no.
+"""Qwen3-Reranker and mxbai-rerank-v2: a causal model scores each passage by the log-odds of yes over no.
 
-Both use the published prompt, whose parts are tokenized separately; the end of a passage that is too long is cut, so that
-the question of relevance always follows. Scores are log-odds in nats; a sigmoid would not change an order.
+Both use the published prompt, whose parts are tokenized separately; long passages are truncated, so that the relevance question
+is always complete. Scores are log-odds in nats; a sigmoid would not change an order.
 
 Source: Zhang et al. 2025, Qwen3 Embedding (arXiv:2506.05176); mixedbread.ai 2025, mxbai-rerank-v2.
 """
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 NAMES = ("qwen3_reranker", "mxbai_reranker", "rank1")
 PROMPTS = shipped(__package__, *NAMES, released=NAMES, optional=("instruction",), follows=("bos",))
 OUR_INSTRUCTION = "Find the passages that answer the question"
-"""Instruction in our own templates."""
+"""Instruction in ragmeter's templates."""
 QUERY_SHARE = 0.75
-"""Maximum share of the longest prompt for the query."""
+"""Maximum fraction of the prompt's tokens for the query."""
 
 
 class LogOddsConfig(PairConfig):
-    """Options that both share."""
+    """Options shared by both rerankers."""
 
     template: ClassVar[str]
     yes: ClassVar[str]
@@ -58,15 +58,15 @@ class LogOddsConfig(PairConfig):
 
     @property
     def shown(self) -> frozenset[str]:
-        """Return the placeholders that have values."""
+        """Return the names of placeholders that have values."""
         return frozenset() if self.instruction is None else frozenset({"instruction"})
 
     def text_of(self, passage: Passage) -> str:
-        """Return a passage as the prompt shows it; the published prompt has title and text on one line."""
+        """Format a passage for the prompt; the published prompt has title and text on one line."""
         return f"{passage.title} {passage.text}".strip() if self.is_published else passage.full_text
 
     def preflight(self) -> None:
-        """Check the model's folder and the template; download a published template."""
+        """Check the model and the template; download a published template."""
         super().preflight()
         prompt_of(self)
 
@@ -90,16 +90,16 @@ class MxbaiConfig(LogOddsConfig):
 
     @property
     def shown(self) -> frozenset[str]:
-        """Return the placeholders that have values; the released code leaves out an empty instruction."""
+        """Return the names of placeholders that have values; an empty instruction is omitted, as in the released code."""
         return super().shown if self.instruction else frozenset()
 
 
 def prompt_of(config: LogOddsConfig) -> Prompt:
-    """Return the prompt.
+    """Load the prompt.
 
     Raises:
-        UserError: A template of one's own does not show query and passage, has other parts, or does not show the
-            instruction that is given; or the published one cannot be had.
+        UserError: A user's template lacks query, passage or a given instruction, or has unsupported parts; or the published one
+            cannot be downloaded.
     """
     prompt = PROMPTS[config.template].load(config.prompt, config.shown)
     if unseen := config.shown - prompt.placeholders:
@@ -113,11 +113,11 @@ def prompt_of(config: LogOddsConfig) -> Prompt:
 
 
 class LogOddsReranker(PairReranker):
-    """Reranker by the log-odds of two tokens.
+    """Base class of rerankers by the log-odds of two tokens.
 
     Args:
         config: Options.
-        services: Services, of which it uses the device.
+        services: Services; the device is used.
         loaded: Tokenizer and model, if they are already loaded.
 
     Raises:
@@ -161,7 +161,7 @@ class LogOddsReranker(PairReranker):
         return self._prompt.token_ids(self.tokenizer, self.rows(query, passages), self.config.max_length)
 
     def rows(self, query: str, passages: Sequence[str]) -> list[dict[str, str]]:
-        """Return the values of the prompt's placeholders for each passage."""
+        """Return the placeholder values of each passage's prompt."""
         fields = {"instruction": OUR_INSTRUCTION if self.config.instruction is None else self.config.instruction, "query": query}
         return [{**fields, "passage": passage} for passage in passages]
 
@@ -170,7 +170,7 @@ class LogOddsReranker(PairReranker):
 
 
 def made_of(config: LogOddsConfig) -> str:
-    """Return the hash of weights and template."""
+    """Return a hash of weights and template."""
     return fingerprint(weights_hash(config.model, config.revision), PROMPTS[config.template].hash(config.prompt, config.shown))
 
 
@@ -186,7 +186,7 @@ def made_of(config: LogOddsConfig) -> str:
     work=pairs_work,
 )
 class Qwen3Reranker(LogOddsReranker):
-    """Reranker of a Qwen3-Reranker checkpoint."""
+    """Reranker role with a Qwen3-Reranker checkpoint."""
 
 
 @register(
@@ -201,10 +201,10 @@ class Qwen3Reranker(LogOddsReranker):
     work=pairs_work,
 )
 class MxbaiReranker(LogOddsReranker):
-    """Reranker of a mxbai-rerank-v2 checkpoint.
+    """Reranker role with an mxbai-rerank-v2 checkpoint.
 
-    In the published prompt, `max_length` limits query and passage without the rest of the prompt, and the query and its
-    instruction may take three quarters of it.
+    With the published prompt, `max_length` limits only query and passage, and query with instruction may take three quarters of
+    it.
     """
 
     def encoded(self, query: str, passages: Sequence[str]) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""Score single passages with causal language models, by the output at the last token of query and passage.
+"""Pointwise rerankers with causal language models: score query and passage by the output at their last token.
 
 Pairs of all waiting queries are scored together, in batches of similar lengths; the batch changes a pair's score by less
 than 1e-5 in float32. Padding is on the right, which a causal model ignores, and the score is read at each row's own last
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class PairConfig(PointwiseConfig, ModelMethodConfig):
-    """Options of rerankers that read a pair with a language model."""
+    """Options of pointwise rerankers with a language model."""
 
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
         None, description="null: float32 on CPU, the checkpoint's own elsewhere"
@@ -39,12 +39,12 @@ class PairConfig(PointwiseConfig, ModelMethodConfig):
 
 
 def pairs_work(config: Any, lengths: Lengths) -> Work:
-    """Return the work: every question with each of its candidates."""
+    """Estimate the work: each question is scored with each of its candidates."""
     return encode(config, lengths.questions * lengths.ranked(config.depth), lengths.question + lengths.passage, causal=True)
 
 
 class PairReranker(PointwiseReranker, ABC):
-    """Reranker in batch form.
+    """Base class of pointwise rerankers with a language model.
 
     Args:
         config: Options.
@@ -59,21 +59,21 @@ class PairReranker(PointwiseReranker, ABC):
         self.config, self.tokenizer, self.model, self.device = config, tokenizer, model, device
 
     def scores_of(self, queries: Sequence[Query], ids: Sequence[Sequence[str]], corpus: Corpus) -> Sequence[NDArray[np.floating]]:
-        """Return scores of the pairs of all queries; pairs with equal tokens are scored once."""
+        """Score the pairs of all queries; equal token sequences are scored once."""
         texts = [[self.shown(passage) for passage in corpus.get(own)] for own in ids]
         rows = [[tuple(row) for row in self.encoded(query.text, own)] for query, own in zip(queries, texts, strict=True)]
         scores = self.scored(sorted({row for own in rows for row in own}))
         return [np.array([scores[row] for row in own], dtype=np.float64) for own in rows]
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """Return scores of one query's pairs."""
+        """Score one query's pairs."""
         return self.scores_of([query], [ids], corpus)[0]
 
     def scored(self, rows: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], float]:
-        """Return the score of each row of token ids.
+        """Score rows of token ids.
 
         Raises:
-            UserError: A score is not a number, for example after an overflow of float16.
+            UserError: A score is NaN, for example after a float16 overflow.
         """
         import torch
 
@@ -88,37 +88,37 @@ class PairReranker(PointwiseReranker, ABC):
         return scores
 
     def shown(self, passage: Passage) -> str:
-        """Return title and text of a passage as one text."""
+        """Format a passage's title and text as one text."""
         return passage.full_text
 
     @abstractmethod
     def encoded(self, query: str, passages: Sequence[str]) -> list[list[int]]:
-        """Return token ids of a query with each of some passages."""
+        """Tokenize a query with each passage."""
 
     @abstractmethod
     def read(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return scores of a batch: shape (rows,)."""
+        """Compute the scores of a batch: shape (rows,)."""
 
     def tokens(self, texts: Sequence[str], most: int | None = None) -> list[list[int]]:
-        """Return the first token ids of texts, without special tokens."""
+        """Tokenize texts without special tokens, truncated to `most` tokens."""
         return [ids[:most] for ids in encoded(self.tokenizer, texts)]
 
 
 def ends(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rows and columns of the last tokens of a batch that is padded on the right."""
+    """Return row and column indices of the last tokens in a right-padded batch."""
     import torch
 
     return torch.arange(len(mask), device=mask.device), mask.sum(dim=1) - 1
 
 
 def head_scores(model: Any, ids: Tensor, mask: Tensor, head: Any = None) -> Tensor:
-    """Return the score of a one-label sequence classifier at each row's last token: shape (rows,)."""
+    """Compute the score of a one-label sequence classifier at each row's last token: shape (rows,)."""
     hidden = getattr(model, model.base_model_prefix)(input_ids=ids, attention_mask=mask).last_hidden_state
     return (head or model.score)(hidden[ends(mask)]).squeeze(-1).float()
 
 
 def token_log_odds(model: Any, ids: Tensor, mask: Tensor, yes: int, no: int, context: Any = None) -> Tensor:
-    """Return the log-odds of one next token against another for each row, in nats: shape (rows,)."""
+    """Compute the log-odds of token `yes` over `no` as the next token of each row, in nats: shape (rows,)."""
     at = ends(mask)
     with context or nullcontext(), logits_only_at(model, *at):
         logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[0].float()

@@ -1,4 +1,4 @@
-"""Build the conversation for a reranker's model: a query and its passages, shortened evenly until all fit.
+"""Build a reranker's conversation from a query and passages, truncated evenly until all fit.
 
 Templates (`methods/prompts.py`) have `$query`, `$count`, and in repeated parts `$label` and `$passage`.
 """
@@ -25,22 +25,22 @@ PROMPTS = shipped(
 )
 PROMPTS["rank_r1_v02"] = replace(PROMPTS["rank_r1"], published="rank_r1_v02")
 LEAST = 8
-"""Tokens per passage; a model must have room for two such passages."""
+"""Minimum tokens per passage; a model must have room for two such passages."""
 _REFERENCE = re.compile(r"\[(\d+)\]")
 
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes conversations that fit.
+    """Builder of conversations that fit the model.
 
     Attributes:
         prompt: The template.
         counter: Counter of tokens, exact or approximate.
-        room: Longest prompt in tokens; None: unknown.
+        room: Maximum prompt length in tokens; None if unknown.
         context: Maximum tokens of prompt and reply together, if the reply is only an order of the labels; None: only `room` applies.
-        query_tokens, passage_tokens: Maximum tokens; the rest is cut first. None: no limit.
-        passage_words: Maximum words of a passage, likewise.
-        plain_references: Whether `[3]` in a text is written `(3)`, so that it is not a passage's number.
+        query_tokens, passage_tokens: Maximum tokens of query and passage, applied first; None for no limit.
+        passage_words: Maximum words of a passage, applied first; None for no limit.
+        plain_references: Whether to rewrite `[3]` in texts as `(3)`, so that it is not confused with a passage number.
         start: Forced beginning of a local model's reply.
     """
 
@@ -63,7 +63,7 @@ class Writer:
         return self.prompt.options.passages in ("kept", "decoded")
 
     def shown(self, passage: Passage) -> str:
-        """Return title and text of a passage in one."""
+        """Format a passage's title and text as one text."""
         if self.prompt.options.passages == "kept":
             return f"{passage.title} {passage.text}" if passage.title else passage.text
         if not self._titled:
@@ -98,7 +98,7 @@ class Writer:
         return shortened(most) if most else None
 
     def require_room(self, labels: Sequence[str]) -> None:
-        """Check that two passages of a few words fit.
+        """Check that a prompt with two short passages fits.
 
         Raises:
             UserError: They do not fit.
@@ -160,11 +160,11 @@ class Writer:
 
 
 def plain_characters(text: str, html: bool = True) -> str:
-    """Return a text prepared like passages in rank_llm: repaired and normalized by `ftfy`.
+    """Clean a text with `ftfy`, like passages in rank_llm.
 
     Args:
         text: The text.
-        html: Decode entities such as `&amp;`; not in queries, since chat templates contain angle brackets.
+        html: Whether to decode HTML entities such as `&amp;`; off for queries.
 
     Raises:
         MissingPackage: ftfy is not installed.

@@ -1,8 +1,8 @@
-"""Rerank with Rank1: a model reasons about each passage; the score is the log-odds of true over false after the reasoning.
+"""Rank1: a model reasons about each passage; the score is the log-odds of true over false after the reasoning.
 
-The reasoning is generated greedily, without a chat template, until a verdict follows its end. Reasoning without a verdict
-is cut after its last whole sentence, closed, and counted (`unfinished`). Scores are log-odds; the published share,
-p(true) / (p(true) + p(false)), is their sigmoid.
+The reasoning is generated greedily, without a chat template, until its end and a verdict. Reasoning without a verdict is cut
+after its last complete sentence, closed, and counted (`unfinished`). Scores are log-odds; the published score p(true) /
+(p(true) + p(false)) is their sigmoid.
 
 An endpoint only returns the most likely tokens. If true or false is not among them, only a bound of the score is known.
 If such bounds do not determine the order, the question fails.
@@ -54,11 +54,11 @@ class Rank1Config(ServedConfig, LogOddsConfig):
 
     @property
     def shown(self) -> frozenset[str]:
-        """Return the placeholders that have values; the instruction is part of the query."""
+        """Return the names of placeholders that have values; the instruction is part of the query."""
         return frozenset()
 
     def text_of(self, passage: Passage) -> str:
-        """Return a passage as the prompt shows it: the released code keeps white space at the ends."""
+        """Format a passage for the prompt; as in the released code, surrounding white space is kept."""
         return f"{passage.title} {passage.text}" if self.is_published and passage.title else passage.full_text
 
     @field_validator("instruction")
@@ -117,16 +117,16 @@ class _Pairs(LogOddsReranker):
     work=_work,
 )
 def rank1(config: Rank1Config, services: Services) -> Rank1 | ServedRank1:
-    """Return the reranker, with a local model or an endpoint."""
+    """Build the reranker, with a local model or an endpoint."""
     return Rank1(config, services) if config.endpoint is None else ServedRank1(config, services)
 
 
 class Rank1(_Pairs):
-    """Reranker of a Rank1 checkpoint.
+    """Reranker role with a local Rank1 checkpoint.
 
     Args:
         config: Options.
-        services: Services, of which it uses the device.
+        services: Services; the device is used.
     """
 
     batch_size = 1  # a query's passages fill the batches; none waits for the reasoning about another query's
@@ -137,7 +137,7 @@ class Rank1(_Pairs):
         super().__init__(config, services, (self._writer.tokenizer, self._writer.model))
 
     def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
-        """Order candidates by score; fewer than two need no call."""
+        """Sort candidates by score; a single candidate needs no call."""
         return [self._reranked(query, ranking, corpus) for query, ranking in zip(queries, rankings, strict=True)]
 
     def _reranked(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
@@ -175,11 +175,11 @@ class _Verdict:
 
 
 class ServedRank1:
-    """Reranker of a Rank1 checkpoint behind an endpoint, in single form.
+    """Reranker role with a Rank1 checkpoint behind an endpoint.
 
     Args:
         config: Options.
-        services: Services, of which it uses the cache of replies.
+        services: Services; the reply cache is used.
     """
 
     def __init__(self, config: Rank1Config, services: Services) -> None:
@@ -189,7 +189,7 @@ class ServedRank1:
         self.in_flight = self._model.in_flight
 
     async def rerank_one(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
-        """Order candidates by score; fewer than two need no call.
+        """Sort candidates by score; a single candidate needs no call.
 
         Raises:
             Broke: All further calls would fail (key, model, endpoint).
@@ -221,7 +221,7 @@ class ServedRank1:
 
 
 def settled(bounds: Sequence[tuple[float, float]]) -> bool:
-    """Return whether these bounds determine the order of the scores."""
+    """Return whether score bounds (lower, upper) determine the order."""
     known = [low for low, high in bounds if low == high]
     above = [low for low, high in bounds if low < high == math.inf]
     below = [high for low, high in bounds if -math.inf == low < high]
@@ -232,7 +232,7 @@ def settled(bounds: Sequence[tuple[float, float]]) -> bool:
 
 
 def whole_sentences(text: str) -> str:
-    """Return a text up to the end of its last sentence, all of it if none ends."""
+    """Truncate a text after its last complete sentence; unchanged if there is none."""
     text = text.rstrip()
     end = max(text.rfind(mark) for mark in ".!?") + 1
     return (text[:end] if end and not text.endswith((".", "!", "?")) else text).strip()

@@ -1,8 +1,7 @@
-"""Rerank with RankLLaMA: Llama-2 with a low-rank adapter and a score head scores query and passage.
+"""RankLLaMA: Llama-2 with a LoRA adapter and a scoring head scores query and passage.
 
-Token ids are concatenated as on the model card: BOS `query: Q` BOS `document: TITLE TEXT`, without an end token and with
-the white space of the texts (a checkpoint that ragmeter trained: collapsed). A base that was pretrained on another layout can
-be trained and used with that layout.
+The input is as on the model card: BOS `query: Q` BOS `document: TITLE TEXT`, without an end token; white space is kept
+(collapsed for checkpoints trained by ragmeter). A base pretrained on another format can be used with that format.
 
 Source: Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:2310.08319).
 """
@@ -46,7 +45,7 @@ ADAPTER, BASE = "castorini/rankllama-v1-7b-lora-passage", "meta-llama/Llama-2-7b
 
 
 class PairLengths(BaseModel):
-    """Maximum lengths of query and passage."""
+    """Options with the maximum lengths of query and passage."""
 
     query_length: int = Field(32, ge=4, description="longest query in tokens; published 32")
     passage_length: int = Field(164, ge=8, description="longest passage in tokens; published 164")
@@ -65,7 +64,7 @@ class PairLengths(BaseModel):
 
     @property
     def max_length(self) -> int:
-        """Return the longest pair in tokens."""
+        """Return the maximum pair length in tokens."""
         return self.query_length + self.passage_length
 
 
@@ -82,7 +81,7 @@ class RankLlamaConfig(PairLengths, PairConfig):
 
     @property
     def model(self) -> str:
-        """Return the base, or the checkpoint if it is not trained yet and will name the base."""
+        """Return the base model; for a checkpoint that is still to be trained, the checkpoint."""
         files = files_of(self.adapter, None, "adapter_config.json")
         to_come = self.adapter.startswith(("/", ".", "~")) and files_of(self.adapter, None) is None
         settings = files / "adapter_config.json" if files else None
@@ -91,7 +90,7 @@ class RankLlamaConfig(PairLengths, PairConfig):
 
     @property
     def text(self) -> str | None:
-        """Return the layout."""
+        """Return the input format; None for the published one."""
         return self.layout or self._trained("layout")
 
     @property
@@ -127,14 +126,14 @@ class RankLlamaConfig(PairLengths, PairConfig):
     work=pairs_work,
 )
 class RankLlama(PairReranker):
-    """Reranker of a merged adapter.
+    """Reranker role with a merged adapter.
 
     Args:
         config: Options.
-        services: Services, of which it uses the device.
+        services: Services; the device is used.
 
     Raises:
-        UserError: Base or adapter cannot be loaded, do not belong together, or give several scores.
+        UserError: Base or adapter cannot be loaded, do not match, or have several labels.
     """
 
     def __init__(self, config: RankLlamaConfig, services: Services) -> None:
@@ -162,10 +161,10 @@ class RankLlama(PairReranker):
 
 
 def classifier(base: str, revision: str | None, dtype: str | None, device: str, **options: Any) -> tuple[Any, Any]:
-    """Return a base's tokenizer, and the base as a classifier with one label, whose head is still random.
+    """Load a base and its tokenizer as a one-label classifier with a random head.
 
     Raises:
-        UserError: It cannot be loaded, or has a head of several labels.
+        UserError: The model cannot be loaded, or has a head with several labels.
     """
     with loading("base", base):
         from transformers import AutoConfig
@@ -185,7 +184,7 @@ def classifier(base: str, revision: str | None, dtype: str | None, device: str, 
 
 
 def pair_ids(tokenizer: Any, tokens: Any, lengths: PairLengths, layout: str | None, query: str, passages: Sequence[str]) -> list[list[int]]:
-    """Return token ids of pairs in the published layout, in which lengths include BOS and prefix, or in another layout."""
+    """Tokenize pairs in the published format, in which lengths include BOS and prefix, or in another format."""
     begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     if layout is not None:
 

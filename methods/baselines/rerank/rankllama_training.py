@@ -1,8 +1,8 @@
-"""`ragmeter train rankllama`: an adapter and a score head that tell the passage that answers from those found next to it.
+"""Train RankLLaMA (`ragmeter train rankllama`): an adapter and scoring head, by contrasting positives with hard negatives.
 
-A group is a positive and negatives that BM25 finds, the question's own other candidates among them.
+A group is a positive with negatives from BM25 and from the question's other candidates.
 
-Source: Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:2310.08319); there RepLLaMA finds them.
+Source: Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:2310.08319); whose negatives come from RepLLaMA.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _work(config: RankLlamaTrainingConfig, of: LengthsOf) -> list[StageWork]:
     needs=needs_of,
 )
 class RankLlamaTraining(OneStageTraining):
-    """The training."""
+    """The training of RankLLaMA."""
 
     stage = STAGE
 
@@ -133,7 +133,7 @@ class RankLlamaTraining(OneStageTraining):
 
 
 class PairObjective(GroupObjective):
-    """The loss of groups whose pairs a causal language model with an adapter and a score head reads."""
+    """Contrastive objective for pairs scored by a causal language model with adapter and scoring head."""
 
     def __init__(self, config: RankLlamaTrainingConfig, process: Any) -> None:
         import torch
@@ -147,7 +147,7 @@ class PairObjective(GroupObjective):
         self._config = config
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> Tensor:
-        """Return raw scores of questions and passages: shape (pairs,)."""
+        """Compute the raw scores of (question, passage) pairs: shape (pairs,)."""
         import torch
 
         def tokens(texts: Sequence[str], most: int | None) -> list[list[int]]:
@@ -162,7 +162,7 @@ class PairObjective(GroupObjective):
 
 
 def save(model: Any, config: RankLlamaTrainingConfig, folder: Path, figures: Figures) -> None:
-    """Write adapter and card."""
+    """Write the adapter and its model card."""
     model.save_pretrained(str(folder))
     # PEFT's settings contain its version, and list layers without an order.
     path = folder / "adapter_config.json"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from methods.models.bounded import between
 
 LABELS = string.ascii_uppercase[:23]
-"""Labels of Setwise's passages."""
+"""Passage labels in Setwise prompts."""
 UNUSABLE, COMPLETED, REPAIRED = "unusable", "completed", "repaired"
 """States of a reply: nothing was usable, missing numbers were added, or repeated and unknown numbers were removed."""
 _BRACKETED = re.compile(r"\[\s*(\d{1,9})\s*\]")
@@ -27,11 +27,11 @@ _NAMED = re.compile(r"passage\W{1,3}([a-z])(?!\w)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order of n passages.
+    """A parsed order of n passages.
 
     Attributes:
         positions: The positions 0 … n − 1, best first.
-        fault: Fault of the reply; "" if it has none.
+        fault: Problem with the reply; "" if there is none.
     """
 
     positions: tuple[int, ...]
@@ -39,13 +39,13 @@ class Order:
 
 
 def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = None) -> Order:
-    """Return a reply's order of passages numbered from 1; passages that it leaves out follow in their order.
+    """Parse an order of numbered passages from a reply; passages that it omits follow in their order.
 
     Args:
         reply: Text of the reply. If it has at least two numbers in brackets, only those count.
         n: Number of passages.
         tagged: Read the order from an answer tag after the reasoning; end tags, and the answer tag itself, may be missing.
-        named: Number of passages that it has to name; None: all.
+        named: Number of passages that it must name; None for all.
     """
     text = plain_digits(reply)
     if tagged:
@@ -63,7 +63,7 @@ def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = No
 
 
 def label_of(reply: str, n: int) -> int | None:
-    """Return which of n passages labeled A, B … a reply names first, or None."""
+    """Return the position of the first labeled passage (A, B …) that a reply names, or None."""
     text = plain_digits(reply)
     match = _LABEL.match(text) or _NAMED.search(text)
     position = LABELS.find(match[1].upper()) if match else -1
@@ -71,12 +71,12 @@ def label_of(reply: str, n: int) -> int | None:
 
 
 def answer_of(reply: str, n: int, *, thinks: bool) -> int | None:
-    """Return which of n passages numbered from 1 the answer tag names, as `[3]` and nothing else; or None.
+    """Return the position of the passage that the answer tag names as `[3]`, or None.
 
     Args:
-        reply: As written.
+        reply: The raw reply.
         n: Number of passages.
-        thinks: Whether thinking that came to an end must be before it.
+        thinks: Whether completed reasoning must precede it.
     """
     if thinks and "</think>" not in reply.lower():
         return None
@@ -86,7 +86,7 @@ def answer_of(reply: str, n: int, *, thinks: bool) -> int | None:
 
 
 def plain_digits(reply: str) -> str:
-    """Return a reply with plain digits and letters."""
+    """Normalize digits and letters of a reply to ASCII."""
     return unicodedata.normalize("NFKC", reply)
 
 

@@ -1,10 +1,10 @@
-"""Setwise and Rank-R1: a language model says which of a few passages is most relevant; sorting by that finds the k best.
+"""Setwise and Rank-R1: a language model chooses the most relevant of a few passages, and sorting by such choices finds the k
+best.
 
-Setwise takes any model and reads a text (`score: generation`), or the likeliest label (`likelihood`): one pass of local
-weights in place of several, or one call per label at an endpoint that returns log-probabilities, and never unreadable. An
-encoder-decoder model (Flan-T5) writes behind the word `Passage`, a causal model behind `Passage:` in its turn. Rank-R1 was
-trained by reinforcement to reason before it names the best of twenty documents; `reasons: false` is its twin Setwise-SFT,
-trained to name it at once.
+Setwise works with any model and parses the generated text (`score: generation`) or uses the most likely label (`likelihood`),
+which never fails to parse and takes one local forward pass, or one endpoint call per label. The reply starts after `Passage`
+(encoder-decoder models such as Flan-T5) or `Passage:` (causal models). Rank-R1 was trained by reinforcement learning to reason
+before naming the best of twenty documents; `reasons: false` is Setwise-SFT, trained to name it directly.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SetwiseConfig(ChoiceConfig):
 
     @property
     def scorer(self) -> ScorerConfig | None:
-        """Return options of the endpoint that scores labels; None if weights of this machine do, or replies are read."""
+        """Return the options of the endpoint that scores labels; None for local weights or generated replies."""
         if self.endpoint is None or not isinstance(self.llm, LocalConfig):
             return None
         if extra := sorted(self.llm.model_fields_set - {"local", "revision", "max_tokens", "temperature"}):
@@ -72,13 +72,13 @@ class SetwiseConfig(ChoiceConfig):
         return ScorerConfig.of(self.llm.local, self.endpoint, revision=self.llm.revision)
 
     def preflight(self) -> None:
-        """Check the endpoint's key, too."""
+        """Check the options, and the endpoint's API key."""
         super().preflight()
         if self.scorer is not None:
             self.scorer.preflight()
 
     def reach(self, cache: Path | None) -> None:
-        """Ask the endpoint for the log-probability of a given token."""
+        """Check that the endpoint returns log-probabilities of given tokens."""
         super().reach(cache)
         if self.scorer is not None:
             self.scorer.reach(cache)
@@ -102,11 +102,11 @@ def _work(config: SetwiseConfig, lengths: Lengths) -> Work:
     needs=lambda config: needs_of(config.llm if config.scorer is None else config.scorer.served),
 )
 class Setwise(ChoiceReranker):
-    """The reranker.
+    """Reranker role: Setwise.
 
     Args:
         config: Options.
-        services: Of them the cache of replies, device and seed.
+        services: Services; reply cache, device and seed are used.
     """
 
     def __init__(self, config: SetwiseConfig, services: Services) -> None:
@@ -149,7 +149,7 @@ R1_PRESETS: Mapping[str, Mapping[str, Any]] = {
     **{size.lower(): {"llm": _local(size, "Rank-R1")} for size in SIZES},
     **{f"sft-{size.lower()}": {"llm": {**_local(size, "Setwise-SFT"), "max_tokens": 32}, "reasons": False} for size in SIZES},
 }
-"""The published adapters, and their twins without reasoning."""
+"""Presets for the published adapters of Rank-R1 and Setwise-SFT."""
 
 
 class RankR1Config(ChoiceConfig):
@@ -164,7 +164,7 @@ class RankR1Config(ChoiceConfig):
 
     @property
     def template(self) -> str:
-        """Return name of the prompt, which checkpoints of version 0.2 have of their own."""
+        """Return the prompt's name; checkpoints of version 0.2 have their own prompt."""
         if not self.reasons:
             return f"{R1}_direct"
         checkpoint = getattr(self.llm, "adapter", None) or llm_name(self.llm)
@@ -183,7 +183,7 @@ class RankR1Config(ChoiceConfig):
     work=choices_work,
 )
 def rank_r1(config: RankR1Config, services: Services) -> ChoiceReranker:
-    """Return the reranker; documents are shown in another order in each comparison, as in the published code."""
+    """Build the reranker Rank-R1; as in the published code, documents are shuffled in each comparison."""
     labels = [str(number) for number in range(1, config.children + 2)]
     limits: dict[str, Any] = {"query_tokens": config.query_tokens, "passage_tokens": config.passage_tokens, "plain_references": True}
     named = partial(answer_of, thinks=config.reasons)

@@ -1,7 +1,7 @@
-"""Rank many passages through few comparisons of few passages: sliding windows, heapsort, bubblesort.
+"""Rank many passages by comparisons of a few: sliding windows, heapsort, bubblesort.
 
-Each is a program of one query that awaits comparisons; what compares sees positions in the ranking as it came, from 0.
-A comparison may say anything that its type allows: the result is an order of all positions whatever it says.
+Each strategy is an async function that awaits comparisons of positions in the original ranking (from 0). The result is always a
+permutation of all positions, even if comparisons are inconsistent.
 
 Source: Sun et al. 2023, RankGPT (arXiv:2304.09542), with the windows of rank_llm, which reach the head for any number of
 passages; Zhuang et al. 2024, Setwise (arXiv:2310.09497).
@@ -14,22 +14,22 @@ from collections.abc import Awaitable, Callable, Sequence
 from methods.flow import together
 
 Sort = Callable[[Sequence[int]], Awaitable[Sequence[int]]]
-"""Function that sorts positions, best first."""
+"""Async function that sorts positions, best first."""
 Choose = Callable[[Sequence[int]], Awaitable[int]]
-"""Function that returns which of some positions is best (0: the first)."""
+"""Async function that returns the index of the best of some positions."""
 
 
 async def windows(n: int, sort: Sort, size: int, step: int) -> list[int]:
-    """Order windows from the tail to the head, each sharing `size − step` passages with the one before.
+    """Rank by sliding windows from the tail to the head; neighboring windows share `size − step` passages.
 
     Args:
-        n: Passages.
-        sort: Orders a window.
-        size: Of a window, at least 2.
-        step: How far the next one is, below `size`: then the best of all reaches the head.
+        n: Number of passages.
+        sort: Function that sorts a window.
+        size: Window size, at least 2.
+        step: Distance between windows, less than `size`, so that the best passage reaches the head.
 
     Returns:
-        All positions, best first; none is compared where there is but one.
+        All positions, best first.
     """
     order = list(range(n))
     end = n
@@ -41,18 +41,18 @@ async def windows(n: int, sort: Sort, size: int, step: int) -> list[int]:
 
 
 def window_calls(n: int, size: int, step: int) -> int:
-    """Return the number of windows that `windows` orders."""
+    """Return the number of windows that `windows` sorts."""
     return 0 if n < 2 else 1 + -(-max(0, n - size) // step)
 
 
 async def heapsort(n: int, choose: Choose, children: int, k: int) -> list[int]:
-    """Return the k best by a heap in which each passage has so many children.
+    """Find the k best by heapsort with `children` children per node.
 
     Args:
-        n: Passages.
-        choose: Picks the best of a parent and its children, who are in this order.
-        children: c; a comparison has at most c + 1 passages.
-        k: How many are put into order; the others follow as they stood.
+        n: Number of passages.
+        choose: Function that chooses the best of a parent and its children.
+        children: Children per node (c); a comparison has at most c + 1 passages.
+        k: Number of passages to sort; the others follow in their order.
     """
     heap = list(range(n))
 
@@ -80,7 +80,7 @@ async def heapsort(n: int, choose: Choose, children: int, k: int) -> list[int]:
 
 
 def heapsort_calls(n: int, children: int, k: int) -> int:
-    """Return comparisons that `heapsort` makes at most."""
+    """Return the maximum number of comparisons of `heapsort`."""
     if n < 2:
         return 0
     depth, reached, width = 0, 1, 1
@@ -94,10 +94,10 @@ def heapsort_calls(n: int, children: int, k: int) -> int:
 
 
 async def bubblesort(n: int, choose: Choose, children: int, k: int) -> list[int]:
-    """Return the k best by passes from the tail, each of which carries the best of what is left to its place.
+    """Find the k best by passes from the tail, each of which moves the best remaining passage to its rank.
 
-    What the same passages in the same order were found before is not asked again: where nothing changed since, a pass
-    begins where the last one first changed something. Arguments as of `heapsort`.
+    Repeated comparisons are skipped: a pass starts where the previous one made its first change. Arguments are as in
+    `heapsort`.
     """
     order = list(range(n))
     results: dict[tuple[int, ...], int] = {}
@@ -115,5 +115,5 @@ async def bubblesort(n: int, choose: Choose, children: int, k: int) -> list[int]
 
 
 def bubblesort_calls(n: int, children: int, k: int) -> int:
-    """Return comparisons that `bubblesort` makes at most."""
+    """Return the maximum number of comparisons of `bubblesort`."""
     return sum(-(-(n - 1 - head) // children) for head in range(min(k, max(0, n - 1))))

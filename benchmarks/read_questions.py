@@ -191,7 +191,7 @@ class Recorder:
                 self._grams.add(map(hash64, grams(normal)))
 
     def read(self) -> ReadQuestions | None:
-        """Return the record so far; None if no questions were added, since that is no evidence about the training data."""
+        """Return the record so far; None if no questions were added, since the training data is then unknown."""
         questions, parts = self._questions.result(), self._grams.result()
         return ReadQuestions(questions, parts, self._questions.every, self._grams.every) if len(questions) else None
 

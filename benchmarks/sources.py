@@ -605,7 +605,7 @@ _NOWHERE = "/no-such-folder/only-asked-where-it-reads"
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Where a split's data is, if anywhere.
+    """Location of a split's data, if there is any.
 
     Attributes:
         reference: The split, complete.

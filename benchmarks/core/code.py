@@ -47,7 +47,7 @@ from benchmarks.core.tree import Tree, tree_at
 SHIPPED = frozenset({"benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter"})
 """Top-level packages whose parts are identified by the version that they are registered with."""
 Identity = Literal["code", "version"]
-"""How a plug-in's code is identified: `code` by a hash of its files, `version` only by the version that its author sets."""
+"""Identification of a plug-in's code: `code` by a hash of its files, `version` only by the version that its author sets."""
 
 _TEXT = re.compile(
     r".+\.(cfg|csv|hbs|html|ini|j2|jinja2?|jsonl?|md|mustache|prompt|rst|sql|template|tmpl|toml|tpl|tsv|txt|xml|ya?ml)", re.IGNORECASE

@@ -135,12 +135,12 @@ def _repaired(styles: list[str], order: Sequence[int], has: Has) -> tuple[list[s
 EVIDENCE, CANDIDATES = "evidence", "candidates"
 """Values of `among`: whether answer strings are searched in the evidence or in all candidates."""
 Restyled = Literal["all", "evidence", "distractors"]
-"""Which candidates are rewritten; the others stay formal."""
+"""Candidates to rewrite; the others stay formal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """How much of a question's answer survived rewriting.
+    """Share of a question's answer strings that survived rewriting.
 
     Attributes:
         kept: Fraction of passages with a gold answer string that still contain one; NaN if none had.

@@ -47,9 +47,7 @@ _QUOTES = str.maketrans("‘’‚‛“”„‟′″", "''''\"\"\"\"'\"")
 
 
 def one_form(text: str) -> str:
-    """Normalize a text: compatibility characters, case, quotes, and invisible characters. ASCII text is unchanged except for
-    case.
-    """
+    """Normalize a text: compatibility characters, case, quotes, and invisible characters. ASCII texts are returned unchanged."""
     if text.isascii():
         return text
     shown = "".join([character for character in text if unicodedata.category(character) != "Cf"])

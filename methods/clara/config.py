@@ -24,7 +24,7 @@ TEXT: tuple[Adapter, ...] = ("generator",)
 """Adapters of a reader that is fine-tuned on documents as text."""
 MEMORY: Literal["memory"] = "memory"
 Variant = Literal["minus_infinity", "equation", "algorithm"]
-"""How `generator.select` masks documents that are already selected."""
+"""Masking of documents that are already selected (see `generator.select`)."""
 CANDIDATES = 20
 """Number of candidate documents in joint training (D)."""
 

@@ -32,7 +32,7 @@ _NO_SYSTEM = re.compile(
 
 
 class Dialect:
-    """What the endpoint of one model accepts.
+    """Request features that the endpoint of one model accepts.
 
     Args:
         name: The model, for messages.

@@ -80,7 +80,7 @@ def checked(text: str) -> str:
 
 
 class Probe(BaseModel):
-    """Where to read a deployment's revision at the start of a run: `{url, json}`, `{url, header}` or `{command}`."""
+    """Source of a deployment's revision at the start of a run: `{url, json}`, `{url, header}` or `{command}`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_by_name=True, serialize_by_alias=True)
 

@@ -6,7 +6,7 @@ question type:
 - "A or B?": the option whose passage fits better: by its years if the question compares times, else by word overlap;
 - yes or no: always "yes", the more frequent answer;
 - a date, year, number or name: the span of that type with the largest sum, over the best sentences, of sentence score² × type
-fit × proximity to question words; spans in the question itself are excluded.
+  fit × proximity to question words; spans in the question itself are excluded.
 
 The reported support is the best sentence of each of the two best passages.
 """

@@ -1,7 +1,9 @@
 """Options, losses and stages of the trainings of soft compressors, and registration of systems.
 
-pretrained   restore a passage from its memory, or continue it from the memory of its first half tuned        answer a question
-from the memory of several passages
+Stages:
+
+    pretrained   restore a passage from its memory, or continue it from the memory of its first half
+    tuned        answer a question from the memory of several passages
 
     L = ( Σ −log p(reply | prompt) + divergence · Σ KL( p_base(· | text) ‖ p(· | memory) ) ) / tokens of the batch's replies
 

@@ -94,7 +94,7 @@ def _validity(values: Sequence[Any]) -> pa.Buffer | None:
 
 
 def _offsets(lengths: Iterable[int], count: int, kind: type[np.signedinteger]) -> pa.Buffer:
-    """Return the offsets at which consecutive parts begin, and the end of the last one."""
+    """Return the start offsets of consecutive parts, followed by the end of the last."""
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(np.fromiter(lengths, np.int64, count), out=offsets[1:])
     if offsets[-1] > np.iinfo(kind).max:

@@ -78,7 +78,7 @@ class Progress:
 
 @dataclass
 class _State:
-    """State of a build at the end of a shard, cumulative from its beginning."""
+    """Cumulative state of a build at the end of a shard."""
 
     file: int = 0
     position: int = 0
@@ -218,7 +218,7 @@ def _check_same(target: Path, plan: dict[str, Any]) -> None:
 
 
 class _Build:
-    """One build, from the first shard that is missing to the card."""
+    """A running build, starting at the first missing shard."""
 
     def __init__(
         self, files: Sequence[Path], layout: str, skip_bad: bool, target: Path, progress: Callable[[Progress], None] | None
@@ -259,7 +259,7 @@ class _Build:
         shutil.rmtree(self._work)
 
     def _prepare(self, plan: dict[str, Any]) -> None:
-        """Make the folder, or take up the shards of a build of the same dump."""
+        """Create the folder, or continue an unfinished build of the same dump."""
         held = self._work / _PLAN
         if held.exists() and _read_json(held) == {**plan, "modified": self._modified()}:
             while (state := self._work / f"state-{self._shards:05}.json").exists():
@@ -285,7 +285,7 @@ class _Build:
         return list(map(modified, self._files))
 
     def _ids(self) -> Iterator[str]:
-        """Yield the id of every passage in order, while what is missing is being written."""
+        """Yield all passage ids in order, writing missing shards on the way."""
         for number in range(self._shards):
             for batch in _columns(shard_path(self._target, number), "id"):
                 self._seen.add(keys_of(batch))
@@ -296,7 +296,7 @@ class _Build:
                 yield from ids
 
     def _shard(self, first: list[Read], batches: Iterator[list[Read]]) -> Iterator[list[str]]:
-        """Write a shard; yields the ids of its passages."""
+        """Write a shard, and yield the ids of its passages."""
         paths = shard_path(self._target, self._shards), self._work / f"natives-{self._shards:05}.arrow"
         with _Writer(paths[0], SCHEMA) as passages, _Writer(paths[1], _WAITING) as natives:
             for batch in (first, *islice(batches, SHARD_RECORDS // BATCH_ROWS - 1)):
@@ -315,13 +315,13 @@ class _Build:
         self._shards += 1
 
     def _identified(self, entries: list[Entry]) -> list[str]:
-        """Return the ids of passages; in the layout `beir` their own ids count too."""
+        """Return the ids of passages; in the layout `beir`, these include the passages' own ids."""
         if self._layout == BEIR:
             return [passage_id(title, text, native) for native, title, text, _ in entries]
         return [passage_id(title, text) for _, title, text, _ in entries]
 
     def _batches(self) -> Iterator[list[Read]]:
-        """Yield the dump's entries from the state on, in batches that stay within one file."""
+        """Yield the remaining entries in batches; a batch never spans two files."""
         for number in range(self._state.file, len(self._files)):
             skip = self._state.position if number == self._state.file else 0
             self._state.file, self._state.position = number, skip
@@ -357,7 +357,7 @@ class _Build:
         return keys
 
     def _save_natives(self, index: IdIndex) -> None:
-        """Native ids with the rows that they stand for, and where to find each."""
+        """Write the native ids with their rows, and an index over them."""
         path = natives_path(self._target)
         keys = []
         with _Writer(path, _RESOLVED) as writer:
@@ -382,19 +382,19 @@ class _Build:
 
 
 def _waiting(entries: Sequence[Entry], keys: Keys) -> pa.Table:
-    """Return native ids with the keys of their passages, until rows are known."""
+    """Return native ids with the keys of their passages, whose rows are not known yet."""
     held = [position for position, entry in enumerate(entries) if entry.native_id is not None]
     return pa.table([pa.array([entries[position].native_id for position in held], pa.string()), keys[held]], schema=_WAITING)
 
 
 def _columns(path: Path, name: str) -> Iterator[list[str]]:
-    """Yield a column of a shard, a batch at a time."""
+    """Yield a column of a shard in batches."""
     for batch in mapped(path).select([name]).to_batches():
         yield batch.column(0).to_pylist()
 
 
 class _Writer:
-    """Writes tables into an Arrow file that appears whole or not at all."""
+    """Atomic writer of tables into an Arrow file."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._path = path

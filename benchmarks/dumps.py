@@ -47,7 +47,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "title": ("title", "wikipedia_title"),
     "document": ("document_id", "wikipedia_id"),
 }
-"""Names of fields in the layout `beir`: those of BEIR and MTEB, then of BRIGHT, FlashRAG's corpora, TREC RAG's segments and KILT."""
+"""Field names in the layout `beir`: BEIR, MTEB, BRIGHT, FlashRAG's corpora, TREC RAG's segments and KILT."""
 
 
 class Entry(NamedTuple):
@@ -156,10 +156,10 @@ def _dpr(path: Path, skip: int) -> Iterator[Read]:
 
 
 def _require_columns(raw: bytes, path: Path) -> None:
-    """Check a table's first line, if it is a header: words alone, one of which is a known column.
+    """Check the column names in a table's header, if the first line is one.
 
     Raises:
-        UserError: It lacks columns; all of them are named.
+        UserError: Columns are missing; the message lists all of them.
     """
     names = raw.decode("utf-8", "replace").rstrip("\r\n").split("\t")
     lacking = [name for name in _DPR if name not in names]
@@ -199,7 +199,7 @@ def _json_lines(path: Path, skip: int, parse: Callable[[Record], Entry] | None =
 
 
 def _decoded(text: str) -> Any:
-    """Return the value of a line; `decode` looks for white space around it with two expressions, which most lines do not need."""
+    """Parse a line as JSON, faster than `json.loads` for lines without surrounding white space."""
     try:
         value, end = _DECODER.raw_decode(text)
     except ValueError:
@@ -230,10 +230,10 @@ def _beir(path: Path, skip: int) -> Iterator[Read]:
 
 
 def _own_entry(record: Record) -> Entry:
-    """Return a passage that its id tells from others of equal text.
+    """Return a passage with its own id as part of its identity.
 
     Raises:
-        BadRecord: It has no id or no text.
+        BadRecord: The id or text is missing.
     """
     fields = record.fields
     native, title, text = fields.get("_id"), fields.get("title", ""), fields.get("text")
@@ -285,7 +285,7 @@ def _parquet(path: Path, skip: int, entry: Callable[[Record], Entry] | None = No
 
 
 def _groups_from(file: Any, skip: int) -> tuple[list[int], int]:
-    """Return the row groups that hold the rows behind the first `skip`, and how many rows are before them."""
+    """Return the Parquet row groups after the first `skip` rows, and the number of rows before them."""
     start = 0
     for group in range(file.num_row_groups):
         rows = file.metadata.row_group(group).num_rows

@@ -81,11 +81,11 @@ class Triples(Sequence[Triple]):
 
 
 class _Rows(TupleView[T]):
-    """Some rows of `Triples`, seen as something.
+    """Base of lazy sequences over some rows of `Triples`.
 
     Attributes:
-        triples: What the rows are of.
-        rows: Their numbers, each once.
+        triples: The triples.
+        rows: Distinct row numbers.
     """
 
     __slots__ = ("rows", "triples")
@@ -173,7 +173,7 @@ Neighbors = Mapping[str, Sequence[tuple[str, int]]]
 
 
 def _distances(start: str, neighbors: Neighbors, wanted: Sequence[str]) -> dict[str, int]:
-    """Return steps from an entity to those that can be reached, until all that are wanted are."""
+    """Return the number of steps from an entity to all entities reached until the wanted ones are."""
     reached, missing, layer = {start: 0}, set(wanted) - {start}, [start]
     while layer and missing:
         ahead = {other for entity in layer for other, _ in neighbors.get(entity, ()) if other not in reached}
@@ -184,7 +184,7 @@ def _distances(start: str, neighbors: Neighbors, wanted: Sequence[str]) -> dict[
 
 
 def _back(end: str, reached: Mapping[str, int], behind: Neighbors) -> Iterator[int]:
-    """Yield the triples of all shortest paths that end at an entity."""
+    """Yield the triples of all shortest paths that end at an entity, walking backward."""
     layer = {end}
     while layer:
         steps = [(other, number) for at in layer for other, number in behind.get(at, ()) if reached.get(other, math.inf) == reached[at] - 1]
@@ -422,7 +422,7 @@ class GraphWriter:
         self._describe(Triples(table, entities, relations))
 
     def _describe(self, triples: Triples) -> None:
-        """Fill in the ids, and write the triples as a corpus."""
+        """Compute the triples' ids, and write the triples as a corpus."""
         with pa.OSFile(str(self._folder / CORPUS_FILE), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
             for start in range(0, len(triples), BATCH):
                 part = triples[start : start + BATCH]
@@ -437,7 +437,7 @@ class GraphWriter:
 
 
 class _Packing:
-    """Three numbers as one of 64 bits that sorts as they do."""
+    """Packs three numbers into 64 bits, preserving the order."""
 
     def __init__(self, entities: int, relations: int) -> None:
         self._entity, self._relation = entities.bit_length(), relations.bit_length()
@@ -463,7 +463,7 @@ def _chunks(numbers: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def _distinct(parts: Iterable[Packed]) -> Packed:
-    """Return the sorted distinct values of an array that comes in parts."""
+    """Return the sorted distinct values of an array given in parts."""
     results = np.empty(0, np.uint64)
     waiting: list[Packed] = []
     for part in parts:
@@ -487,7 +487,7 @@ def _batch(ids: Sequence[str], triples: Sequence[Triple]) -> pa.RecordBatch:
 
 
 def _keep(path: Path, texts: Iterable[str]) -> pa.Array:
-    """Write texts as one batch, so that they are one array when the file is mapped."""
+    """Write texts as a single batch, so that the mapped file has one array."""
     batch = pa.record_batch({"text": pa.array(list(texts), pa.string())})
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)

@@ -45,7 +45,7 @@ BATCH_WORDS = 1 << 17
 NOWHERE = np.iinfo(np.int64).max
 
 _BITS = 22
-"""Keys are first looked for in a table of this many bits: nearly all are not there."""
+"""Size in bits of the prefilter table for keys."""
 
 Keys = NDArray[np.uint64]
 Places = NDArray[np.int64]
@@ -88,7 +88,7 @@ class NgramIndex:
         self.first = np.full(sum(len(table.starts) for table in self._tables), NOWHERE)
 
     def _build(self, starts: Places, width: Places, seed: int) -> bool:
-        """Make the tables of keys; False where two different grams share one."""
+        """Build the key tables; False if two different grams have the same key."""
         self._random = np.random.default_rng(seed).integers(1, 1 << 64, len(self._numbers) + 1, dtype=np.uint64)
         self._powers = _Powers()
         self._tables, base = [], 0
@@ -106,7 +106,7 @@ class NgramIndex:
         return True
 
     def _sums(self, words: NDArray[np.int32]) -> Keys:
-        """Return the polynomial prefix sums for each position: each word times the base to the power of its position."""
+        """Return polynomial prefix sums (rolling hash) at each position."""
         terms = self._random[words] * self._powers.upto(len(words))
         return np.concatenate(([np.uint64(0)], np.cumsum(terms, dtype=np.uint64)))
 
@@ -175,7 +175,7 @@ class _Table:
 
 
 class _Powers:
-    """Powers of an odd base modulo 2⁶⁴, and of its inverse; as many as were ever needed."""
+    """Cached powers of an odd base modulo 2⁶⁴, and of its inverse."""
 
     _BASE = 0x9E3779B97F4A7C15
 
@@ -203,7 +203,7 @@ def _powers(base: int, count: int) -> Keys:
 
 
 def _equal(left: NDArray[np.int32], at: Places, right: NDArray[np.int32], there: Places, size: int) -> NDArray[np.bool_]:
-    """Compare `size` elements of two arrays from each pair of positions on. Returns one boolean per pair."""
+    """Compare `size` elements of two arrays starting at each pair of positions; returns one boolean per pair."""
     same = np.ones(len(at), dtype=bool)
     for offset in range(size):
         same &= left[at + offset] == right[there + offset]
@@ -301,7 +301,7 @@ def texts(path: Path, *, skip_bad: bool = False, skipped: list[str] | None = Non
 
 
 def _kind(path: Path) -> str:
-    """Return `parquet`, `.csv`, `.tsv`, `text`, `array`, `object` or `lines`: by content, then by name."""
+    """Detect a file's format by content, then name: `parquet`, `.csv`, `.tsv`, `text`, `array`, `object` or `lines`."""
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     if is_parquet(path):
         return "parquet"
@@ -462,7 +462,7 @@ class Report:
 
 @dataclass
 class _Units:
-    """The texts that are looked for, and the least number of words from which they are."""
+    """Texts to search for, and the minimum number of words."""
 
     texts: list[str | Callable[[], str]] = field(default_factory=list)
     least: list[int] = field(default_factory=list)
@@ -475,7 +475,7 @@ class _Units:
         return len(self.texts) - 1
 
     def split_words(self) -> Iterator[list[str]]:
-        """Yield the normalized words of each; none of one that is too short to be looked for."""
+        """Yield the normalized words of each text; [] for texts that are too short."""
         for start in range(0, len(self.texts), _BATCH_TEXTS):
             some = [text if isinstance(text, str) else text() for text in self.texts[start : start + _BATCH_TEXTS]]
             for normal, least in zip(normalize_all(some), self.least[start:], strict=False):
@@ -533,7 +533,7 @@ def contamination(
 
 
 def _parts(question: Question, benchmark: Benchmark, units: _Units, contexts: bool) -> dict[str, list[int]]:
-    """Return the units of a question's parts."""
+    """Return the texts to search for by part of a question (question, answers, contexts)."""
     parts = {QUESTION: [units.add(question.text, 1)], ANSWERS: [units.add(gold, N) for gold in question.golds]}
     if contexts:
         parts[CONTEXTS] = [_passage(identifier, benchmark, units) for identifier in _contexts(question, benchmark)]
@@ -568,7 +568,7 @@ def _position(first: Places, positions: Sequence[int], files: Sequence[Path], na
 
 
 class _Scan:
-    """Hands the words of training files to an index, a batch at a time."""
+    """Feeds the words of training files to an index in batches."""
 
     def __init__(self, index: NgramIndex) -> None:
         self._index = index
@@ -582,7 +582,7 @@ class _Scan:
         self._positions: list[int] = []
 
     def file(self, number: int, read: Iterator[Text], path: Path, progress: Callable[[Path, int], None] | None) -> int:
-        """Read a file; returns the number of its texts."""
+        """Read a file, and return the number of its texts."""
         count = 0
         while some := list(islice(read, _BATCH_TEXTS)):
             count += len(some)
@@ -605,7 +605,7 @@ class _Scan:
         self.words += len(words)
 
     def _flush(self) -> None:
-        """Look at the batch, and keep its end: the next text may continue there."""
+        """Match the batch, and keep its end for n-grams across batches."""
         words = np.array(self._batch, dtype=np.int32)
         starts, positions = np.array(self._starts, dtype=np.int64), np.array(self._positions, dtype=np.int64)
         self._index.meet(words, lambda at: positions[np.searchsorted(starts, at, side="right") - 1])
@@ -686,7 +686,7 @@ def _weight(words: frozenset[str], weights: Mapping[str, float]) -> float:
 
 
 def _rarest(words: frozenset[str], order: Mapping[str, int], weights: Mapping[str, float], total: float, threshold: float) -> Iterator[str]:
-    """Yield the rarest words of a text, so many that the others weigh less than the threshold's share of it."""
+    """Yield a text's rarest words, until the others weigh less than the threshold's fraction of it."""
     left = total
     for word in sorted(words, key=order.__getitem__):
         if left < threshold * total - _ROUNDING:

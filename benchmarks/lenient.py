@@ -24,7 +24,7 @@ _DASHES = "‐‑‒–—―−﹘﹣－⁃"
 _SPACED = re.compile(r"(?<=\d)[\u00a0\u202f\u2009](?=\d{3}(?!\d))")
 _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _BARE_MARK = re.compile("(?:^| )[\u0300-\u036f]+")
-"""An accent without a letter: what NFKC makes of one that is typed as an apostrophe."""
+"""An accent without a letter, which NFKC makes of an accent typed as an apostrophe."""
 _MINUS = re.compile(r"(?<!\w)(?<!\d )-(?=\d)")
 _LEADING_POINT = re.compile(r"(?<![\w.])\.(?=\d)")
 _POINT = re.compile(r"\.(?!\d)|(?<=[^\W\d])\.")
@@ -65,7 +65,7 @@ _SPELLINGS = str.maketrans({**dict.fromkeys(_QUOTES), **dict.fromkeys(_DASHES, "
 
 @lru_cache(maxsize=1 << 15)
 def _visible(text: str) -> str:
-    """Return a text without entities and invisible characters, in one spelling of quotes, dashes and letters, case-folded."""
+    """Normalize entities, invisible characters, quotes, dashes and letters, and fold case."""
     if "&" in text:
         text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
     if not text.isascii():
@@ -100,7 +100,7 @@ def same_but_form(answer: str, normal: str, gold: str) -> bool:
 
 
 def _verdict(answer: str) -> str | None:
-    """Return the yes or no that an answer begins with, if punctuation follows and the opposite does not."""
+    """Return the yes or no that an answer begins with, if punctuation follows and the answer never states the opposite."""
     visible = _visible(answer)
     result = _VERDICT.match(visible)
     if result is None or _OPPOSITE[result[1]].search(visible):

@@ -275,7 +275,7 @@ def _read(path: Path, entry: Published) -> Mapping[str, Text]:
 
 
 def _locally(content: dict[str, Any], path: Path, key: str, place: Place) -> Text:
-    """Return a text of a local file, or of another one next to it; "" if it is not there."""
+    """Return a text from a local file, or from another file next to it; "" if absent."""
     file, marked, keys = (place.local or "").rpartition("#")
     try:
         whole = json.loads(path.with_name(file).read_bytes()) if marked else content
@@ -344,7 +344,7 @@ def _extracted(content: str, place: Place, entry: Published) -> Text | dict[str,
 
 
 def _constant(tree: ast.AST, path: list[str]) -> Text:
-    """Return the text of a constant in a program's source, an f-string with its names in braces; a list's texts."""
+    """Return the text (or texts) of a constant in a program's source; an f-string's expressions become names in braces."""
     scope: Any = tree
     while path:
         name, *path = path
@@ -364,9 +364,9 @@ def _constant(tree: ast.AST, path: list[str]) -> Text:
 
 
 def _named(scope: ast.AST, name: str) -> ast.AST:
-    """Return the last thing of a name in a scope that is a scope, a dictionary, a list or a text: directly in it, or else deeper.
+    """Return the last scope, dictionary, list or text with this name in a scope, preferring shallow ones.
 
-    With `#n` behind the name it is the n-th in the source, at any depth.
+    A suffix `#n` selects the n-th one in the source, at any depth.
     """
     name, _, number = name.partition("#")
     if number:
@@ -419,7 +419,7 @@ def _text(node: Any) -> str:
 
 
 def _side(node: ast.AST) -> str:
-    """Return one side of a sum: its text, or the expression in braces."""
+    """Return one operand of a string sum: its text, or the expression in braces."""
     try:
         return _text(node)
     except LookupError:

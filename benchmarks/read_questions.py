@@ -62,7 +62,7 @@ def grams(normal: str) -> list[str]:
 
 
 class _Sample:
-    """Distinct hashes, at most this many: those divisible by `every`, which doubles when there are more."""
+    """Bounded set of distinct hashes; if it is full, `every` doubles and only hashes divisible by it are kept."""
 
     def __init__(self, most: int, kept: Hashes, every: int) -> None:
         self.every, self._most = every, most

@@ -317,7 +317,7 @@ def register(
 
 
 _DEVELOPMENT = frozenset({"dev", "val", "valid", "validation"})
-"""Names that datasets use for the same split."""
+"""Synonyms of the development split."""
 
 
 def resolve(reference: str | DataReference, *, where: str | None = None) -> tuple[DataReference, DatasetEntry]:
@@ -368,7 +368,7 @@ def load(reference: str | DataReference, config: DatasetConfig | Mapping[str, An
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Pause the garbage collector: records have no cycles, and it takes up to a third of the time of loading graphs."""
+    """Context manager that pauses the garbage collector, which takes up to a third of the time of loading graphs."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -379,7 +379,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def _loaded(entry: DatasetEntry, reference: DataReference, config: DatasetConfig) -> Benchmark:
-    """Run a loader; an unexpected exception for a record is reported as the loader's error."""
+    """Run a loader, and report unexpected exceptions as errors of the loader."""
     try:
         benchmark = entry.load(reference, config)
         return benchmark if entry.code is None else replace(benchmark, code=entry.code)
@@ -400,7 +400,7 @@ def _loaded(entry: DatasetEntry, reference: DataReference, config: DatasetConfig
 
 
 def _line_in(module: str, error: Exception) -> str | None:
-    """Return file and line of a module that an error passed last."""
+    """Return the last file and line of a module in an error's traceback."""
     passed = [
         f"{Path(frame.f_code.co_filename).name}:{line}"
         for frame, line in traceback.walk_tb(error.__traceback__)
@@ -465,10 +465,10 @@ def _merged(extras: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _check_questions(benchmark: Benchmark) -> list[str]:
-    """Return warnings about the questions, one sentence each.
+    """Return warnings about the questions.
 
     Raises:
-        UserError: A question has no text or an id that occurs twice, or questions and answers are swapped.
+        UserError: A question has no text or a duplicate id, or questions and answers are swapped.
     """
     seen: set[str] = set()
     with_nul, swapped = 0, True

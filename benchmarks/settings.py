@@ -173,7 +173,7 @@ def _arguments(name: str, text: str, where: str | None) -> dict[str, str]:
 
 
 def _split(text: str, where: str | None) -> list[str]:
-    """Split a text at the commas outside of inner parentheses."""
+    """Split a text at commas outside parentheses."""
     parts, depth, start = [], 0, 0
     for position, character in enumerate(text):
         depth += (character == "(") - (character == ")")
@@ -328,7 +328,7 @@ def _candidates(setting: Setting, benchmark: Benchmark, seed: int, retrieve: Ret
 
 
 def _graph(question: Question, benchmark: Benchmark) -> Sequence[str]:
-    """Return a question's own graph, which is empty if it has none."""
+    """Return a question's own graph; empty if it has none."""
     if question.candidates is not None:
         return question.candidates
     return tuple(dict.fromkeys(triple_id(triple) for triple in benchmark.extra["graphs"].get(question.id, ())))

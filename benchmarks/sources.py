@@ -507,7 +507,7 @@ class Sought:
 
 
 class _Interrupted(BaseException):
-    """Ends a loader that was only asked what it looks for; not an `Exception`, so that loaders do not catch it."""
+    """Raised to stop a loader that is only queried for its files; not an `Exception`, so that loaders do not catch it."""
 
     def __init__(self, sought: Sought) -> None:
         self.sought = sought
@@ -600,7 +600,7 @@ LOCAL, CACHED, ABSENT, MADE, UNCLEAR, OWN = "local", "cached", "absent", "made h
 """States of a split: local file; in the hub's cache; missing; generated; present but unusable; requires a user's `path`."""
 
 _NOWHERE = "/no-such-folder/only-asked-where-it-reads"
-"""A path that does not exist, so that a loader that is only asked what it looks for opens no file."""
+"""Nonexistent path, so that a queried loader opens no file."""
 
 
 @dataclass(frozen=True, slots=True)

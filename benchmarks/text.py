@@ -35,7 +35,7 @@ from benchmarks.core.errors import MissingPackage, unknown_name
 from benchmarks.lenient import lenient, same_but_form
 
 _LONGEST_CACHED = 256
-"""Longest text, in characters, whose normal form is kept: answers recur, passages are large."""
+"""Maximum characters of a text whose normalized form is cached."""
 
 # What normalizing the squad way takes, for one text here and for many in `text_batch`.
 PUNCTUATION = string.punctuation.encode()
@@ -448,15 +448,14 @@ def answer_positions(text: str, golds: Iterable[str], *, most: int = 200) -> lis
 
 
 def _possible(lowered: str, gold: str) -> bool:
-    """Return whether a text can contain a gold answer at all, judged by plain words. This prefilter is a hundred times as fast
-    as tokenizing.
+    """Return whether a text can contain a gold answer, judged by plain words; a prefilter that is 100 times as fast as
+    tokenizing.
     """
     return all(word in lowered for word in gold.split() if word.isascii() and word.isalnum())
 
 
 def _token_positions(padded: str, gold: str, most: int) -> list[tuple[int, int]]:
-    """Return first token and the one after the last of each occurrence; both texts have a space before each of their tokens
-    and one at the end."""
+    """Return start and end token of each occurrence; both texts have a space before each token and at the end."""
     results: list[tuple[int, int]] = []
     length, token, seen = gold.count(" ") - 1, 0, 0
     at = padded.find(gold)
@@ -469,7 +468,7 @@ def _token_positions(padded: str, gold: str, most: int) -> list[tuple[int, int]]
 
 
 def _tokens(text: str) -> tuple[list[str], list[int], list[int]]:
-    """Return the tokens of the dpr rules, not lower-cased; where each starts in the text as it is, and where it ends."""
+    """Return the tokens of the dpr rules (case preserved), and their start and end characters."""
     if text.isascii():
         results = list(ASCII_WORD.finditer(text))
         return [match[0] for match in results], [match.start() for match in results], [match.end() for match in results]
@@ -483,7 +482,7 @@ def _tokens(text: str) -> tuple[list[str], list[int], list[int]]:
 
 
 def _decomposed(text: str) -> tuple[str, list[int]]:
-    """Return the NFD form, and for each of its characters the place of the one that it comes from."""
+    """Return the NFD form, and for each of its characters the position of the original one."""
     parts: list[str] = []
     origins: list[int] = []
     for run in _RUNS.finditer(text):

@@ -31,10 +31,10 @@ from benchmarks.text import (
 Floats = NDArray[np.float64]
 
 _CHUNK = 4096
-"""Texts folded at a time: bounds the memory of the joined copies."""
+"""Number of texts normalized at a time."""
 
 _MARK = "\0"
-"""Joins texts while they are folded; where a text holds one itself, each is folded alone."""
+"""Separator of joined texts; texts that contain it are normalized one by one."""
 
 
 def normalize_all(texts: Sequence[str], rules: str = "squad") -> list[str]:
@@ -55,7 +55,7 @@ def normalize_all(texts: Sequence[str], rules: str = "squad") -> list[str]:
 
 
 def _squad_chunk(texts: Sequence[str]) -> list[str]:
-    """Return `normalize` of each text: joined by marks, which are neither word, white space nor punctuation."""
+    """Normalize texts by the squad rules, joined into one string."""
     plain = [text for text in texts if text.isascii()]
     joined = _MARK.join(plain).encode("ascii")
     if joined.translate(None, ORDINARY).strip(b"\0") or any(_MARK in text for text in texts):
@@ -113,7 +113,7 @@ class AnswerPairs:
         return self._counts > 0
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
-        """Return every gold with its row's prediction, both normalized."""
+        """Yield the normalized prediction and gold of every gold answer."""
         if self._single:
             return zip(self._normal, self._golds, strict=True)
         return zip(map(self._normal.__getitem__, self._rows), self._golds, strict=True)
@@ -123,7 +123,7 @@ class AnswerPairs:
         return self._best(self._equal().astype(np.float64))
 
     def _equal(self) -> NDArray[np.bool_]:
-        """Return per gold: whether its row's prediction equals it."""
+        """Return per gold whether the prediction equals it."""
         if self._same is None:
             return np.array([prediction == gold for prediction, gold in self._pairs()], dtype=bool)
         answers = self._answers if self._single else [self._answers[row] for row in self._rows]
@@ -170,7 +170,7 @@ class AnswerPairs:
         return self._best(np.array(results, dtype=np.float64))
 
     def _overlaps(self) -> tuple[Floats, Floats, Floats]:
-        """Return per gold: tokens in common with the prediction, tokens of the prediction, tokens of the gold."""
+        """Return per gold the number of common tokens, prediction tokens and gold tokens."""
         if self._overlap is None:
             same, predicted, wanted = [], [], []
             golds = iter(self._golds)
@@ -188,7 +188,7 @@ class AnswerPairs:
         return self._overlap
 
     def _differing_verdicts(self, owner: Rules) -> NDArray[np.bool_]:
-        """Return per gold: whether it or the prediction is a verdict word and the two differ."""
+        """Return per gold whether it or the prediction is a verdict word and they differ."""
         words = owner.verdict_words
         return np.array([(a in words or b in words) and a != b for a, b in self._pairs()], dtype=bool)
 

@@ -160,7 +160,7 @@ def _lengths(texts: Iterable[str]) -> Lengths:
 
 
 def _passages(benchmark: Benchmark) -> tuple[Lengths, Lengths]:
-    """Return lengths of passages, and of the documents that they make up, in one pass over the corpus."""
+    """Return the lengths of passages and documents, in one pass over the corpus."""
     passages: Lengths = (array("q"), array("q"))
     documents: dict[str, list[int]] = {}
     for passage in benchmark.corpus:

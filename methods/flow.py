@@ -53,7 +53,7 @@ def event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _forever(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop forever: restart it if a task ends it with SystemExit or KeyboardInterrupt, because others still wait on it."""
+    """Run the loop forever, restarting it after SystemExit or KeyboardInterrupt, because other tasks still wait."""
     while True:
         with suppress(SystemExit, KeyboardInterrupt):
             loop.run_forever()
@@ -186,7 +186,7 @@ class Batcher(Generic[In, Out]):
         self._busy = False
 
     async def __call__(self, item: In) -> Out:
-        """Return the result of one item."""
+        """Process one item in a batch, and return its result."""
         loop = asyncio.get_running_loop()
         entry: _Waiting[In, Out] = _Waiting(item, loop.create_future(), trace())
         self._queue.append(entry)
@@ -202,7 +202,7 @@ class Batcher(Generic[In, Out]):
                 entry.trace.change(waiting=-1)
 
     def _next(self) -> None:
-        """Begin the next batch."""
+        """Start the next batch."""
         batch = self._batch()
         if not batch:
             self._busy = False

@@ -157,7 +157,7 @@ class Composition:
             )
 
     def _refuse_memory(self) -> None:
-        """Refuse a reader that cannot read the compressor's output."""
+        """Raise an error if the reader cannot read the compressor's output."""
         memory, reader = self.compressor.entry.memory if self.compressor else None, self.answering
         if memory is None or reader is None:
             return
@@ -173,7 +173,7 @@ class Composition:
         )
 
     def _refuse_other_models(self, reader: Component) -> None:
-        """Refuse a reader of another checkpoint than the compressor's, if it only reads memory of its own (`same_model`)."""
+        """Raise an error if a reader that only reads its own memory (`same_model`) has another checkpoint than the compressor."""
         theirs, own = getattr(self.compressor.config, "model", None), getattr(reader.config, "model", None)  # type: ignore[union-attr]
         if getattr(reader.entry.factory, "same_model", False) and theirs != own:
             raise UserError(
@@ -184,7 +184,7 @@ class Composition:
             )
 
     def _refuse_parts(self) -> None:
-        """Refuse parts of a complete system."""
+        """Raise an error if other parts are given to a complete system."""
         options = {
             "reader": self.reader,
             "rerankers": self.rerankers,
@@ -388,7 +388,7 @@ class Pipeline:
         return in_flight(roles)
 
     def _connect(self) -> None:
-        """Connect every role as an `async` function of one query."""
+        """Wrap every role as an `async` function of one query."""
         self._retrieve = one(self._index, "retrieve") if self._index is not None else None
         self._rerank = [one(reranker, "rerank") for reranker in self.rerankers]
         self._compress = one(self.compressor, "compress") if self.compressor is not None else None
@@ -474,7 +474,7 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
 
 
 def _built_for(part: Any, queries: Sequence[Query]) -> Usage | None:
-    """Build a part's index for these questions and return the total cost; None if it states none."""
+    """Call a part's `build_for` for these questions, and return the total cost; None if it reports none."""
     if not hasattr(part, "build_for"):
         return None
     part.build_for(queries)

@@ -77,7 +77,7 @@ T = TypeVar("T")
 
 
 def _items(name: str, value: Any, keys: Sequence[str], make: Callable[[str, Mapping[str, Any]], T]) -> tuple[T, ...]:
-    """Return what `make` reads out of each object of a list; each object has a text under the first key."""
+    """Parse a list of objects with `make`; each object needs a text under the first key."""
     if not isinstance(value, list | tuple):
         raise Malformed(name, "a list", value)
     results = []

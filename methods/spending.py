@@ -233,7 +233,7 @@ class Account:
             changed.set_result(None)
 
     def _fits(self, priced: float, costs: Costs) -> bool:
-        """Return whether a request may be sent now; if it never may, note the limit."""
+        """Return whether a request may be sent now; if it never may, record the limit."""
         if self.late() or self.reached:
             return False
         limits, most = self.limits, costs.most(priced)

@@ -214,7 +214,7 @@ class Work:
         return Work((*self.uses, *other.uses), self.bytes + other.bytes, self.usd + other.usd, (*self.once, *other.once), open_ones)
 
     def __mul__(self, factor: float) -> Work:
-        """Return the work multiplied by a factor; work that is done once stays once."""
+        """Multiply the work by a factor; shared work stays unchanged."""
         return replace(self, uses=tuple(use * factor for use in self.uses), bytes=self.bytes * factor, usd=self.usd * factor)
 
     def count(self, what: str) -> float:

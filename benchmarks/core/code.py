@@ -57,12 +57,12 @@ _ABOUT = re.compile(
     r"(readme|licen[cs]e|notice|changelog|changes|contributing)\b.*|(requirements|constraints).*\.txt|pyproject\.toml|setup\.cfg|tox\.ini",
     re.IGNORECASE,
 )
-"""Files next to modules that say something about a project, and that it does not read."""
+"""Documentation files next to modules, which do not count as code."""
 _MOST_BYTES, _MOST_TOGETHER, _MOST_FILES = 2**20, 2**25, 5000
 _SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES)
-"""Endings of modules in the order in which Python looks for them."""
+"""Module file suffixes, in Python's search order."""
 _PYC_HEADER = 16
-"""Bytes of a bytecode file that say when its source was changed."""
+"""Bytes at the start of a bytecode file with its source's modification time."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def code_of(item: Any) -> Code:
 
 
 def _code(own: Sequence[str], kind: Identity, frame: FrameType | None) -> Code:
-    """Return the code of modules, of which the first one registers a part."""
+    """Return the code of modules; the first one registers a part."""
     unknown = next(filter(None, (_unreadable(name, frame) for name in own)), "")
     if unknown:
         return Code(own[0], kind, {}, unknown)
@@ -171,7 +171,7 @@ def _code(own: Sequence[str], kind: Identity, frame: FrameType | None) -> Code:
 
 
 def _hashes(closures: Sequence[_Closure]) -> dict[str, str]:
-    """Return hashes of all files of several modules, by name.
+    """Return the hashes of all files of several modules, by name.
 
     Raises:
         OSError, BadZipFile: A module cannot be read.
@@ -183,7 +183,7 @@ def _hashes(closures: Sequence[_Closure]) -> dict[str, str]:
 
 
 def _registering(frame: FrameType) -> FrameType:
-    """Return the frame whose code registers a part: the first outside ragmeter, or the top of a module of ours."""
+    """Return the stack frame whose code registers a part: the first outside ragmeter, or ragmeter's own module."""
     while (
         str(frame.f_globals.get("__name__")).partition(".")[0] in SHIPPED
         and frame.f_code.co_name != "<module>"
@@ -215,12 +215,12 @@ def _unreadable(name: str, frame: FrameType | None) -> str:
 
 
 def _same_file(ran: str, file: Path) -> bool:
-    """Return whether code was compiled from a file in an archive; a path within one does not exist on disk."""
+    """Return whether code was compiled from a file inside an archive."""
     return os.path.abspath(ran) == os.path.abspath(file) or Path(ran).with_suffix("") == file.with_suffix("")
 
 
 def _name_of(module: str) -> str:
-    """Return a module's dotted name; of the script that runs, that of its file."""
+    """Return a module's dotted name; for the running script, its file name."""
     if module != "__main__":
         return module
     main = sys.modules["__main__"]
@@ -229,7 +229,7 @@ def _name_of(module: str) -> str:
 
 
 def _file_of(module: str) -> tuple[Path, str] | None:
-    """Return the folder from which a loaded module is imported, and its file there."""
+    """Return the import folder and relative file of a loaded module."""
     loaded = sys.modules.get(module)
     named = getattr(loaded, "__file__", None) or getattr(getattr(loaded, "__spec__", None), "origin", None)
     if not named or str(named).startswith("<"):
@@ -243,7 +243,7 @@ def _file_of(module: str) -> tuple[Path, str] | None:
 
 
 class _Closure:
-    """The files that a module is made of.
+    """All files that a module consists of: the module, its own imports and data files.
 
     Args:
         base: The folder from which it is imported.
@@ -267,17 +267,17 @@ class _Closure:
 
     @property
     def folder(self) -> Path | None:
-        """Return the folder of the package, or the one that a single module is in."""
+        """Return the folder of the package or single module."""
         folder = (self.tree.base / self.start).parent if "/" not in self.start else self.tree.base / self.top
         return folder if folder.is_dir() else None
 
     @property
     def level(self) -> int:
-        """Return how much of each file counts (`PLAIN`, `DOCUMENTED` or `SOURCE`)."""
+        """Return the hash level of the files (`PLAIN`, `DOCUMENTED` or `SOURCE`)."""
         return max((item.level for item in self.modules.values() if isinstance(item, Syntax)), default=PLAIN)
 
     def follow(self) -> None:
-        """Read the module, and whatever it imports that is its own."""
+        """Read the module and its own imports, transitively."""
         waiting = [(self.tree, self.start)]
         while waiting:
             tree, file = waiting.pop()
@@ -294,7 +294,7 @@ class _Closure:
         self._syntaxes.keep()
 
     def _imported(self, tree: Tree, file: str, syntax: Syntax) -> Iterator[tuple[Tree, str]]:
-        """Yield files of the modules that a file imports, and of the packages that it lies in."""
+        """Yield the files of the modules that a file imports, and of its enclosing packages."""
         package = file.split("/")[:-1]
         if package:
             yield from self._resolved(".".join(package), tree)
@@ -324,7 +324,7 @@ class _Closure:
                 yield from self._all_of(module, tree if item.level else None)
 
     def _all_of(self, module: str, tree: Tree | None) -> Iterator[tuple[Tree, str]]:
-        """Yield modules that `from package import *` may bring: those that the package names in a literal (`__all__`)."""
+        """Yield the modules that `from package import *` may import, according to a literal `__all__`."""
         for root, file in list(self._resolved(module, tree))[-1:]:
             if file.endswith("__init__.py"):
                 names = self._syntaxes.of(root.read(file)).names
@@ -332,7 +332,9 @@ class _Closure:
                     yield from self._resolved(f"{module}.{name}", tree)
 
     def _resolved(self, name: str, tree: Tree | None) -> Iterator[tuple[Tree, str]]:
-        """Yield files that importing a module runs: its packages from outside in, then itself; those that are its own."""
+        """Yield the files that importing a module executes: its packages from the outside in, then the module; only the
+        plug-in's own.
+        """
         parts = name.split(".")
         root = tree if tree is not None else self._root(parts[0])
         if root is None:
@@ -350,7 +352,7 @@ class _Closure:
             folder = inner
 
     def _root(self, top: str) -> Tree | None:
-        """Return the tree from which a top-level module of one's own is imported; None for others."""
+        """Return the tree that contains a top-level module of the plug-in; None for other modules."""
         if top not in self._roots:
             self._roots[top] = self._find_root(top)
         return self._roots[top]
@@ -376,7 +378,7 @@ class _Closure:
         return None
 
     def _own(self, tree: Tree, file: str) -> bool:
-        """Return whether a file belongs to the plug-in: among installed packages, to its package or distribution."""
+        """Return whether a file belongs to the plug-in: to its package or distribution."""
         if file.partition("/")[0] in SHIPPED:
             return False
         if tree is not self.tree or not tree.site:
@@ -389,7 +391,7 @@ class _Closure:
         return mine or (self.owner is not None and file in self.owner.files)
 
     def hashes(self, level: int) -> dict[str, str]:
-        """Return hashes by file: the modules at this level, and their data files."""
+        """Return the hash of each file: modules at this level, and data files."""
         results = {file: item.hashes[level] if isinstance(item, Syntax) else item for (_, file), item in self.modules.items()}
         read = 0
         for tree, file in sorted(self._find_data(), key=lambda item: item[1]):
@@ -423,7 +425,7 @@ class _Closure:
 
 
 def _find_named(tree: Tree, package: list[str], name: str) -> Iterator[str]:
-    """Yield files that a literal in a module names: seen from its folder, or from one above it, up to where its package lies."""
+    """Yield the files that a literal in a module names, relative to its folder or an enclosing one."""
     name = name.removeprefix("./").rstrip("/")
     first = name.partition("/")[0]
     if not first or ".." in name.split("/") or first == ".":

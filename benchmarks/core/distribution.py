@@ -64,7 +64,7 @@ def owner_of(base: Path, file: str) -> Owner | None:
 
 
 def _claims(item: Distribution, file: str) -> bool:
-    """Return whether a distribution's metadata, next to the module, says that the module is its own."""
+    """Return whether a distribution's metadata lists the file as its own."""
     record = item.read_text("RECORD")
     if record is not None:
         return file in _recorded(item)
@@ -82,7 +82,7 @@ def _recorded(item: Distribution) -> Iterable[str]:
 
 
 def _editable(file: Path) -> Distribution | None:
-    """Return the editable installation whose project folder a file lies in; of several, the innermost."""
+    """Return the editable installation that contains a file; the innermost of several."""
     inside = [(project, item) for project, item in _projects() if file.is_relative_to(project)]
     return max(inside, key=lambda pair: len(pair[0].parts))[1] if inside else None
 
@@ -93,7 +93,7 @@ def _projects() -> list[tuple[Path, Distribution]]:
 
 
 def _project(item: Distribution) -> Path | None:
-    """Return the folder that an editable installation refers to."""
+    """Return the project folder of an editable installation."""
     text = item.read_text("direct_url.json")
     if text is None:
         return None

@@ -219,7 +219,7 @@ _WANTED: Mapping[str, str] = {
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
     "none_required": "null",
 }
-"""Wanted form of a value, per kind of pydantic error."""
+"""Expected form of a value, by kind of pydantic error."""
 _MUST: Mapping[str, str] = {
     "greater_than": "must be more than {gt}",
     "greater_than_equal": "must be at least {ge}",

@@ -17,9 +17,9 @@ from benchmarks.core.errors import UserError
 LENGTH = 16
 """Number of hex digits of a fingerprint (64 bits)."""
 _SIZE = Struct("<Q").pack
-"""The bytes that state the length of a text."""
+"""Encodes the length of a text as 8 bytes."""
 _AT_ONCE = 256
-"""Texts of a stream that are hashed at once."""
+"""Number of texts hashed at a time."""
 
 
 def fingerprint(*parts: Any) -> str:
@@ -122,6 +122,6 @@ def file_sha256(path: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _file_sha256(path: str, size: int, modified: int) -> str:
-    """Return hash of a file; size and time of change are there to make the cache notice a change."""
+    """Return the hash of a file; size and modification time are arguments so that the cache notices changes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

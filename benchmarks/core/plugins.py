@@ -33,7 +33,7 @@ _ALSO = {
     "register": ("register_function", "register_program", "register_system", "register_answer", "register_joint"),
     "register_training": ("register_system",),
 }
-"""Decorators that do what another does, among other things."""
+"""Decorators that wrap another registering decorator."""
 
 
 def config_class(factory: Callable[..., Any], base: type[Options]) -> type[Options]:
@@ -149,7 +149,7 @@ class Registry(Generic[E]):
         return self._sources[identifier]
 
     def _import_one(self, identifier: str) -> None:
-        """Import the package's module that registers an entry, and no other; if plug-ins may register it, import nothing."""
+        """Import only the package's module that registers an entry; import nothing if plug-ins may register it."""
         if not self._complete and not has_plugins(self.group):
             for module in _modules_by_id(self.package).get(identifier, ()):
                 importlib.import_module(module)
@@ -197,7 +197,7 @@ class Broken:
 
 
 def _line_of(error: BaseException, package: str) -> str | None:
-    """Return file and line of a package at which an error arose; None if none of its lines was run."""
+    """Return the file and line in a package at which an error was raised; None if no line of it ran."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     with suppress(ImportError, ValueError):
@@ -273,7 +273,7 @@ def written_ids(package: str, decorator: str) -> dict[str, str]:
 
 @cache
 def _modules_by_id(package: str) -> dict[str, list[str]]:
-    """Return modules of a package that register an id by any decorator, read from their source."""
+    """Return the modules of a package that register an id, by parsing their source."""
     modules: dict[str, list[str]] = {}
     for module, path in _registering_modules(package):
         for _, identifier in _WRITTEN.findall(path.read_text("utf-8")):
@@ -288,12 +288,12 @@ def has_plugins(group: str) -> bool:
 
 @cache
 def _groups(path: tuple[str, ...]) -> set[str]:
-    """Return the entry-point groups of every package, as of this search path: reading them takes a hundredth of a second."""
+    """Return the entry-point groups of all installed packages, cached by search path."""
     return entry_points().groups
 
 
 def _registering_modules(package: str) -> Iterator[tuple[str, Path]]:
-    """Yield the package's modules that hold a registration, by name and file, in a fixed order."""
+    """Yield the package's modules that contain a registration, by name and file, in a fixed order."""
     root = importlib.import_module(package)
     for folder in root.__path__:
         for path in sorted(Path(folder).rglob("*.py")):

@@ -29,13 +29,13 @@ _FRAMEWORKS = re.compile(
     r"(agents|autogen\w*|camel|controlflow|crewai|dspy|fastmcp|google\.adk|griptape|guidance|haystack|instructor|lang(chain|graph)\w*|letta|"
     r"llama_index|magentic|marvin|mcp|mirascope|outlines|pydantic_ai|qwen_agent|semantic_kernel|smolagents|strands|swarm)(\..*)?"
 )
-"""Packages that send the docstrings of functions and classes to a model."""
+"""Packages that send docstrings of functions and classes to a model."""
 _IMPORTING = frozenset({"import_module", "__import__"})
 _LOADING = frozenset(
     {"walk_packages", "iter_modules", "run_path", "run_module", "spec_from_file_location", "exec_module", "load_module", "SourceFileLoader"}
 )
 _SKIPPED = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
-"""Fields of a tree that change nothing that is computed."""
+"""Fields of syntax trees that do not affect what is computed."""
 _NAME = re.compile(r"(?:\./)?[\w.-]+(?:/[\w. -]+)*/?(?::\w+)?|[\w. /-]+\.\w{1,8}")
 _LONGEST_NAME = 200
 
@@ -107,7 +107,7 @@ def syntax_of(source: bytes) -> Syntax:
 
 
 class _Found:
-    """Imports, files and docstrings that the nodes of a tree mention."""
+    """Imports, file names and docstrings found in a syntax tree."""
 
     def __init__(self) -> None:
         self.imports: dict[Import, None] = {}
@@ -165,7 +165,7 @@ class _Found:
 
 
 def _spelled(tree: ast.AST, level: int) -> bytes:
-    """Write a tree as text that two trees share only if they compute the same; iterative, since sums of many terms nest deeply."""
+    """Serialize a syntax tree so that equal code gives equal bytes; iterative, because sums of many terms nest deeply."""
     written: list[str] = []
     stack: list[Any] = [tree]
     while stack:
@@ -190,7 +190,7 @@ def _spelled(tree: ast.AST, level: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """Text between the values of a tree."""
+    """Text between the values of a serialized tree."""
 
     text: str
 
@@ -199,7 +199,7 @@ _CLOSE, _END = _Mark(")"), _Mark("]")
 
 
 def _counting(items: Sequence[Any], level: int) -> Iterator[Any]:
-    """Yield elements of a list that count: no `pass`, docstrings only if they count, neighboring texts of an f-string as one."""
+    """Yield the list elements that count: no `pass`, docstrings only at their level, adjacent strings of an f-string merged."""
     text: str | None = None
     within = any(isinstance(item, ast.FormattedValue) for item in items)
     for item in items:
@@ -217,7 +217,7 @@ def _counting(items: Sequence[Any], level: int) -> Iterator[Any]:
 
 
 _ANALYZED: dict[str, Syntax] = {}
-"""Syntax per hash of a file's bytes, in this process."""
+"""In-process cache of analyses by hash of the file's bytes."""
 _FORM, _KEPT = 1, 2000
 
 

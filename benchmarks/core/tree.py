@@ -85,7 +85,7 @@ class Tree:
         return b"".join(blocks)
 
     def _place(self, folder: str) -> str:
-        """Return the folder itself, whatever links lead to it, so that a loop of links ends."""
+        """Return a folder's real path, so that cyclic links end."""
         return os.path.realpath(self.base / folder)
 
     def _list(self, folder: str) -> Listing:

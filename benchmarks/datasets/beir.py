@@ -82,7 +82,7 @@ class BeirConfig(DatasetConfig):
 
 
 def _names(role: str, split: str, part: str | None) -> list[str]:
-    """Return patterns of a role's files (`corpus`, `queries`, `qrels`), the most specific first."""
+    """Return the file patterns of a role (`corpus`, `queries`, `qrels`), the most specific first."""
     results: list[str] = []
     for name in _SPLITS[split]:
         if role == "qrels":
@@ -101,7 +101,7 @@ def _names(role: str, split: str, part: str | None) -> list[str]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Location of a benchmark's files: a folder, an archive or a repository."""
+    """Location of a benchmark's files: a folder, archive or repository."""
 
     reference: DataReference
     config: BeirConfig
@@ -170,7 +170,7 @@ def qrels_of(position: Path) -> Path:
 
 @dataclass(slots=True)
 class _Asked:
-    """A question as a record states it; its judgments too, where the record has them (BRIGHT)."""
+    """A question as parsed from a record, with judgments if the record has them (BRIGHT)."""
 
     id: str
     text: str

@@ -98,7 +98,7 @@ def stream_rows(
 
 
 def _ordinal(record: Record) -> int:
-    """Return the number that ends `line 3` or `line 1, record 3`; it does not change when others are skipped."""
+    """Return the record's number in `line 3` or `line 1, record 3`."""
     return int(record.position.rpartition(" ")[2])
 
 
@@ -194,13 +194,13 @@ _QUESTIONS = {
     for pool in _POOLS
 }
 _SOURCES = {"2wiki": ("2wikimultihopqa",), "hotpotqa": ("hotpotqa/distractor",), "musique": ("musique/ans",)}
-"""Whose questions the e2e sets ask, by the paper's numbers; nq's are a selection, and it does not say from where."""
+"""Source datasets of each e2e set, by the paper's counts; the origin of nq's selection is unknown."""
 _MIXED = {"musique": tuple(source for sources in _SOURCES.values() for source in sources)}
-"""The same for training, where it differs: the paper trains for MuSiQue on a mix of all three."""
+"""Source datasets of training sets that differ from `_SOURCES`: the paper trains for MuSiQue on all three."""
 
 
 def _same_questions() -> dict[str, tuple[str, ...]]:
-    """Name the related splits: both pools ask the same; the e2e sets ask the questions of the datasets that they are called after."""
+    """Return the splits with the same questions, by split."""
     results = {}
     for subset, split in SPLITS.items():
         if not subset.endswith(_POOLS):
@@ -315,9 +315,9 @@ def _pretraining(record: Record, identifier: str) -> StageRow:
 
 
 def _answered(record: Record, identifier: str) -> StageRow:
-    """Return a row of instruction tuning, joint training or evaluation.
+    """Parse a row of instruction tuning, joint training or evaluation.
 
-    Its gold is the short answer where the row has one next to the text that is taught.
+    Its gold is the short answer, if the row has one besides the target text.
     """
     refuse_other_dataset(record, "clara_stages")
     if record.has("data_type"):

@@ -98,9 +98,7 @@ def load_tog(reference: DataReference, config: GraphConfig) -> Benchmark:
 
 
 def _with_source(benchmark: Benchmark) -> Benchmark:
-    """Add the WebQSP question's id to each question's metadata: every layout puts it at the head of the id; another id stands
-    for itself.
-    """
+    """Add the id of the source WebQSP question to each question's metadata; it is the prefix of the question's id."""
     pairs = ((question, _OTHER.match(question.id)) for question in benchmark.questions)
     named = (replace(item, metadata={"webqsp_id": head[0] if head else item.id, **item.metadata}) for item, head in pairs)
     return replace(benchmark, questions=tuple(named))
@@ -159,7 +157,7 @@ def tog(record: Record) -> GraphRow:
 
 
 def _answers(record: Record) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]], Counter[str], list[str]]:
-    """Return the answers as listed, other wordings by answer, what was met, and the answers' ids."""
+    """Return answers, aliases by answer, counts of peculiarities, and answer ids."""
     names: list[str] = []
     known: dict[str, dict[str, None]] = {}
     ids: list[str] = []

@@ -120,7 +120,7 @@ class FilesConfig(DatasetConfig):
 
 @dataclass
 class _Loading:
-    """One load: the options, and what was met so far."""
+    """State of one load: options and counts."""
 
     reference: DataReference
     config: FilesConfig
@@ -136,7 +136,7 @@ class _Loading:
     of_documents: int = 0
 
     def refuse(self, error: BadRecord) -> None:
-        """Count a record that cannot be read, or stop at it."""
+        """Count a bad record, or raise its error."""
         if not self.config.skip_bad:
             raise error
         self.skipped.append(SkippedRecord(error.where or "", error.what))
@@ -202,10 +202,10 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
 
 
 def _of_fold(questions: Sequence[Question], kept: Sequence[Asked], loading: _Loading) -> tuple[list[Question], list[Asked]]:
-    """Return the questions of a fold, or those outside it that share no gold evidence with one in it.
+    """Return the questions of a fold, or (for a negated fold) those that share no gold evidence with it.
 
     Raises:
-        UserError: There is none.
+        UserError: No question is left.
     """
     named = loading.config.fold or ""
     part, parts, outside = parse_fold(named)
@@ -241,10 +241,10 @@ def _questions_at(reference: DataReference, config: FilesConfig) -> Source:
 
 
 def _usable(fields: Fields, loading: _Loading, where: str) -> Fields:
-    """Leave out guesses for gold evidence if there is nothing that it could name.
+    """Drop guessed fields for gold evidence if there are no documents.
 
     Raises:
-        UserError: Gold evidence is mapped, and there is no document.
+        UserError: Gold evidence is mapped explicitly, but there are no documents.
     """
     if len(loading.library) or loading.built is not None or "documents" in fields:
         return fields
@@ -377,7 +377,7 @@ def _question(item: Asked, own: Sequence[str], loading: _Loading) -> Question:
 
 
 def _absent(name: str, loading: _Loading) -> str:
-    """Return an id for gold that matches nothing: it stays in every denominator, and no method can find it."""
+    """Return a placeholder id for gold evidence that matches nothing; it counts as not retrieved."""
     loading.unmatched.append(name)
     return content_id("p", "not in the corpus", name)
 
@@ -430,10 +430,10 @@ def _found(stated: Stated, names: Sequence[str], item: Asked, library: Library) 
 
 
 def _check_gold(loading: _Loading, where: str, guessed: bool) -> None:
-    """Stop if no gold evidence matches anything.
+    """Raise an error if no gold evidence matches a document.
 
     Raises:
-        UserError: None does, although some is named.
+        UserError: Gold evidence is given, but none matches.
     """
     if loading.unmatched and not loading.matched:
         known = loading.library.ids()[:_EXAMPLES]
@@ -486,7 +486,7 @@ def _benchmark(loading: _Loading, questions: Sequence[Question], rows: Sequence[
 
 
 def _card(questions: Sequence[Question], corpus: Corpus, loading: _Loading, by_rule: bool) -> DatasetCard:
-    """Return the card with the metrics and settings that the data allow."""
+    """Return the dataset card with the metrics and settings that the data allows."""
     metrics = ["em", "f1", "cover_em"] if any(question.answers for question in questions) else []
     if any(SPANS in question.metadata for question in questions):
         metrics.append("span_recall@5")

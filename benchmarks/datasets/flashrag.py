@@ -92,7 +92,7 @@ def load(reference: DataReference, config: FlashragConfig) -> Benchmark:
 
 
 def _searching(benchmark: Benchmark, path: Path) -> Benchmark:
-    """Return the questions over another corpus, which names no positives."""
+    """Attach another corpus to the questions, without positives."""
     corpus = open_documents(path)
     questions = [replace(question, candidates=None, evidence=(), supporting_facts=()) for question in benchmark.questions]
     notes = (*benchmark.extra["notes"], f"the corpus is {path.name}: it names no positives, so has_answer scores retrieval")
@@ -128,7 +128,7 @@ def _letter(number: int) -> str:
 
 
 def _chosen(record: Record, choices: Sequence[str]) -> list[str]:
-    """Return the texts of the choices that the golden answers number, from 0 on."""
+    """Return the choices that the golden answers refer to by 0-based number."""
     numbers = record.field("golden_answers", list)
     for place, number in enumerate(numbers):
         record.expect(number, f"golden_answers[{place}]", int)
@@ -138,7 +138,7 @@ def _chosen(record: Record, choices: Sequence[str]) -> list[str]:
 
 
 def _paragraphs(record: Record) -> tuple[list[Passage], tuple[str, ...]]:
-    """Return the paragraphs of MuSiQue's metadata, and the ids of the supporting ones; none in other sets."""
+    """Return MuSiQue's paragraphs in `metadata` and the ids of supporting ones; empty for other sets."""
     passages: list[Passage] = []
     positives: list[str] = []
     for place, item in enumerate(record.field("paragraphs", list, [])):

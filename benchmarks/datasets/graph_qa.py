@@ -262,7 +262,7 @@ def vocabulary_files(path: Path) -> tuple[Path, ...]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield lines split at line feeds alone: names hold other characters that end a line elsewhere."""
+    """Yield numbered lines, split only at line feeds."""
     with open_bytes(path) as source:
         for number, raw in enumerate(source, 1):
             try:
@@ -274,7 +274,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _names(path: Path) -> dict[str, str]:
-    """Return id to name, "" where an entity has none, in the file's order."""
+    """Read a mapping from id to name in file order; "" for entities without a name."""
     if path.suffix == ".json":
         with open_bytes(path) as source:
             try:
@@ -477,7 +477,7 @@ def assemble(reference: DataReference, version: int, card: DatasetCard, config: 
 
 
 def _so_far(questions: Sequence[Question], hops: int, layout: Layout, graphs: Graphs | None) -> list[Question]:
-    """Return the questions whose answer is so many triples away.
+    """Return the questions whose answer is `hops` triples away.
 
     Raises:
         UserError: The layout has no graphs, or the question does not exist.
@@ -506,7 +506,7 @@ def _files(reference: DataReference, card: DatasetCard, config: GraphConfig, sou
 
 
 def _layout(config: GraphConfig, path: Path, source: Source) -> str:
-    """Return the layout of a file, by the fields of the first record that can be read."""
+    """Detect a file's layout from the fields of its first readable record."""
     if config.layout is not None:
         return config.layout
     first: BadRecord | None = None
@@ -528,13 +528,13 @@ def _layout(config: GraphConfig, path: Path, source: Source) -> str:
 
 
 def _is_one_object(path: Path) -> bool:
-    """Return whether a file is a single JSON object over several lines, like the official WebQSP file."""
+    """Return whether a file is a single JSON object, like the official WebQSP file."""
     with open_bytes(path) as file:
         return b'"Questions"' in file.read(4096)
 
 
 class _Reader:
-    """Reads the records of files in a layout."""
+    """Reader of files in one layout."""
 
     def __init__(self, reference: DataReference, config: GraphConfig, source: Source, layout: Layout, skipped: list[SkippedRecord]) -> None:
         self.split = reference.split or ""
@@ -549,7 +549,7 @@ class _Reader:
         """Yield the questions and graphs of the records, in order.
 
         Raises:
-            UserError: A record is bad and `skip_bad` is off, is of another dataset or split, or has an id again.
+            UserError: A record is bad and `skip_bad` is off, belongs to another dataset or split, or repeats an id.
         """
         parse = self.layout.reader(paths[0])
         whole = bool(self.layout.items)
@@ -570,7 +570,7 @@ class _Reader:
             raise UserError("the file has no readable questions", code="no-question-in-file", where=str(paths[0]))
 
     def _each(self, record: Record, parse: Callable[[Record], GraphRow]) -> list[GraphRow]:
-        """Return the rows of a record: one question, or all questions if the record is the whole file."""
+        """Return the rows in a record: one question, or all questions if the record is the whole file."""
         if not self.layout.fits(record.fields):
             refuse_other_dataset(record, self._source.name)
         if not self.layout.items:
@@ -607,7 +607,7 @@ def cache_folder() -> Path:
 def _compiled(
     reader: _Reader, paths: Sequence[Path], identity: tuple[str, int, str], counts: Counter[str]
 ) -> tuple[list[Question], Graphs, TripleCorpus]:
-    """Return questions and graphs of files, from the cache or read into it."""
+    """Load questions and graphs from the cache; convert the files first if needed."""
     hashes = [file_sha256(archive_of(path)[0] if archive_of(path) else path) for path in paths]  # type: ignore[index]
     beside = [file_sha256(path) for path in reader.layout.alongside(paths[0])]
     members = [str(archive_of(path)[1]) if archive_of(path) else "" for path in paths]  # type: ignore[index]
@@ -626,7 +626,7 @@ def _compiled(
 
 
 def _compile(reader: _Reader, paths: Sequence[Path], folder: Path) -> None:
-    """Read files into a folder of the cache, unless it is there."""
+    """Convert files into a cache folder, unless it exists."""
     try:
         with made_once(folder) as position:
             if position is not None:
@@ -659,7 +659,7 @@ def _fill(position: Path, read: Iterable[GraphRow], skipped: Sequence[SkippedRec
 
 
 def _met(query: GraphRow, graph: Sequence[tuple[str, str, str]]) -> dict[str, int]:
-    """Count the properties of a question's graph that readers of scores should know (keys of `NOTES`)."""
+    """Count peculiarities of a question's graph (keys of `NOTES`)."""
     nodes = {head for head, _, _ in graph} | {tail for _, _, tail in graph}
     answers = query.question.wanted
     outside = sum(answer not in nodes for answer in answers)

@@ -46,7 +46,7 @@ TASKS: Mapping[str, Task] = {
     "longdialogue_qa_eng": Task(200, "infinitebench_name", _SCRIPT),
 }
 _ASKED = "Which character was replaced by $$MASK$$?"
-"""Question of a film script whose record brings none."""
+"""Question for film scripts whose record has none."""
 
 CARD = DatasetCard(
     title="∞Bench",
@@ -108,7 +108,7 @@ def _parse(record: Record, name: str) -> LongDocumentRow:
 
 
 def _choice(question: Question, record: Record) -> Question:
-    """Return a question with its choices: the gold is the right one's text, as listed, and its letter."""
+    """Add the choices to a question; the gold is the correct one's text and its letter."""
     choices = record.texts("options")
     if len(choices) != len(LETTERS):
         raise record.problem(f"field 'options' has {len(choices)} choices", "options", f"a list of {len(LETTERS)}")

@@ -145,7 +145,7 @@ def _question(record: Record, split: str, corpus: Corpus) -> Question:
 
 
 def _page(part: Record, entry: Any, number: int) -> str | None:
-    """Return the page that a provenance names, None where it names none; those the official script leaves out."""
+    """Return the page id of a provenance; None if it has none, as in the official script."""
     name = f"provenance[{number}]"
     value = part.expect(entry, name, dict).get("wikipedia_id")
     if value is None or type(value) is int:

@@ -273,10 +273,10 @@ def assemble(
 
 
 def _refuse_swapped(row: LongDocumentRow, *, whole: bool) -> None:
-    """Stop at a question that is longer than its document, if documents are cut into passages.
+    """Raise an error if a question is longer than its document, which suggests swapped fields.
 
     Raises:
-        UserError: Question and document are in each other's field.
+        UserError: The question is longer than the document.
     """
     question, document = len(row.question.text), len(row.context)
     if not whole and question > max(document, 2000):
@@ -289,7 +289,7 @@ def _refuse_swapped(row: LongDocumentRow, *, whole: bool) -> None:
 
 
 def _divided(questions: Sequence[Question]) -> int:
-    """Return documents beyond the first of their native context id."""
+    """Count documents that share a native context id with another document."""
     texts: dict[str, set[str | None]] = {}
     for question in questions:
         native = question.metadata.get("context_id")

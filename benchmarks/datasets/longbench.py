@@ -297,10 +297,10 @@ def load(reference: DataReference, config: LongBenchConfig) -> Benchmark:
 
 
 def _length(record: Record, subset: str) -> int | None:
-    """Return the length of a context by the authors' count, by which LongBench-E groups its questions.
+    """Return the context length by the authors' count, by which LongBench-E groups questions.
 
     Raises:
-        BadRecord: It is not a whole number, or an `_e` set lacks it.
+        BadRecord: The length is not an integer, or an `_e` set lacks it.
     """
     length = record.fields.get("length")
     if isinstance(length, float) and length.is_integer():
@@ -316,7 +316,7 @@ def _cut(subset: str, config: LongDocumentConfig) -> Cut | None:
     """Return the function that cuts contexts of a subset; None cuts by words.
 
     Raises:
-        UserError: An option says something that is not known for the set.
+        UserError: An option is not possible for the set.
     """
     a_set, chosen = set_of(subset), config.model_fields_set & {"chunk_words", "chunk_overlap"}
     if a_set.whole:
@@ -369,7 +369,7 @@ def reading(subset: str, prompt: Literal["published", "ours"] | None = "ours") -
 
 
 def _require_set(record: Record, subset: str) -> None:
-    """Stop at a record of another dataset or set: the file is the wrong one, so this is never skipped."""
+    """Raise an error (even with `skip_bad`) if a record belongs to another dataset or set."""
     refuse_other_dataset(record, "longbench")
     # UltraDomain's mix keeps the names of the LongBench sets that it was made from.
     value = "ultradomain" if "label" in record.fields else record.text("dataset")

@@ -102,7 +102,7 @@ def _identify(fields: dict[str, Any]) -> None:
 
 
 def _zip_columns(record: Record, name: str, value: Mapping[str, Any], columns: list[str]) -> zip[tuple[Any, ...]]:
-    """Return the rows of an object of lists."""
+    """Convert an object of lists to rows."""
     lists = []
     for column in columns:
         if not isinstance(value.get(column), list):
@@ -252,14 +252,13 @@ def assemble(
 
 
 def _resolve(questions: list[Question], unsure: Mapping[int, Mapping[str, str]], corpus: Corpus, counts: Counter[str]) -> None:
-    """Find positives that the corpus does not hold under their own id by title, and count what stays absent.
+    """Look up missing positives by title, and count those that stay missing.
 
     Args:
-        questions: The questions; those with positives that are found are replaced.
-        unsure: By place among them, the questions with positives that may be absent: title of each by its id, where
-            titles identify passages.
-        corpus: What is searched.
-        counts: Receives what was met.
+        questions: The questions, updated in place.
+        unsure: By position of a question, the titles by id of positives that may be missing.
+        corpus: Corpus to search.
+        counts: Counter of peculiarities.
     """
     outside = {position: [item for item in questions[position].evidence if item not in corpus] for position in unsure}
     missing = {unsure[position][identifier] for position, ids in outside.items() for identifier in ids if identifier in unsure[position]}
@@ -287,7 +286,7 @@ def _renamed(question: Question, results: Mapping[str, str]) -> Question:
 
 
 def _pooled(path: Path, own: Corpus, joiner: str) -> Corpus:
-    """Read a pooled corpus; a passage that the records hold too keeps its sentences from there."""
+    """Load a pooled corpus; passages that also occur in records keep their sentences."""
     if not path.is_file():
         raise UserError("there is no such corpus file", code="missing-file", where=str(path), try_this="correct the option corpus")
     builder = CorpusBuilder()

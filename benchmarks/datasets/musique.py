@@ -149,7 +149,7 @@ def _parser(reference: DataReference, *, pooled: bool) -> Callable[[Record], Par
 
 
 def _paragraphs(record: Record, *, gold: bool) -> tuple[list[Passage], list[int], list[int]]:
-    """Read the paragraphs: in the file's order, the number `idx` of each, and the positions of the supporting ones.
+    """Return the paragraphs in file order, the number `idx` of each, and the positions of supporting ones.
 
     Copies of the dataset that leave `idx` out number the paragraphs in their order.
     """
@@ -172,10 +172,10 @@ def _paragraphs(record: Record, *, gold: bool) -> tuple[list[Passage], list[int]
 
 
 def _numbers(record: Record, numbers: list[Any]) -> list[int]:
-    """Return the numbers of the paragraphs, checked; their positions if none has a number.
+    """Return the validated numbers of paragraphs; their positions if none has a number.
 
     Raises:
-        BadRecord: One has no whole number, or two have the same.
+        BadRecord: A number is missing, not an integer, or repeated.
     """
     kinds = set(map(type, numbers))
     if kinds <= {type(None)}:
@@ -190,10 +190,10 @@ def _numbers(record: Record, numbers: list[Any]) -> list[int]:
 
 
 def _named(ids: Sequence[str], numbers: Sequence[int], supporting: Sequence[int]) -> dict[int, tuple[str, bool]]:
-    """Give each paragraph the id under which a prediction file claims it, and say whether it supports the answer.
+    """Return the id under which predictions refer to each paragraph, and whether it supports the answer.
 
-    If a text stands twice in a record, only one copy keeps the passage's id, the first supporting one if there is any:
-    the official script compares numbers, so the other copy is another paragraph.
+    If a text occurs twice in a record, only one copy keeps the passage's id (the first supporting one, if any), because the
+    official script compares numbers.
     """
     keeper = {ids[at]: at for at in reversed((*supporting, *range(len(ids))))}
     return {

@@ -39,7 +39,7 @@ from benchmarks.sources import BadRecord, Record, find_files, looks_like, read_r
 
 
 _NATIVE_IDS = ("passage_id", "psg_id", "id")
-"""Fields that hold a context's id in its dump, in the order in which DPR's files prefer them."""
+"""Fields with a context's id in its dump, in DPR's order of preference."""
 _KILT_ID = re.compile(r"-?\d+")
 
 
@@ -152,7 +152,7 @@ def _csv(record: Record, split: str) -> Parsed:
 
 
 def _literal(record: Record) -> list[str]:
-    """Return the answers of a line: a Python literal, which is parsed and never evaluated."""
+    """Parse the answers of a line, a Python literal."""
     text = record.text("answers").strip()
     if printed_by_numpy(text):
         raise record.problem(NUMPY, "answers", LIST)
@@ -224,10 +224,10 @@ def _reader(record: Record, split: str) -> Parsed:
 
 
 def _check_origin(record: Record, split: str) -> None:
-    """DPR's records say where they come from: `nq_dev_psgs_w100`.
+    """Check the origin in a DPR record, such as `nq_dev_psgs_w100`.
 
     Raises:
-        UserError: From another dataset or split.
+        UserError: The record belongs to another dataset or split.
     """
     parts = record.text("dataset", "nq").split("_")
     if parts[0] != "nq" or (len(parts) > 1 and parts[1] in ("train", "dev", "test") and parts[1] != split):
@@ -287,7 +287,7 @@ def _answers(record: Record, split: str, name: str) -> tuple[str, ...]:
 
 
 def _gold(record: Record, split: str, answers: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """Return the answers; a test file may come without, and such questions are unscorable."""
+    """Return the answers; () in test files without answers."""
     if not answers and split != "test":
         raise record.problem(f"there is no answer, as in a test file; this is asked for as {split}", name)
     return answers
@@ -448,7 +448,7 @@ _OPEN_NOTES = {
 
 
 def _identified(parsed: Iterator[Parsed], paths: Sequence[Path], counts: Counter[str]) -> Iterator[Parsed]:
-    """Tell apart questions of equal text that have no ids of their own.
+    """Make the ids of repeated questions without own ids unique.
 
     Raises:
         UserError: Two records have the same native id.
@@ -469,7 +469,7 @@ def _identified(parsed: Iterator[Parsed], paths: Sequence[Path], counts: Counter
 
 
 class _Resolve:
-    """Finds the positives of questions in another corpus: by content, else by the dump's own id and title."""
+    """Looks up positives in another corpus, by content or by the dump's id and title."""
 
     def __init__(self, corpus: Corpus, counts: Counter[str]) -> None:
         self._corpus = corpus

@@ -79,10 +79,10 @@ class RewrittenConfig(DatasetConfig):
 
 @dataclass(frozen=True)
 class _Source:
-    """Questions, the passages of their corpus, and where a line of rewrites belongs.
+    """Questions and passages of the source dataset.
 
     Attributes:
-        locate: Return the passage that a line rewrites, and whether it is evidence.
+        locate: Function from a line to the passage that it rewrites, and whether it is evidence.
     """
 
     questions: Sequence[Question]
@@ -119,7 +119,7 @@ def load(reference: DataReference, config: RewrittenConfig) -> Benchmark:
 
 
 def _rewriting(record: Record, reference: DataReference, source: _Source) -> Rewriting | None:
-    """Return what a line holds; None if it belongs to another set."""
+    """Parse a line of rewrites; None if it belongs to another set."""
     named = record.text("set")
     if named not in SPLITS:
         raise record.problem(f"unknown set {named!r}", "set", f"one of {', '.join(SPLITS)}")
@@ -134,7 +134,7 @@ def _rewriting(record: Record, reference: DataReference, source: _Source) -> Rew
 
 
 def _hipporag(config: RewrittenConfig) -> _Source:
-    """Read HippoRAG's files: `supporting` of a question, and `id` of a rewrite, are lines of the passages from 0."""
+    """Load HippoRAG's files, in which `supporting` and `id` are 0-based line numbers of passages."""
     folder = data_path(config.source or "hipporag")
     files = [folder / name for name in ("passages.jsonl", "questions.jsonl")]
     for file in files:
@@ -167,7 +167,7 @@ def _hipporag(config: RewrittenConfig) -> _Source:
 
 
 def _contexts(reference: DataReference, config: RewrittenConfig) -> _Source:
-    """Load the dataset of the subset's name; `id` of a rewrite is QUESTION#POSITION in its context, from 0."""
+    """Load the source dataset; the `id` of a rewrite is QUESTION#POSITION in its context, from 0."""
     options = {} if config.source is None else {"path": config.source}
     loaded = registry.load(f"{reference.subset}:{reference.split}", {"skip_bad": config.skip_bad, **options})
     questions = {question.id: question for question in loaded.questions}
@@ -216,7 +216,7 @@ def _at(record: Record, row: object, passages: Sequence[Passage], field: str) ->
 
 
 class _Nearest:
-    """Ranks passages for questions by BM25 over words."""
+    """BM25 ranking of passages for questions."""
 
     K1, B = 1.2, 0.75
 
@@ -228,7 +228,7 @@ class _Nearest:
         self._holding = Counter(word for words in self._words for word in words)
 
     def candidates(self, question: Question, size: int) -> tuple[str, ...]:
-        """Return the ids of the evidence and of the best other passages, the best first."""
+        """Return the evidence and the best other passages, best first."""
         query_words = sorted(set(tokens(question.text)))
         scores = {name: self._score(query_words, place) for place, name in enumerate(self._ids)}
         others = sorted((name for name in self._ids if name not in question.evidence), key=lambda name: -scores[name])

@@ -91,7 +91,7 @@ def load(reference: DataReference, config: TrecRagConfig) -> Benchmark:
 
 
 def _topics(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield ids and questions of a file of topics."""
+    """Yield the id and text of each topic in a file."""
     seen: set[str] = set()
     for number, line in text_lines(path):
         if not line.strip():

@@ -98,7 +98,7 @@ def _triples(record: Record, name: str, *, required: bool) -> tuple[Triple, ...]
 
 
 def _aliases(path: Path) -> Mapping[str, tuple[str, ...]]:
-    """Return Wikidata id to other names, from `id_aliases.json` next to a file (JSON Lines in spite of its name)."""
+    """Read aliases by Wikidata id from `id_aliases.json` next to a file (it contains JSON Lines)."""
     for name in (ALIASES, f"{ALIASES}.gz"):
         file = beside(path, name)
         # A file of a world without aliases is empty; that is not a fault.

@@ -125,7 +125,7 @@ def _parse(supplied: Record, domain: str) -> LongDocumentRow:
 
 
 def _require_domain(record: Record, domain: str) -> None:
-    """Stop at a record of another domain: the file is the wrong one, so this is never skipped."""
+    """Raise an error (even with `skip_bad`) if a record belongs to another domain."""
     label = record.fields.get("label")
     # mix is made of other sets and labels its records by them.
     if domain != "mix" and label != domain and label in SIZES:
@@ -138,7 +138,7 @@ def _require_domain(record: Record, domain: str) -> None:
 
 
 def _decoded(value: Any) -> Any:
-    """Return a string, or a list's strings, without the JSON encoding that they may carry once more."""
+    """Decode doubly JSON-encoded strings, also in lists."""
     if isinstance(value, list):
         return [_decoded(item) for item in value]
     if not (isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"'):
@@ -164,7 +164,7 @@ def _metadata(record: Record) -> Mapping[str, Any]:
 
 
 def _queries(reference: DataReference, config: LongDocumentConfig, path: Path) -> Benchmark:
-    """Return LightRAG's queries; its contexts are an array of strings in the file next to them."""
+    """Load LightRAG's queries; the contexts are an array of strings in a file next to them."""
     contexts = path.with_name(path.name.replace("_query.jsonl", "_unique_contexts.json"))
     if contexts == path or not contexts.is_file():
         raise UserError(

@@ -23,7 +23,7 @@ MEMBER_MARK = "!"
 
 _GZIP = b"\x1f\x8b"
 _POINTER = b"version https://git-lfs"
-"""First bytes of a pointer that Git LFS left in place of the file."""
+"""First bytes of a Git LFS pointer file."""
 
 
 _FOREIGN = {
@@ -39,7 +39,7 @@ _FOREIGN = {
     b"<!": ("a web page: the download failed", "fetch the file again"),
     b"<html": ("a web page: the download failed", "fetch the file again"),
 }
-"""First bytes of files that are not text, with what they are and how to proceed."""
+"""First bytes of unsupported file types, with their name and a hint."""
 
 
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r"))

@@ -267,7 +267,7 @@ def _chosen(repository: str, patterns: Sequence[str], listing: _Listing) -> tupl
 
 
 def _listing(repository: str, revision: str) -> _Listing:
-    """Return the commit of a revision and its files; a commit never changes, so its listing is asked for once."""
+    """Return the commit of a revision and its files, cached by commit."""
     known = offline() or _COMMIT.fullmatch(revision)
     commit = _remembered_commit(repository, revision) if known else _current_commit(repository, revision)
     record = _folder(repository) / "ragmeter" / f"{commit}.json"
@@ -303,7 +303,7 @@ def _listed_files(repository: str, commit: str) -> dict[str, Stated]:
 
 
 def _remembered_commit(repository: str, revision: str) -> str:
-    """Return the commit that a branch was when it was last asked for, as huggingface_hub's cache keeps it."""
+    """Return the last known commit of a branch from huggingface_hub's cache."""
     if _COMMIT.fullmatch(revision):
         return revision
     reference = _folder(repository) / "refs" / revision
@@ -313,7 +313,7 @@ def _remembered_commit(repository: str, revision: str) -> str:
 
 
 def _cached_files(repository: str, commit: str, revision: str) -> dict[str, Stated]:
-    """Return the cached files of a commit that other tools fetched; a blob's name is its hash."""
+    """Return the cached files of a commit that other tools downloaded; a blob's name is its hash."""
     snapshot = _folder(repository) / "snapshots" / commit
     files = {}
     for path in sorted(snapshot.rglob("*")):
@@ -410,7 +410,7 @@ def _folder(repository: str) -> Path:
 
 
 def _remember(path: Path, text: str) -> None:
-    """Keep what the hub said for later; a cache that cannot be written (a shared one) works without."""
+    """Cache an answer of the hub; failures to write are ignored."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ KNOWN_S = 30.0
 
 _PASSING = {408, 429, 500, 502, 503, 504}
 _TRANSPORTS = {"httpx", "httpx2", "requests", "urllib3", "httpcore", "httpcore2"}
-"""Libraries that huggingface_hub has spoken HTTP with over its versions; their errors mean the connection."""
+"""HTTP libraries of huggingface_hub's versions, whose errors mean connection failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ _reached: dict[str, tuple[float, OSError | None]] = {}
 
 
 def _require_connection(wanted: Wanted) -> None:
-    """Raise an error if no connection succeeds; the hub's own library would retry for minutes, with a message each time."""
+    """Raise an error if the hub is unreachable; the hub's own library would retry for minutes."""
     if behind_proxy():
         return
     when, problem = _reached.get(wanted.endpoint, (float("-inf"), None))
@@ -108,7 +108,7 @@ def _problem(endpoint: str) -> OSError | None:
 
 
 def _passes(error: BaseException) -> bool:
-    """Return whether a retry may succeed."""
+    """Return whether an error is transient."""
     status = _status(error)
     return status in _PASSING if status is not None else _is_connection(error)
 
@@ -146,7 +146,7 @@ def _unreachable(wanted: Wanted, reason: object) -> Broke:
 
 
 def _message(error: Exception, wanted: Wanted) -> UserError | None:
-    """Return the error to show, None for one that is not the hub's."""
+    """Convert an exception to the error to show; None if it is not the hub's."""
     repository, revision, file = wanted.repository, wanted.revision, wanted.file
     kinds = {kind.__name__ for kind in type(error).__mro__}
     page = f"{wanted.endpoint}/datasets/{repository}"

@@ -50,7 +50,7 @@ _WORDS = re.compile(r"[^ \t\n\r\f\v]+")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _RANKED = re.compile(r"\d{1,9}")
 _LARGEST = 3.4028234663852886e38
-"""Largest score: what a 32-bit float holds."""
+"""Largest 32-bit float, the maximum score."""
 _LARGEST_GRADE = 1e9
 
 
@@ -148,7 +148,7 @@ def _of(reading: Reading) -> str:
 
 
 def _has_columns(line: str) -> bool:
-    """Tell a line of columns whose first id begins with a bracket from JSON: it is not JSON, and its number column holds a number."""
+    """Return whether a line that begins with a bracket has columns instead of JSON."""
     with suppress(ValueError, RecursionError):
         json.loads(line)
         return False
@@ -248,7 +248,7 @@ def _by_name(names: Sequence[str], delimiter: str | None, kind: Kind) -> Parse:
 
 
 def _columns(names: Iterable[str], kind: Kind) -> dict[str, int]:
-    """Return the positions of the columns by role; if several names fit a role, the first one counts."""
+    """Return the positions of columns by role; the first matching name counts."""
     at: dict[str, int] = {}
     for place, name in enumerate(names):
         meaning = NAMES.get(name.strip().lower())
@@ -273,7 +273,7 @@ def _entry(line: int, question: str, document: str, value: str, rank: str | None
 
 
 def _json(number: int, line: str, rest: Iterator[tuple[int, str]], kind: Kind, reading: Reading) -> Iterator[Entry | Fault]:
-    """Yield the entries of JSON: an object of objects, an array of rows, or a row per line."""
+    """Yield the entries of a JSON file: an object of objects, an array of rows, or JSON Lines."""
     first: Any = None
     with suppress(ValueError, RecursionError):
         first = json.loads(line)
@@ -400,7 +400,7 @@ def read_table(path: Path, kind: Kind) -> Table:
 
 
 def _require_ranks(path: Path, ranks: Mapping[str, int], reading: Reading) -> None:
-    """Check that what was taken for ranks begins at 0 or 1: a run of whole scores looks the same."""
+    """Check that ranks begin at 0 or 1, since a run with integer scores has the same layout."""
     late = next((question for question, first in ranks.items() if first > 1), None) if reading.layout.startswith("an MS MARCO") else None
     if late is not None:
         raise UserError(

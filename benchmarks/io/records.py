@@ -31,12 +31,12 @@ _MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.B
 
 
 class _Decoder(json.JSONDecoder):
-    """A decoder that notes what Python's passes over: keys that stand twice in an object, NaN and infinities.
+    """JSON decoder that also detects duplicate keys, NaN and infinity.
 
     Raw control characters inside strings (a NUL, a tab) do not make a record unreadable.
 
     Attributes:
-        faults: What it met since it was last cleared, in words.
+        faults: Descriptions of problems found since the last reset.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class _Decoder(json.JSONDecoder):
         super().__init__(object_pairs_hook=made, parse_constant=constant, strict=False)
 
     def line(self, text: str) -> Any:
-        """Decode a line; `decode` as well, which says what is wrong, where a value is not all that the line holds."""
+        """Parse a line that must be a single JSON value."""
         self.faults.clear()
         try:
             value, end = self.scan_once(text, 0)  # type: ignore[attr-defined]  # typeshed lacks it
@@ -74,7 +74,7 @@ class _Decoder(json.JSONDecoder):
         return self.decode(text)
 
     def fault(self) -> str | None:
-        """Return the first fault of the last value, and forget them all."""
+        """Return the first problem of the last value, and reset."""
         if not self.faults:
             return None
         first = self.faults[0]
@@ -208,7 +208,7 @@ def _lines(source: Iterable[bytes]) -> Iterator[Item]:
 
 
 def _not_characters(value: Any) -> str | None:
-    """Describe the problem if a value holds strings that cannot be encoded; else None."""
+    """Describe strings in a value that cannot be encoded as UTF-8; None if there are none."""
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -220,7 +220,7 @@ def _not_characters(value: Any) -> str | None:
 
 
 class _Window:
-    """The piece of an array's text that is held, and where in the file it lies."""
+    """The part of a JSON array's text in memory, and its position in the file."""
 
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
@@ -236,7 +236,7 @@ class _Window:
         self._line, self._counted, self._line_start = 1, 0, 0
 
     def more(self) -> None:
-        """Drop what is behind, read on; at least twice what is left, so that long records cost no more."""
+        """Drop the parsed part and read more, at least twice the rest."""
         self.locate(self.at)
         self.text, self._counted = self.text[self.at :], 0
         self._line_start -= self.at
@@ -251,7 +251,7 @@ class _Window:
             self.text += self._decoder.decode(raw, self.run_command)
 
     def locate(self, position: int) -> tuple[int, int]:
-        """Return line and column (1-based) of a position in the held text, at or behind the last one asked for."""
+        """Return the 1-based line and column of a position; positions must not decrease between calls."""
         self._line += self.text.count("\n", self._counted, position)
         newline = self.text.rfind("\n", self._counted, position)
         if newline >= 0:
@@ -260,7 +260,7 @@ class _Window:
         return self._line, position - self._line_start + 1
 
     def skip_space(self) -> str:
-        """Return the next character that is not white space, "" at the end of the file."""
+        """Skip white space and return the next character, "" at the end of the file."""
         while True:
             self.at = _SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]  # it matches the empty string
             if self.at < len(self.text):
@@ -307,7 +307,7 @@ def _array(source: BinaryIO, path: Path) -> Iterator[Item]:
 
 
 def _value(window: _Window) -> Any:
-    """Parse the value at the window's position and step behind it."""
+    """Parse the value at the window's position and advance."""
     while True:
         window.json.faults.clear()
         try:
@@ -331,10 +331,10 @@ def _certain(error: json.JSONDecodeError, length: int) -> bool:
 
 
 def _fault(window: _Window, error: json.JSONDecodeError, number: int, path: Path) -> Item:
-    """Return the last record of an array that is cut off; nothing behind it can be lost.
+    """Return the error of a truncated last record of an array.
 
     Raises:
-        UserError: The array is broken before its end: what follows cannot be read.
+        UserError: The array is malformed before its end.
     """
     length = len(window.text.rstrip())
     cut = window.run_command and (
@@ -404,7 +404,7 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _batch_rows(metadata: Any) -> int:
-    """Return the number of rows per batch for their mean size."""
+    """Return the number of rows per batch, based on their mean size."""
     encoded = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
     return max(1, min(BATCH_ROWS, BATCH_BYTES * int(metadata.num_rows) // max(1, encoded)))
 
@@ -423,7 +423,7 @@ def decoder_of(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]] | None
 
 
 def _types(stated: Any) -> set[str]:
-    """Return every feature type that a schema's metadata names."""
+    """Return all feature types named in a schema's metadata."""
     if isinstance(stated, dict):
         own = {stated["_type"]} if isinstance(stated.get("_type"), str) else set()
         return own.union(*map(_types, stated.values()))

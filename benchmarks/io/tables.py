@@ -22,7 +22,7 @@ from benchmarks.io.records import Item
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _NONE = "\x1f"
-"""The delimiter of a table with one column: no text has it."""
+"""Delimiter for tables with a single column, a character that no text contains."""
 _LOOKED = 50
 _LARGEST = 2**31 - 1
 
@@ -129,7 +129,7 @@ def open_table(path: Path, delimiter: str | None = None) -> Table:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """Return the delimiter that cuts most of the first rows into as many fields as the header."""
+    """Return the delimiter that gives most of the first rows as many fields as the header."""
     best, chosen = (0.0, 0), _NONE
     for delimiter in DELIMITERS:
         try:

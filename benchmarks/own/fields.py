@@ -260,7 +260,7 @@ def _guessed(records: Sequence[Mapping[str, Any]], stated: Given) -> dict[str, t
 
 
 def _inner(role: str, key: str, sample: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the roles that a field's values hold: a text, a list of texts, or objects with texts in them."""
+    """Yield the roles that a field's values contain: a text, a list of texts, or objects with texts."""
     first = sample[0] if isinstance(sample, list) and sample else None
     if role == "documents" and isinstance(first or sample, dict):
         inner: Mapping[str, Any] = first or sample

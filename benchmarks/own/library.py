@@ -168,7 +168,7 @@ class Library:
 
     @cached_property
     def _names(self) -> dict[str, list[str]]:
-        """Return documents by other forms of their names; a more specific form goes before the others."""
+        """Return documents by alternative forms of their names, more specific forms first."""
         forms: list[dict[str, list[str]]] = [{}, {}, {}]
         for name in self._documents:
             path = PurePosixPath(name)
@@ -178,7 +178,7 @@ class Library:
 
     @cached_property
     def _holding(self) -> dict[str, set[str]]:
-        """Return documents by the words in them."""
+        """Return the documents that contain each word."""
         holding: dict[str, set[str]] = {}
         for document in self._documents.values():
             for word in _words(document.text):
@@ -225,7 +225,7 @@ def places_of(quote: str, texts: Sequence[str]) -> set[int]:
 
 
 def _finders(quote: str) -> Iterator[Callable[[str], tuple[int, int] | None]]:
-    """Yield what looks for a quote: as it is, then with other white space, signs, emphasis and letter case."""
+    """Yield search functions for a quotation, from exact to increasingly tolerant matching."""
 
     def exact(text: str) -> tuple[int, int] | None:
         at = text.find(quote)
@@ -250,6 +250,6 @@ _SAME = {sign: pattern for plain, pattern in _SIGNS.items() for sign in {plain, 
 
 
 def _loose(word: str) -> str:
-    """Return the pattern of a word whose quotation marks and dashes may be typographic, and stand next to marks of emphasis."""
+    """Return a pattern for a word that tolerates typographic quotes and dashes, and marks of emphasis."""
     signs = unicodedata.normalize("NFC", word)
     return "".join(sign if sign.isalnum() else f"[*`]*{_SAME.get(sign, re.escape(sign))}[*`]*" for sign in signs)

@@ -14,7 +14,7 @@ from benchmarks.sources import QUESTION_CHARS, Record
 
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 _ROLES = {**dict.fromkeys(("user", "human"), "user"), **dict.fromkeys(("assistant", "ai", "bot", "model"), "assistant"), "system": ""}
-"""Map the speakers' names in people's data to roles; system instructions are not turns."""
+"""Roles by the speakers' names in users' data; system messages are not turns."""
 _SPAN = {
     "document": ("document", "document_id", "doc_id", "doc", "file", "source"),
     "start": ("start", "start_char", "answer_start", "begin"),
@@ -110,7 +110,7 @@ class Reader:
         )
 
     def _turns(self, record: Record) -> tuple[Turn, ...]:
-        """Read the earlier turns; leave out the last one if it is the question, as in lists of messages."""
+        """Parse the earlier turns; the last one is dropped if it is the question."""
         turns = []
         for value in self._all(record, "turns"):
             item = record.expect(value, self._path("turns"), dict)
@@ -144,7 +144,7 @@ class Reader:
         return self._text(record, held[0], role) if held else ""
 
     def _text(self, record: Record, value: Any, role: str) -> str:
-        """Return a text, or an id that is a number: whole ones have no decimals (1.0 is 1)."""
+        """Return a text, or a numeric id as text (1.0 becomes "1")."""
         if isinstance(value, str):
             return value.strip()
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -168,7 +168,7 @@ class Reader:
         return plain in _TRUE
 
     def _several(self, record: Record, role: str) -> Iterator[Any]:
-        """Yield the values of a role one by one: items of lists, of lists written as text, and what the separator divides."""
+        """Yield the values of a role: items of lists (also written as text), and parts split at the separator."""
         for value in self._all(record, role):
             if isinstance(value, str):
                 written = record.written_list(self._path(role), value)

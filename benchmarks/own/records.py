@@ -113,7 +113,7 @@ def _is_table(path: Path) -> bool:
 
 
 def _encoding(path: Path) -> str | None:
-    """Return the encoding of a JSON file that is not UTF-8; lines in several encodings are reported one by one."""
+    """Return the encoding of a JSON file that is not UTF-8."""
     if path.suffix == ".arrow" or _is_table(path) or is_parquet(path):
         return None
     with suppress(UserError):
@@ -127,10 +127,10 @@ def _recoded(path: Path) -> bytes | None:
 
 
 def _only_list(fields: Mapping[str, Any], path: Path) -> str | None:
-    """Return the field of a single object that holds all records, None if the object is a record itself.
+    """Return the field of a single object that contains the records; None if the object itself is a record.
 
     Raises:
-        UserError: The object holds columns, or several of its fields could hold the records.
+        UserError: The object has columns, or several fields could contain the records.
     """
     lists = [key for key, value in fields.items() if isinstance(value, list) and len(value) > 1 and all(isinstance(i, dict) for i in value)]
     if any(isinstance(fields[key], str) for key in known_questions(fields)):
@@ -149,7 +149,7 @@ def _only_list(fields: Mapping[str, Any], path: Path) -> str | None:
 
 
 def _column(value: Any) -> int | None:
-    """Return the length of a column as pandas and others write it, None of anything else."""
+    """Return the length of a column in pandas' JSON format; None for other values."""
     if isinstance(value, dict) and value and all(key.isdecimal() for key in value):
         return len(value)
     return len(value) if isinstance(value, list) and len(value) > 1 and not isinstance(value[0], dict | list) else None
@@ -165,10 +165,10 @@ def _inner(outer: Record, key: str) -> Iterator[Record | BadRecord]:
 
 
 def _saved(folder: Path, split: str) -> tuple[Path, ...]:
-    """Return the Arrow files of a dataset on disk.
+    """Return the Arrow files of a dataset folder.
 
     Raises:
-        UserError: The folder holds no dataset, or not this split.
+        UserError: The folder has no dataset, or not this split.
     """
     listing, state = folder / "dataset_dict.json", folder / "state.json"
     if listing.is_file():

@@ -93,7 +93,7 @@ def formal_count(size: int, shares: Mapping[str, float]) -> int:
 
 
 def _in_counts(size: int, shares: Mapping[str, float]) -> list[str]:
-    """Return styles in the numbers wanted, the formal ones first."""
+    """Return one style per candidate in the wanted numbers, formal ones first."""
     formal = formal_count(size, shares)
     total = math.fsum(shares.values())
     rest = size - formal
@@ -289,7 +289,7 @@ def rewritten(benchmark: Benchmark, rewriter: Rewriter, styles: Iterable[str], *
 
 
 class _Mixing:
-    """Replaces candidates question by question, and gathers what that brings."""
+    """Replaces candidates question by question, and collects the results."""
 
     def __init__(
         self, benchmark: Benchmark, pairs: StylePairs, shares: Mapping[str, float], seed: int, draw: Draw, restyled: Restyled
@@ -307,13 +307,12 @@ class _Mixing:
         self.counts: Counter[str] = Counter()
 
     def formal(self, identifiers: Sequence[str]) -> list[Passage]:
-        """Return passages in their original style."""
         new = [identifier for identifier in identifiers if identifier not in self._formal]
         self._formal.update(zip(new, _held(self._benchmark, new), strict=True))
         return [self._formal[identifier] for identifier in identifiers]
 
     def question(self, question: Question) -> Question:
-        """Return a question over its mixed candidates."""
+        """Return a question with mixed candidates."""
         formal = self.formal(question.candidates or ())
         rendering = self._usable(question.id, formal)
         chosen = self._chosen(question)
@@ -343,13 +342,13 @@ class _Mixing:
         return replace(moved, metadata={**moved.metadata, STYLED: {"counts": dict(Counter(styles))}})
 
     def _chosen(self, question: Question) -> list[int]:
-        """Return places of the candidates that the shares are of."""
+        """Return the positions of candidates that may be rewritten."""
         evidence = set(question.evidence)
         fits = {"all": (True, False), "evidence": (True,), "distractors": (False,)}[self._restyled]
         return [position for position, candidate in enumerate(question.candidates or ()) if (candidate in evidence) in fits]
 
     def _usable(self, question: str, formal: Sequence[Passage]) -> dict[tuple[int, str], Passage]:
-        """Return the pairs of a question by place and style; a text that two candidates would share is of use to neither."""
+        """Return a question's rewritten passages by position and style; texts shared by two candidates are excluded."""
         taken = {passage.id for passage in formal}
         results = {}
         for position, passage in enumerate(formal):
@@ -400,7 +399,7 @@ def _held(benchmark: Benchmark, identifiers: Iterable[str]) -> list[Passage]:
 
 
 def _moved(question: Question, formal: Sequence[Passage], now: Sequence[Passage]) -> Question:
-    """Return the question over rewritten passages: every id that names one of them follows it."""
+    """Replace all passage ids of a question by those of the rewritten passages."""
     new = {old.id: passage for old, passage in zip(formal, now, strict=True)}
     ids = {old: passage.id for old, passage in new.items()}
     kept = {old.id for old, other in zip(formal, now, strict=True) if len(old.sentences) == len(other.sentences)}
@@ -435,7 +434,7 @@ def _moved(question: Question, formal: Sequence[Passage], now: Sequence[Passage]
 
 
 def _renamed(value: Any, ids: Mapping[str, str]) -> Any:
-    """Return a value in which passage ids, wherever they stand, are the new ones."""
+    """Replace passage ids anywhere in a value."""
     if isinstance(value, str):
         return ids.get(value, value)
     if isinstance(value, tuple | list):
@@ -446,7 +445,7 @@ def _renamed(value: Any, ids: Mapping[str, str]) -> Any:
 
 
 def _with_survival(before: Benchmark, after: Sequence[Question], work: _Mixing) -> list[Question]:
-    """Return record per question in how many of its sources a gold answer string stands, before and after."""
+    """Record per question how many source passages contain a gold answer string before and after rewriting."""
     rows: list[int] = []
     texts: list[tuple[str, str]] = []
     among: list[str] = []
@@ -483,14 +482,14 @@ def _with_survival(before: Benchmark, after: Sequence[Question], work: _Mixing) 
 
 
 def _sources(question: Question) -> tuple[str, list[int]]:
-    """Return places of the candidates that an answer is to be read from: the evidence, or all where none is known."""
+    """Return `among` and the positions of passages to search for answers: the evidence, or all if unknown."""
     candidates, evidence = question.candidates or (), set(question.evidence)
     known = [position for position, candidate in enumerate(candidates) if candidate in evidence]
     return (EVIDENCE, known) if known else (CANDIDATES, list(range(len(candidates))))
 
 
 def _variant(base: Benchmark, shares: Mapping[str, float], seed: int, draw: Draw, restyled: Restyled, by: Iterable[str]) -> str:
-    """Return what tells runs over one mix from those over another: base, shares, of which candidates, draw, and who wrote the texts."""
+    """Return a description that distinguishes mixes: base, shares, draw, rewritten candidates and writers."""
     rendering = [f"{style}={share:.4g}" for style, share in shares.items() if share] or [f"{FORMAL}=1"]
     writers = "+".join(sorted(filter(None, by)))
     drawn = [f"seed={seed}", *([f"draw={draw}"] if draw != "exact" else [])]

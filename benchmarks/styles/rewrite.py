@@ -153,7 +153,7 @@ def _header(benchmark: Benchmark, rewriter: Rewriter) -> dict[str, object]:
 
 
 def _jobs(benchmark: Benchmark, styles: Sequence[str], done: set[Key]) -> list[_RewritingJob]:
-    """Return every passage in every style with the questions that lack it, in the order of the questions."""
+    """Return all (passage, style) combinations with the questions that lack them, in the order of the questions."""
     asking: dict[str, list[str]] = {}
     for question in benchmark.questions:
         for candidate in dict.fromkeys(question.candidates or ()):
@@ -173,7 +173,7 @@ def _jobs(benchmark: Benchmark, styles: Sequence[str], done: set[Key]) -> list[_
 
 
 def _open(path: Path, wanted: dict[str, object], summary: Summary, retry_failed: bool) -> set[Key]:
-    """Begin a file, or read which of its pairs are done."""
+    """Start a pairs file, or return the keys of its finished pairs."""
     if path.exists():
         return _done(path, wanted, summary, retry_failed)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,7 +182,7 @@ def _open(path: Path, wanted: dict[str, object], summary: Summary, retry_failed:
 
 
 def _done(path: Path, wanted: dict[str, object], summary: Summary, retry_failed: bool) -> set[Key]:
-    """Return the pairs of a file that are done; the file must belong to the same rewriter and benchmark."""
+    """Return the keys of a file's finished pairs, after checking that it belongs to this rewriter and benchmark."""
     mend(path)
     if not path.stat().st_size:
         raise UserError(
@@ -209,7 +209,7 @@ def _done(path: Path, wanted: dict[str, object], summary: Summary, retry_failed:
 
 
 def _written_in_part(path: Path, jobs: Sequence[_RewritingJob], done: set[Key]) -> dict[tuple[str, str], Outcome]:
-    """Return outcomes of passages that some of their questions have already, so that all get the same text."""
+    """Return existing outcomes of passages that only some of their questions have, so that all get the same text."""
     queries = {(job.passage.id, job.style) for job in jobs if job.questions}
     partial = {(passage, style) for _, passage, style in done if (passage, style) in queries}
     if not partial:

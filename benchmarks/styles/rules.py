@@ -45,7 +45,7 @@ STYLES = ("informal", "humor", "romance")
 
 
 def _read_rules(style: str, rule_set: str) -> Rules:
-    """Read the file `STYLE_SET.txt` next to this one: one phrase per line below `[openers]`, `[closers]`, `[vague]` and `[swaps]`."""
+    """Parse `STYLE_SET.txt` next to this file: one phrase per line below `[openers]`, `[closers]`, `[vague]` and `[swaps]`."""
     sections: dict[str, list[str]] = {}
     for line in (Path(__file__).parent / f"{style}_{rule_set}.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):

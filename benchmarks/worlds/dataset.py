@@ -26,18 +26,18 @@ from benchmarks.worlds.world import SPLITS, Entity, World, WorldConfig, generate
 VERSION = 2
 SUBSETS = ("multihop", "long", "graph", "style")
 _WORLDS = {"multihop": 1, "long": 2, "graph": 1, "style": 1}
-"""Worlds of full size, of training and validation, and of testing where a size is given."""
+"""Number of worlds for training and validation, and for testing if a size is given."""
 _TESTED = 30
-"""Worlds of testing: worlds are what is sampled, so there are as many as a test needs, each so much smaller."""
+"""Number of test worlds, which are the clusters; each is correspondingly smaller."""
 _ASKED = 3
-"""Questions that a world of testing is asked at least."""
+"""Minimum number of questions per test world."""
 _SMALL = {"multihop": 36, "long": 66, "graph": 36, "style": 36}
-"""Entities of one of them."""
+"""Number of entities per test world."""
 _SMALL_GRAPH = 120
 _QUESTIONS = 200
 _UNSEEN = ("unseen", "all")
 _HELD_OUT = {"seen": False, "unseen": True}
-"""Argument of `Asker` for each value of the option `relations`; other values ask about every relation."""
+"""Argument `held_out` of `Asker` by value of the option `relations`."""
 
 CARD = DatasetCard(
     title="Worlds",
@@ -69,7 +69,7 @@ CARD = DatasetCard(
 
 _MOST: Mapping[str, float] = {"questions": 50_000, "candidates": 1_000, "triples": 20_000, "decoys": 50}
 _MOST_ENTITIES = 200_000
-"""Limits for untrusted cards: at all of them, generating the data takes some minutes (0.1 to 0.3 ms per entity)."""
+"""Limit for untrusted cards; generation takes 0.1 to 0.3 ms per entity."""
 
 
 class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
@@ -189,7 +189,7 @@ def _generated(reference: DataReference, subset: str, split: str, config: Worlds
 
 
 def _variant(config: WorldsConfig) -> str:
-    """Return the options of the questions that differ from a world's defaults."""
+    """Describe the question options that differ from the defaults."""
     parts = []
     if config.mix != MIX:
         parts.append("mix=" + "+".join(f"{kind}:{share:g}" for kind, share in config.mix.items() if share))
@@ -228,7 +228,7 @@ def _check(config: WorldsConfig, split: str) -> None:
 
 
 def _dealt(config: WorldsConfig, parts: int) -> list[list[str]]:
-    """Return the types of the questions of each world (or document): shares are those of all together, the parts alike."""
+    """Divide the question types over worlds (or documents), so that the overall shares are as requested."""
     kinds = kinds_of(config.questions, config.unanswerable, config.question_mix)
     return [kinds[part::parts] for part in range(parts)]
 
@@ -310,7 +310,7 @@ def _question(world: World, query: WorldQuestion, identifier: str, library: Libr
 
 
 def _id(world: World, entity: Entity | None) -> str:
-    """Return an entity's id that is unique over worlds; "" for none."""
+    """Return an entity id that is unique across worlds; "" for None."""
     return f"W{world.seed}{entity.id}" if entity else ""
 
 
@@ -343,7 +343,7 @@ def _styled(
 
 
 def _moved(question: Question, new: Mapping[str, str]) -> Question:
-    """Return the question over restyled passages: every id that names one of them follows it."""
+    """Replace all passage ids of a question by those of the restyled passages."""
     facts = map(sentence_of, question.supporting_facts)
     steps = tuple({**step, "passage": new[step["passage"]]} for step in question.metadata["steps"])
     return replace(

@@ -54,7 +54,7 @@ def kept(make: Callable[[], T], *parts: Any) -> T:
 
 @cache
 def _code() -> str:
-    """Return what tells this code from another: Python, Arrow, and size and time of every file of the package."""
+    """Return a key of the code version: Python, Arrow, and size and modification time of the package's files."""
     root = Path(__file__).parents[1]
     files = [(str(path.relative_to(root)), path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(root.rglob("*.py"))]
     return fingerprint(sys.version, pa.__version__, str(root), files)

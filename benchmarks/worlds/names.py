@@ -244,7 +244,7 @@ def _core(pattern: str) -> str:
 
 @cache
 def _core_number() -> dict[str, int]:
-    """Return patterns numbered over all kinds: two names of equal words and pattern have one class, whatever they name."""
+    """Number the name patterns over all kinds, so that equal words and patterns have the same class."""
     cores = dict.fromkeys(_core(pattern) for patterns in _PATTERNS.values() for pattern in patterns)
     return {core: number for number, core in enumerate(cores)}
 
@@ -255,7 +255,7 @@ def _places() -> dict[str, int]:
 
 
 def _phrases(parts: Sequence[str]) -> list[str]:
-    """Return every run of two or more neighbouring words."""
+    """Return all runs of two or more neighboring words."""
     return [" ".join(parts[a:b]) for a in range(len(parts)) for b in range(a + 2, len(parts) + 1)]
 
 

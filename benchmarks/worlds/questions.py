@@ -337,7 +337,7 @@ class Distractors:
 
     @cached_property
     def _stating(self) -> dict[str, list[int]]:
-        """Return texts by the relations that they state."""
+        """Return the texts that state each relation."""
         results: dict[str, list[int]] = {}
         for row, text in enumerate(self._library.texts):
             for fact in text.facts:
@@ -377,7 +377,7 @@ class Distractors:
         return ordered
 
     def _subjects(self, query: WorldQuestion) -> list[Entity]:
-        """Return what the question names, then what its facts are about, then what they lead to; each once."""
+        """Return the question's entities, then the subjects of its facts, then their tails, without duplicates."""
         heads = (fact.head for fact in query.facts)
         tails = (fact.tail for fact in query.facts if fact.tail is not None)
         return list({entity.index: entity for entity in (*query.topics, *heads, *tails)}.values())

@@ -259,7 +259,7 @@ def _split(facts: Sequence[Fact], low: int, high: int, draws: Draws) -> list[lis
 
 
 def _with_decoys(entity: Entity, groups: list[list[Fact]], world: World, rendering: Rendering, draws: Draws) -> list[list[Fact | Relation]]:
-    """Put decoys into groups that do not answer the question they sound like."""
+    """Add decoys to groups of facts, where they do not accidentally answer the question they resemble."""
     mixed: list[list[Fact | Relation]] = [list(group) for group in groups]
     relations = relations_of(entity.kind, world.config.unseen_relations)
     for group, items in zip(groups, mixed, strict=True):

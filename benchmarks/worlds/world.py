@@ -462,7 +462,7 @@ def _community_sizes(config: WorldConfig) -> list[int]:
 
 
 def _kinds(size: int) -> list[str]:
-    """Return kinds of the entities of a community, in fixed shares and at least two of each."""
+    """Return the kinds of a community's entities, in fixed shares and at least two of each."""
     counts = {kind: max(2, (share * size) // 100) for kind, share in SHARES.items()}
     counts["person"] += size - sum(counts.values())
     return [kind for kind, count in counts.items() for _ in range(count)]
@@ -518,7 +518,7 @@ def _number(relation: Relation, draws: Draws) -> int:
 
 
 class _Tails:
-    """Picks the entities that facts lead to."""
+    """Chooses the tail entities of facts."""
 
     def __init__(self, entities: tuple[Entity, ...], outside: float, draws: Draws) -> None:
         self._draws = draws

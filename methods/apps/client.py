@@ -122,10 +122,10 @@ class Client:
         return b"".join(parts)
 
     def _require(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        """Refuse a status other than success.
+        """Raise a fault unless the status means success.
 
         Raises:
-            Fault: It is another one.
+            Fault: The status is an error.
         """
         if 200 <= status < 300:
             return
@@ -144,10 +144,10 @@ class Client:
 
 
 def _document(body: bytes, kind: str) -> Any:
-    """Return a reply as JSON, or else as a text.
+    """Parse a reply as JSON, else as text.
 
     Raises:
-        Fault: It is an HTML page, or says that it is JSON and is not.
+        Fault: The reply is an HTML page, or invalid JSON despite its content type.
     """
     begins = body[:200].lstrip().lower()
     if "html" in kind.lower() or begins.startswith(_HTML):
@@ -168,10 +168,10 @@ def _document(body: bytes, kind: str) -> Any:
 
 
 def _events(body: bytes, stream: Stream) -> list[Any]:
-    """Return the JSON documents of a stream of events (Server-Sent Events) or lines.
+    """Parse a stream of Server-Sent Events or JSON lines.
 
     Raises:
-        Fault: It has none, one is broken, or one reports an error.
+        Fault: There are no events, or one is malformed or reports an error.
     """
     text = body.decode("utf-8", "replace")
     if body[:200].lstrip().lower().startswith(_HTML):

@@ -194,10 +194,10 @@ class Function:
 
 
 def _prediction(identifier: str, returned: Any) -> Prediction:
-    """Return what a function returned as a prediction.
+    """Convert a function's result to a prediction.
 
     Raises:
-        TypeError: It is something else.
+        TypeError: The result has an unsupported type.
     """
     if isinstance(returned, tuple) and len(returned) == 2:
         returned = {"answer": returned[0], "contexts": returned[1]}
@@ -231,7 +231,7 @@ def _listed(contexts: Any) -> Sequence[Any]:
 
 
 def _shown(item: Any) -> Shown:
-    """Read a context, which may be an object of a framework; LlamaIndex wraps a node together with its score."""
+    """Parse a context, possibly a framework's object; LlamaIndex wraps a node with its score."""
     if isinstance(item, str | Mapping | Shown):
         return shown("contexts", item)
     inner = getattr(item, "node", item)

@@ -40,7 +40,7 @@ _PROMPT = ("prompt_tokens", "input_tokens")
 _COMPLETION = ("completion_tokens", "output_tokens")
 _COSTS = ("cost_usd", "cost", "usd", "total_cost", "total_cost_usd")
 _NO_ANSWERS = ("error", "errors", "detail", "status", "id", "code", "model", "object", "session_id", "request_id", "trace_id")
-"""Keys of texts that are never taken as an answer, even if nothing else is there."""
+"""Keys that are never taken as the answer."""
 _DEPTH = 4
 _TIMEOUT_S, _LARGEST = 60.0, 8 * 2**20
 
@@ -73,7 +73,7 @@ def try_app(url: str, question: str) -> Trial:
 
 
 def _requests(url: str) -> Iterator[dict[str, Any]]:
-    """Yield options of requests, likely ones first."""
+    """Yield request options to try, the most likely first."""
     if "{{" in url:
         yield {"method": "GET"}
         return
@@ -112,7 +112,7 @@ async def _tried(url: str, query: Query) -> Trial:
 
 
 def _read(document: Any, options: Mapping[str, Any], number: int) -> Trial:
-    """Read the reply by the guessed options."""
+    """Extract answer and contexts from a reply with guessed options."""
     config = HttpConfig.model_validate({"url": "http://app/{{question}}", **PRESETS.get(options.get("preset", ""), {}), **_plain(options)})
     try:
         answer = answer_of(document, config.answer)
@@ -160,7 +160,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _preset(document: Any) -> str | None:
-    """Return the chat dialect of a reply; None if it is another reply."""
+    """Return the chat API preset that matches a reply; None if none does."""
     try:
         message = document["choices"][0]["message"]
         message["content"] + ""
@@ -196,7 +196,7 @@ def _best(leaves: Sequence[tuple[str, str, Any]], names: Sequence[str], fits: An
 
 
 def _contexts(leaves: Sequence[tuple[str, str, Any]]) -> Any:
-    """Return where the texts of contexts are: a path, or paths to text, id, url and score; None if no list holds texts."""
+    """Return the path (or paths to text, id, url and score) of contexts; None if no list contains texts."""
     lists = [(path, key, value) for path, key, value in leaves if isinstance(value, list) and value]
     ranked = sorted(lists, key=lambda item: CONTEXTS.index(item[1]) if item[1] in CONTEXTS else len(CONTEXTS))
     for path, key, items in ranked:
@@ -210,7 +210,7 @@ def _contexts(leaves: Sequence[tuple[str, str, Any]]) -> Any:
 
 
 def _inside(items: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
-    """Return paths within the items of a list of contexts; None if they have no text in common."""
+    """Return paths within the items of a list of contexts; None if the items have no common text field."""
 
     def common(names: Sequence[str], kinds: Any) -> str | None:
         outer = [name for name in _INNER if all(isinstance(item.get(name), Mapping) for item in items)]

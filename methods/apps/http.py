@@ -162,7 +162,7 @@ class HttpConfig(MethodConfig, ReplyPlaces):
 
 
 def _work(config: HttpConfig, lengths: Lengths) -> Work:
-    """Return the work: a request per question; the app alone knows its tokens, and its dollars unless a request has a price."""
+    """Estimate the work: one request per question, with unknown tokens."""
     requests = Work((Use(config.served, calls=lengths.questions, where="away"),), usd=lengths.questions * config.usd_per_call)
     open_ones = "tokens" if config.usd_per_call else "tokens and dollars"
     return requests + unknown(f"{open_ones} of the {config.served}")
@@ -240,7 +240,7 @@ class Http:
             self._budget.settle(reserved, None if spent is None else (0, spent))
 
     async def _tried(self, query: Query) -> tuple[Prediction, int]:
-        """Ask until a reply comes or trying again cannot help; returns the prediction and the number of requests."""
+        """Send a question with retries; returns the prediction and the number of requests."""
         for number in range(1, self.config.attempts + 1):
             with trace().during(waiting=1):
                 ticket = await self._limiter.enter(again=number > 1)
@@ -269,10 +269,10 @@ class Http:
         raise AssertionError("the last try returns or raises")
 
     async def _asked(self, query: Query) -> Prediction:
-        """Ask once.
+        """Send a question once.
 
         Raises:
-            Fault: No reply came, or one that holds no answer.
+            Fault: There was no reply, or it has no answer.
         """
         config = self.config
         headers = {name.lower(): text for name, text in fill(self._headers, query).items()}
@@ -291,7 +291,7 @@ class Http:
             raise Fault(f"the reply cannot be used: {error}", "fail") from None
 
     def _hopeless(self, fault: Fault) -> bool:
-        """Return whether no other question can be answered either."""
+        """Return whether every further question would fail, too."""
         if self._answered:
             return False
         redirected = fault.status is not None and 300 <= fault.status < 400
@@ -310,13 +310,13 @@ class Http:
 
 
 def _close(client: Client) -> None:
-    """Have the event loop close connections, without waiting: this runs wherever the garbage collector does."""
+    """Schedule closing of connections on the event loop without waiting, since the garbage collector may call this anywhere."""
     if client.connected:
         asyncio.run_coroutine_threadsafe(client.close(), event_loop())
 
 
 def _encoded(body: Any, kind: str) -> tuple[bytes | None, dict[str, str]]:
-    """Return a filled template as bytes, and the header that says what they are."""
+    """Encode a filled template, and return the body with its content-type header."""
     if body is None:
         return None, {}
     if kind.startswith(_FORM) and isinstance(body, Mapping):
@@ -330,7 +330,7 @@ def _streamed(events: Sequence[Any], config: HttpConfig) -> str:
     """Return the answer of a stream: its pieces joined, or the last one.
 
     Raises:
-        BadReply: No event has any.
+        BadReply: No event has an answer.
     """
     path = replace(Path.of(config.answer), optional=True)
     pieces = [piece for event in events for piece in path.find(event)]

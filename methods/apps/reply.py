@@ -156,7 +156,7 @@ def _stated(document: Any) -> str:
 
 
 def _rows(document: Any, paths: Mapping[str, str | None]) -> list[dict[str, Any]] | None:
-    """Return the fields of each item of the list that all paths share; None if the reply lacks it and may."""
+    """Return the fields of each item of the list that all paths share; None if the list is optional and missing."""
     split = {name: Path.of(place).split for name, place in paths.items() if place is not None}
     (main, _) = next(iter(split.values()))
     for name, (whole, inner) in split.items():

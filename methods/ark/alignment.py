@@ -248,7 +248,7 @@ class Terms:
         return list(results)
 
     def _kept(self, term: Term, document: Document, questions: Sequence[Question]) -> list[list[float]]:
-        """Return scores from the shelf, those that are missing computed together."""
+        """Return saved raw scores, and compute and save missing ones."""
         chunks = [piece.text for piece in document.pieces]
         paths = [self._path(term, chunks, question) for question in questions]
         missing = [position for position, path in enumerate(paths) if path is None or not path.exists()]

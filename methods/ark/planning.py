@@ -73,7 +73,7 @@ def work_of(config: ArkTrainingConfig, of: LengthsOf) -> list[StageWork]:
 
 
 def _cut(chunks: ChunkConfig, lengths: Lengths) -> tuple[float, float]:
-    """Return chunks of a document, and tokens of one."""
+    """Return the number of chunks per document, and tokens per chunk."""
     unit = {"token": 1.0, "word": 1 / WORDS_PER_TOKEN, "sentence": SENTENCE}[chunks.unit]
     step = (chunks.size - chunks.overlap) * unit
     return max(1.0, -(-max(0.0, lengths.document - chunks.overlap * unit) // step)), min(chunks.size * unit, lengths.document)
@@ -103,7 +103,7 @@ def _scored(config: ArkTrainingConfig, lengths: Lengths) -> Work:
 
 
 def _writing_work(config: ArkTrainingConfig, lengths: Lengths) -> Work:
-    """Return the work: one call a piece of a document for its graph, one a question for its names, two for its queries."""
+    """Estimate the calls: one per chunk for the graph, one per question for names, and two for queries."""
 
     def template(name: str, path: str | None) -> int:
         return sum(map(tokens, PROMPTS[name].load(path).texts))
@@ -123,7 +123,7 @@ def _writing_work(config: ArkTrainingConfig, lengths: Lengths) -> Work:
 
 
 def _learned(config: ArkTrainingConfig, lengths: Lengths, stage: str, epochs: int) -> Work:
-    """Return the work: question, positive, negatives of every row; texts that rows of a batch share are encoded once."""
+    """Estimate training: question, positive and negatives of every row; texts shared in a batch are encoded once."""
     train, (number, length) = config.train, _chunks(config, lengths)
     negatives = max(0.0, min(config.mine.sample if stage in SIZES else config.mine.stage1_random, number - 1))
     rows = epochs * lengths.questions * _positives(config)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Micro(NamedTuple):
-    """Texts of one side that are encoded together: their positions in the whole, and the texts."""
+    """Texts of one side that are encoded together, with their positions."""
 
     side: str
     positions: list[int]
@@ -126,7 +126,7 @@ class Tower:
         return self.accelerator.num_processes if self.accelerator else 1
 
     def _micros(self, batch: Batch) -> list[_Micro]:
-        """Return the batches of texts of this process."""
+        """Return this process's batches of texts."""
         results = []
         for side, texts, first in (("query", batch.queries, 0), ("passage", batch.documents, len(batch.queries))):
             for positions in by_length([len(text) for text in texts], UNBOUNDED, self.micro.size):
@@ -135,7 +135,7 @@ class Tower:
         return results[rank :: self._ranks]
 
     def _encode(self, micro: _Micro, seed: Sequence[str | int]) -> Tensor:
-        """Return unit vectors: shape (texts, dimension)."""
+        """Encode texts as unit vectors: shape (texts, dimension)."""
         import torch
 
         prompt = self.prompts.query if micro.side == "query" else self.prompts.passage
@@ -206,7 +206,7 @@ class Tower:
             raise TooLarge(max(len(batch.queries), len(batch.documents)), self.micro.size == 1)
 
     def _gathered(self, micros: Sequence[_Micro], encoded: Sequence[Tensor], count: int) -> Tensor:
-        """Return all processes' vectors as one leaf of the graph."""
+        """Gather the vectors of all processes as one leaf tensor."""
         import torch
 
         width = self.model.get_embedding_dimension()

@@ -112,7 +112,7 @@ class StageTrainer:
         self.loop = Loop({"encoder": tower.model}, options, self._step, place, stage.name, tower.micro)
 
     def _step(self, step: int) -> dict[str, float]:
-        """Return the gradient of one step of the optimizer."""
+        """Compute the gradient of one optimizer step."""
         batches = self.plan.steps[step]
         loss = 0.0
         for number, positions in enumerate(batches):
@@ -124,7 +124,7 @@ class StageTrainer:
         return {"loss": loss}
 
     def _parts(self, rows: list[TrainRow]) -> list[tuple[list[TrainRow], float]]:
-        """Return a batch in parts whose rows share no candidates, with the share of each in the mean loss."""
+        """Split a batch into parts without common candidates, with each part's share of the mean loss."""
         if any(self.config.loss.in_batch[STAGES.index(row.stage)] != "none" for row in rows):
             return [(rows, 1.0)]
         # Rows of one document share negatives, which are then encoded once.
@@ -211,7 +211,7 @@ class Preparation:
         manifest.save()
 
     def _augment(self, source: QuerySource, again: bool) -> None:
-        """Fill in augmented queries; other processes and later executions use the same ones, also if a model failed to write some."""
+        """Load or generate augmented queries, which other processes and later runs reuse."""
         chosen = self.work / "augmented.jsonl"
         if chosen.exists() and not again:
             rows = [Augmented(row["question_id"], tuple(row["large"]), tuple(row["small"])) for row in read_lines(chosen)]
@@ -224,9 +224,7 @@ class Preparation:
         write_lines(chosen, map(asdict, self.augmented.values()))
 
     def _choose(self, document: Document) -> None:
-        """Choose the positives of a document's questions and the chunks that must not be negatives: the best-scored ones and
-        known evidence.
-        """
+        """Choose the positives of a document's questions, and the chunks excluded as negatives."""
         evidence = {question.id: list(question.evidence) for question in document.questions}
         scores = self._scores(document) if self.config.scores else {}
         for question_id, known in evidence.items():
@@ -387,7 +385,7 @@ class ArkTraining:
     def _begin(
         self, name: str, parents: tuple[EncoderConfig, ...], preparation: Preparation, context: TrainingContext, process: Any, identity: str
     ) -> PreparedRun:
-        """Prepare a stage that begins from the last of its parents; the first is the base."""
+        """Prepare a stage that starts from the last of its parents; the first one is the base."""
         config, device = self.config, str(process.device)
         stages = config.train.stages if config.train.curriculum == "mixed" else (name,)
         miner = parents[0] if config.mine.model == "base" else parents[-1]
@@ -417,7 +415,7 @@ class ArkTraining:
 def _mined_rows(
     config: ArkTrainingConfig, stages: Sequence[str], miner: EncoderConfig, preparation: Preparation, device: str, cache: Path | None
 ) -> tuple[list[TrainRow], int, str | None]:
-    """Make the rows of stages; with how many were left out, and the hash of the encoder that mined."""
+    """Build the rows of stages; returns them with the number of dropped ones and the mining encoder's hash."""
     encoder, model = None, weights_hash(miner.model, miner.revision)
     if any(map(preparation.needs_mining, stages)):
         update = {} if config.train.query_instruction else {"query_prompt": ""}

@@ -38,7 +38,7 @@ class BgeM3Config(M3Config, ModelMethodConfig):
 
 
 def _work(config: BgeM3Config, lengths: Lengths) -> Work:
-    """Count a vector per passage, and per token a 16-bit vector and a weight with its position."""
+    """Estimate the disk space: one vector per passage; per token a 16-bit vector, and a weight with its position."""
     read = lengths.corpus * min(lengths.passage, config.max_length)
     kept = vectors(config, lengths, lengths.corpus) + vectors(config, lengths, read, HALF) + Work(bytes=3 * FLOAT * read)
     return index(encode(config, lengths.corpus, lengths.passage) + kept) + encode(config, lengths.questions, lengths.question)

@@ -377,7 +377,7 @@ class BM25RerankerConfig(BM25Config, PointwiseConfig):
 
 
 def _reranker_work(config: BM25RerankerConfig, lengths: Lengths) -> Work:
-    """Return the work: that of the index of BM25 as a retriever if statistics are the corpus's."""
+    """Estimate the disk space: that of the BM25 index if corpus statistics are used."""
     indexed = lengths.whole if config.statistics is None else config.statistics == "corpus"
     return _retriever_of(config).work(lengths) if indexed else Work()
 
@@ -425,7 +425,7 @@ class BM25Reranker(PointwiseReranker):
         return self._candidates[1].scores(words, rows)
 
     def _whole(self, corpus: Corpus) -> BM25Index:
-        """Open the index of the whole corpus once, and return it."""
+        """Open the index of the whole corpus once."""
         if self._indexed is None or self._indexed[0] is not corpus:
             folder = index_folder(self._retriever, corpus, self._services)
             self._indexed = corpus, cast(BM25Index, self._retriever.build(self._services).index(corpus, folder))

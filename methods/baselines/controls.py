@@ -50,7 +50,7 @@ def gold_of(query: Query) -> Question:
 
 
 class _Answering(ABC):
-    """A control that answers without a reader."""
+    """Base class of controls that answer without a reader."""
 
     def __init__(self, config: MethodConfig, services: Services) -> None:
         self.seed = services.seed
@@ -172,7 +172,7 @@ class OracleEvidence:
 
 
 class _OracleIndex:
-    """A corpus in which only positives are found."""
+    """Index that returns only positives."""
 
     def __init__(self, corpus: Corpus) -> None:
         self._known: Callable[[str], bool] = corpus.__contains__
@@ -239,7 +239,7 @@ class HasAnswerOrder:
 
 
 class _HasAnswerIndex:
-    """An index whose rankings put passages with an answer first."""
+    """Index that moves passages with an answer to the front."""
 
     def __init__(self, corpus: Corpus, index: Index, titled: bool) -> None:
         self._corpus = corpus

@@ -125,7 +125,7 @@ class FullContextIndex:
         return all(second == first + 1 for first, second in pairwise(rows))
 
     def _check_overlap(self, passages: Sequence[Passage]) -> None:
-        """Refuse passages whose overlap differs from the options, because the document would lose or repeat words."""
+        """Raise an error if the passages' overlap differs from the options, since the document would lose or repeat words."""
         most = self.config.overlap
         for first, second in pairwise(passages):
             shared = second.text.split(maxsplit=most)[:most]

@@ -79,14 +79,14 @@ INSTRUCTIONS = 60
 
 
 def _work(config: HydeConfig, lengths: Lengths) -> Work:
-    """Return the work: write passages for each question, and encode them with it."""
+    """Estimate the work: generate passages per question, and encode them."""
     number = lengths.questions * config.samples
     written = ask(config.llm, number, lengths.question + INSTRUCTIONS)
     return config.retriever.work(lengths) + written + encode(config.retriever.config, number, longest_reply(config.llm))
 
 
 def _words(config: HydeConfig) -> str:
-    """Return our prompt in the form used in fingerprints, or the hash of another prompt."""
+    """Return the identity of the prompt for fingerprints."""
     return PROMPT.load().user if config.prompt in (None, OURS) else PROMPT.hash(config.prompt)
 
 
@@ -158,7 +158,7 @@ class HydeIndex:
         return Ranking(ranking.query_id, ranking.ids, ranking.scores, usage, note)
 
     def _rank(self, items: Sequence[tuple[Query, list[str], int]]) -> list[Ranking]:
-        """Search for many questions at once, each with its passages."""
+        """Search for many questions at once, each with its generated passages."""
         queries = [query for query, _, _ in items]
         vectors = self._questions(queries)
         for row, (_, texts, _) in enumerate(items):

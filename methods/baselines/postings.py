@@ -138,7 +138,7 @@ def build(
 
 
 class _Run:
-    """Mapped counts of some passages: the occurrences of sorted terms per passage."""
+    """Memory-mapped counts of one run: term frequencies by sorted term and passage."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -155,7 +155,7 @@ class _Run:
                 yield line[:-1]
 
     def piece(self, start: int, end: int) -> tuple[Numbers, NDArray[np.int32], NDArray[np.int32]]:
-        """Return columns, rows and frequencies of the next columns, from `start` to before `end`."""
+        """Return columns, rows and frequencies of columns `start` to `end` (exclusive)."""
         low, high = np.searchsorted(self.columns, (start, end))
         holders = self.holders[low:high]
         size = int(holders.sum(dtype=np.int64))
@@ -166,7 +166,7 @@ class _Run:
 
 
 def _counted(texts: Iterator[str], tokenize: Callable[[list[str]], Tokenized], folder: Path, advance: Callable[[int], None]) -> list[_Run]:
-    """Count all passages, except those of existing runs."""
+    """Count all passages except those of finished runs."""
     runs: list[_Run] = []
     first = 0
     while True:
@@ -225,7 +225,7 @@ def _count(batches: Iterator[list[str]], tokenize: Callable[[list[str]], Tokeniz
 
 
 def _merge(runs: Sequence[_Run], k1: float, b: float, folder: Path) -> None:
-    """Write the folder of `bm25s` from runs."""
+    """Merge runs into a folder in the format of `bm25s`."""
     holders = _merge_terms(runs, folder)
     starts = np.concatenate([[0], np.cumsum(holders)])
     _save(folder / STARTS, starts)
@@ -267,14 +267,14 @@ def _write_header(file: IO[bytes], dtype: Any, size: int) -> None:
 
 
 def _save(path: Path, values: NDArray) -> None:
-    """Write an array as `np.save` does, whose error on a full disk names no cause."""
+    """Write an array like `np.save`, with a clear error if the disk is full."""
     with open(path, "wb") as file:
         _write_header(file, values.dtype, len(values))
         file.write(np.ascontiguousarray(values).data)
 
 
 def _merge_terms(runs: Sequence[_Run], folder: Path) -> Numbers:
-    """Write the vocabulary, and tell each run the columns of its terms.
+    """Write the merged vocabulary, and assign columns to each run's terms.
 
     Returns:
         Number of passages with each term: shape (terms,).

@@ -28,7 +28,7 @@ class BiEncoderConfig(EncoderConfig, PointwiseConfig, ModelMethodConfig):
 
 
 def _cosine_work(config: BiEncoderConfig, lengths: Lengths) -> Work:
-    """Return the work: encode questions, and each passage once, because its vector is cached by its text."""
+    """Estimate the work: encode questions, and each passage once (cached by text)."""
     passages = min(lengths.questions * lengths.ranked(config.depth), lengths.corpus)
     return encode(config, passages, lengths.passage) + encode(config, lengths.questions, lengths.question)
 
@@ -73,7 +73,7 @@ class LateInteractionRerankerConfig(LateInteractionConfig, PointwiseConfig, Mode
 
 
 def _late_work(config: LateInteractionRerankerConfig, lengths: Lengths) -> Work:
-    """Return the work: encode questions and every candidate of each, without a cache."""
+    """Estimate the work: encode questions and all their candidates, without a cache."""
     pairs = lengths.questions * lengths.ranked(config.depth)
     return encode(config, pairs, lengths.passage) + encode(config, lengths.questions, lengths.question)
 

@@ -80,7 +80,7 @@ def _made_of(config: PromptedConfig) -> str:
 
 
 def _prompted_work(config: PromptedConfig, lengths: Lengths) -> Work:
-    """Return the work: one call per prompt and question, and a search per line of the replies."""
+    """Estimate the work: one call per prompt and question, and a search per generated query."""
     searches = replace(lengths, questions=lengths.questions * len(PROMPTS) * MOST)
     return config.retriever.component.work(searches) + ask(config.llm, lengths.questions * len(PROMPTS), lengths.question + INSTRUCTIONS)
 
@@ -290,11 +290,11 @@ class Tree:
         return f"<|system|>\n{self.config.system}{end}\n<|user|>\n{question}{end}\n<|assistant|>\n"
 
     def _fits(self, node: Node, token: str) -> bool:
-        """Return whether a node with an additional token leaves room to write."""
+        """Return whether a node with one more token leaves room for generation."""
         return len(self._model.encode(node.text + token)) <= self._model.room
 
     async def _answer(self, node: Node) -> tuple[Leaf, Usage]:
-        """Write the answer at a node, with the mean probability of its tokens and the perplexity of its path."""
+        """Generate the answer at a node, with its confidence and perplexity."""
         prompt = node.text + ANSWER_TOKEN
         generation = await self._answers(prompt)
         target = self._model.text_encoder.target(generation.text) if generation.text else []
@@ -305,7 +305,7 @@ class Tree:
         return Leaf(node, generation.text.strip(), confidence, perplexity), _cost(generation, prompt, "answer")
 
     async def _search(self, query: Query, number: int, node: Node, token: str) -> tuple[Node, Usage]:
-        """Return the child node: a query of the kind that the token names, and the passages found with it."""
+        """Generate a query of the kind that the token names, search with it, and return the child node."""
         prompt = node.text + token
         generation = await self._queries(prompt)
         # An unfinished or empty query is replaced by the question.
@@ -324,7 +324,7 @@ class Tree:
 
 
 def _cost(generation: Generation, prompt: str, step: str) -> Usage:
-    """Return the cost of a generation and record it as a call of the question."""
+    """Return the cost of a generation, and record it as a call of the question."""
     prompt_tokens, completion_tokens = generation.prompt_tokens, generation.completion_tokens
     trace().calls.append(Call(NOTE, step, kept(prompt), kept(generation.text), prompt_tokens, completion_tokens, generation.seconds))
     return Usage(prompt_tokens, completion_tokens, model_calls=1)
@@ -354,7 +354,7 @@ def _weights(config: RqRagConfig) -> str:
 
 
 def _tree_work(config: RqRagConfig, lengths: Lengths) -> Work:
-    """Return the work: every node of the tree has an answer, and above the last level a child for each way of asking; evidence adds up."""
+    """Estimate the work: an answer per node, and a child per kind of query above the last level."""
     ways = len(QUERY_TOKENS)
     shown = config.per_query * min(lengths.passage, (config.evidence_words or lengths.passage) / WORDS_PER_TOKEN)
     searches = sum(ways ** (level + 1) for level in range(config.depth))

@@ -22,13 +22,13 @@ _UNSPACED = (
     + "\u1780-\u17d3"  # Khmer
     + "\u1100-\u11ff\uac00-\ud7a3"  # Korean
 )
-"""Letters, and the marks that belong to them, that are cut into pairs."""
+"""Characters of scripts that are split into pairs."""
 _MARKS = "\u0300-\u036f" + "".join(
     f"{chr(block + first)}-{chr(block + last)}"
     for block in range(0x900, 0xE00, 0x80)
     for first, last in ((0x00, 0x03), (0x3A, 0x4F), (0x51, 0x57), (0x62, 0x63))
 )
-"""Combining accents, and the vowel signs of the scripts of India: parts of words that Python's `\\w` leaves out."""
+"""Combining accents and Indic vowel signs, which belong to words but not to `\\w`."""
 
 
 _ONE, _LETTER = f"[{_UNSPACED}]", rf"[^\W{_UNSPACED}]"
@@ -42,7 +42,7 @@ BM25S = rf"(?=({_PAIRS.format(one=f'[{_HAN_KANA}]')}|[^\W{_HAN_KANA}]{{2,}}))(?:
 """Pattern of a word in bm25s; for Chinese and kana, pairs of characters."""
 
 _OPTIONAL = re.compile("[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\ufe00-\ufe0f]")
-"""Hebrew and Arabic vowel points, which texts may leave out, the stretching of Arabic letters, and variation selectors."""
+"""Characters to remove: optional Hebrew and Arabic vowel points, Arabic tatweel, and variation selectors."""
 _QUOTES = str.maketrans("‘’‚‛“”„‟′″", "''''\"\"\"\"'\"")
 
 

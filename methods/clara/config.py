@@ -325,7 +325,7 @@ class ClaraTrainingConfig(TrainingConfig):
     @model_validator(mode="before")
     @classmethod
     def _based(cls, options: Any) -> Any:
-        """Return `base` is short for `model.base`, as trainings of other models have it."""
+        """Accept `base` as a short form of `model.base`."""
         if not isinstance(options, dict) or options.get("base") is None:
             return options
         model = options.get("model") or {}
@@ -382,7 +382,7 @@ class ClaraTrainingConfig(TrainingConfig):
 
 
 _DATA: Mapping[Stage, str] = {"scp": "scp", "instruction": "instruction", "supervised": "joint", "joint": "joint"}
-"""Option with the data of each stage."""
+"""Option with each stage's data."""
 
 
 PRESETS = read_presets((Path(__file__).with_name("presets.yaml"), Path(__file__).with_name("pocket.yaml")))

@@ -123,7 +123,7 @@ def instruction_examples(rows: Sequence[InstructionRow], options: InstructionSta
 
 
 def _evidence(row: InstructionRow, documents: int) -> tuple[str, ...]:
-    """Return the documents that hold a row's answer; empty if they are unknown or not read."""
+    """Return the documents that contain a row's answer; empty if unknown or not used."""
     if any(position >= documents for position in row.evidence):
         return ()
     return tuple(row.documents[position] for position in row.evidence)
@@ -143,7 +143,7 @@ def _number(*parts: int | str) -> int:
 
 Item = TypeVar("Item")
 _SLACK = 16
-"""Tokens that may come of two texts touching."""
+"""Extra tokens that may arise at the boundary of two texts."""
 
 
 def fits(generator: Any) -> Callable[[Request, str], bool]:
@@ -255,7 +255,7 @@ STREAMED: Mapping[str, Callable[[DataReference, RowsConfig, list[SkippedRecord]]
 """Row parsers of datasets that consist of training rows, by dataset name."""
 PRETRAINING = "pretraining"
 _OF_MIX = {"all": ("qa", "paraphrase"), "paraphrase": ("paraphrase",), "simple+complex": ("qa",)}
-"""Kinds of the rows of files, by mix: files do not say which questions are simple."""
+"""Row kinds by mix; files do not distinguish simple from complex questions."""
 
 
 def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping[str, Any] | None = None) -> list[ScpRow]:
@@ -362,7 +362,7 @@ def joint_rows_of(benchmark: Benchmark, pool: PoolConfig, services: Services | N
 
 
 def _answer(question: Question, evidence: Sequence[str]) -> str:
-    """Return the target: the first answer, or all required ones, in the evidence's wording if possible."""
+    """Return the target: the first answer (or all required ones), in the evidence's wording if possible."""
     if question.answer_set:
         return ", ".join(question.wanted)
     stated = (gold for gold in sorted(question.golds, key=len, reverse=True) if any(gold in text for text in evidence))
@@ -401,7 +401,7 @@ def _streamed(reference: DataReference, config: DatasetConfig) -> Iterable[Stage
 
 
 def _drawn(rows: list[ScpRow], data: ScpDataConfig) -> list[ScpRow]:
-    """Return the rows of this many documents; a larger draw holds every smaller one of its seed."""
+    """Draw the rows of `documents` documents; a larger sample contains smaller ones with the same seed."""
     texts = list(dict.fromkeys(row.document for row in rows))
     if data.documents is None or data.documents >= len(texts):
         return rows
@@ -472,7 +472,7 @@ def held_out(config: ClaraTrainingConfig, stage: Stage, services: Services, rows
 
 
 def _alone(row: JointRow) -> JointRow:
-    """Return a question with its evidence alone; as it is where that is not known."""
+    """Return a question with only its evidence; unchanged if unknown."""
     if not row.positives:
         return row
     texts = tuple(row.documents[positive] for positive in row.positives)

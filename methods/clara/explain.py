@@ -128,12 +128,12 @@ def topics(clara: Any, texts: Sequence[str], adapter: Adapter = "reasoner", top:
 
 
 def _spelled(texts: Iterable[str]) -> set[str]:
-    """Return the whole words of texts: a piece of one says nothing."""
+    """Return the whole words of texts."""
     return {word for text in texts for word in _WORD.findall(text.casefold())}
 
 
 def _decode_words(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
-    """Return tokens as words: without special tokens, blanks, punctuation, and pieces of one character."""
+    """Decode tokens to words, without special tokens, blanks, punctuation and single characters."""
     special = set(tokenizer.all_special_ids)
     texts = (tokenizer.decode([identifier]).strip() for identifier in ids if identifier not in special)
     return tuple(dict.fromkeys(text for text in texts if len(text) > 1 and _WORD.search(text) and "\ufffd" not in text))
@@ -157,7 +157,7 @@ class ClaraExplainConfig(QueryOptions):
     @model_validator(mode="before")
     @classmethod
     def _either_word(cls, value: Any) -> Any:
-        """Return every approach explains a `checkpoint`; CLaRa's parts, which all take a `model`, are built from this, too."""
+        """Accept `checkpoint`, as in other explainers, as well as `model`."""
         named = {"checkpoint", "model"} & set(value) if isinstance(value, Mapping) else set()
         if len(named) == 2:
             raise UserError(

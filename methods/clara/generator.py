@@ -127,7 +127,7 @@ class Generator:
         return [*self._encoder.target(self._layout.reply(target)), self._ending]
 
     def _cut(self, text: str) -> str:
-        """Return a document's first L tokens, as text."""
+        """Truncate a document to L tokens, and return its text."""
         ids = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
         return text if len(ids) <= self._max_length else str(self._tokenizer.decode(ids[: self._max_length]))
 
@@ -176,7 +176,7 @@ class Generator:
             )
 
     def _flat(self, prompts: Sequence[Request], memory: Memory) -> Tensor:
-        """Return memory vectors in the order of the slots: [slots, h]."""
+        """Concatenate memory vectors in the order of the slots: [slots, h]."""
         count, width = self._tokens.count, self._rows.memory.shape[1]
         wanted = [prompt.documents * count for prompt in prompts]
         options: list[Tensor] = [] if memory is None else [item.reshape(-1, width) for item in memory]
@@ -255,7 +255,7 @@ class Generator:
         return losses.new_zeros(len(rows)).index_add(0, positions, losses)
 
     def _losses(self, embedded: Tensor, labels: Tensor, **value: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the row of every token that is taught, and its loss."""
+        """Return the row and loss of every target token."""
         rows, columns = (labels != -100).nonzero(as_tuple=True)
         with logits_only_at(self._model, rows, columns - 1):
             logits = self._model(inputs_embeds=embedded, use_cache=False, **value).logits[0]
@@ -359,7 +359,7 @@ def select(scores: Tensor, k: int, tau: float, mask: Tensor | None = None, varia
 
 
 def _logits(s: Tensor, taken: Tensor, tau: float, variant: Variant) -> Tensor:
-    """Return logits of the soft weights of each slot: [B, k, D]."""
+    """Return the logits of the soft weights of each slot: [B, k, D]."""
     rows = s.unsqueeze(1)
     if variant == "minus_infinity":
         return (rows / tau).masked_fill(taken.bool(), -torch.inf)

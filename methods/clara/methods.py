@@ -43,7 +43,7 @@ _register = partial(register, paper=PAPER, needs=needs)
 
 
 def _work_of(work: Callable[[Any, ClaraConfig, Lengths], Work]) -> Callable[[Any, Lengths], Work]:
-    """Return the work of a part whose checkpoint is here, or is trained by the same experiment."""
+    """Return a `work` function for parts whose checkpoint exists or is trained by the same experiment."""
 
     def of(config: CheckpointOptions, lengths: Lengths) -> Work:
         clara = model_of(config.model, lengths)
@@ -60,7 +60,7 @@ def _encoded(config: Any, clara: ClaraConfig, texts: float, length: float) -> Wo
 
 
 def _documents_work(config: Any, clara: ClaraConfig, lengths: Lengths, each: float) -> Work:
-    """Return the store of the whole corpus, or `each` documents of every question."""
+    """Estimate the work of encoding the whole corpus, or `each` documents per question."""
     if not config.offline:
         return _encoded(config, clara, lengths.questions * each, lengths.passage)
     kept = vectors(Checkpoint(clara.base, clara.revision), lengths, lengths.corpus * clara.memory_tokens, HALF)
@@ -78,7 +78,7 @@ def _generator(config: Any, clara: ClaraConfig) -> CausalConfig:
 
 
 def _read_work(config: Any, clara: ClaraConfig, lengths: Lengths) -> Work:
-    """Return the work: answers from memory; of passages that come as text their compression, too."""
+    """Estimate the work: answers from memory, and compression of passages that arrive as text."""
     prompt = mean([sum(map(tokens, messages(answer(item.question, 1), "."))) for item in lengths.samples])
     memory = lengths.handed * clara.memory_tokens
     read = ask(_generator(config, clara), lengths.questions, prompt + memory, memory=memory)
@@ -264,7 +264,7 @@ class ClaraReader:
         return replace(paraphrase(documents=documents), prompt=self._template) if documents else None
 
     def _memory(self, context: Context) -> Tensor:
-        """Return memory of a context's documents: [k, M, h]."""
+        """Return the memory of a context's documents: [k, M, h]."""
         import torch
 
         if isinstance(context.memory, DocumentMemory):
@@ -379,7 +379,7 @@ class ClaraText:
         ]
 
     def _fitted(self, question: str, context: Context) -> tuple[Request | None, dict[str, Any]]:
-        """Return the longest prompt that fits, None where even the question does not; and what is to be noted."""
+        """Return the longest prompt that fits (None if even the question does not), and notes."""
         texts = [passage.full_text for passage in context.passages]
         room = self._clara.generator.room - self.config.max_new_tokens
 

@@ -113,7 +113,7 @@ class Compressor:
         return Encoded(memory, documents, memory.mean(1))
 
     def _batch(self, rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
-        """Return memory [n, M, h] and means of the texts' own states [n, h], float32."""
+        """Encode a batch; returns memory [n, M, h], and mean states of the texts [n, h], float32."""
         count, device = self._tokens.count, self._rows.memory.device
         memory = list(range(self._tokens.first, self._tokens.first + count))
         filled, _ = padded([row + memory for row in rows], 0)

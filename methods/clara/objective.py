@@ -109,7 +109,7 @@ class StageTrainer:
         return rows
 
     def _step(self, rows: Sequence[Any], epoch: int, step: int) -> dict[str, float]:
-        """Add the gradient of a step's rows, in parts; each process adds that of its own parts."""
+        """Compute the gradient of a step in parts; each process handles its own parts."""
         rows = sorted(rows, key=self.objective.size)
         whole, done = self.objective.whole(rows), step / self.loop.options.steps
         size = self._micro.size
@@ -205,7 +205,7 @@ class Compression:
         return loss, {"loss": float(loss.detach()), **sums}
 
     def _encoded(self, documents: Sequence[str]) -> Encoded:
-        """Return the documents' memory; a compressor that is not trained works without dropout, as it will in use."""
+        """Encode documents; an untrained compressor runs without dropout, as in inference."""
         budget = CPU_TOKENS if self._clara.device.type == "cpu" else None
         if self._learns:
             return self._clara.encode(documents, token_budget=budget)
@@ -213,7 +213,7 @@ class Compression:
             return self._clara.encode(documents, token_budget=budget)
 
     def _entropy(self, rows: Sequence[TrainingExample], encoded: Encoded) -> Tensor:
-        """Return the loss summed over reply tokens; all that is asked of one memory is read in one row, by bases that can do so."""
+        """Compute the summed loss of reply tokens; prompts about the same memory are packed if the base supports it."""
         memory = encoded.memory.split([len(row.documents) for row in rows])
         if any(len(row.exchanges) > 1 for row in rows):
             packed = self._clara.packed_cross_entropy(
@@ -233,7 +233,7 @@ class Compression:
         return total
 
     def _naming(self, documents: Sequence[str], encoded: Encoded) -> Tensor:
-        """Return the loss summed over documents."""
+        """Compute the naming loss, summed over documents."""
         head = self._clara.base.get_output_embeddings()
         logits = head(encoded.memory.to(head.weight.dtype))
         rows = self._clara.compressor.ids(documents)
@@ -315,7 +315,7 @@ class FrozenDocuments:
 
 
 def _require_room(folder: Path, wanted: int) -> None:
-    """Refuse before the first block: a mapped file takes its room as it is filled, and a full disk kills its writer."""
+    """Check the disk space first, because a full disk kills the writer of a mapped file."""
     memory = folder / MEMORY
     # In blocks of 512 bytes: what is taken already, not how long the file is.
     there = getattr(memory.stat(), "st_blocks", 0) * 512 if memory.is_file() else 0
@@ -436,7 +436,7 @@ class Joint:
         return torch.stack([loss for loss, _ in parts]).sum(), sums
 
     def _of(self, rows: Sequence[JointRow], k: int, whole: JointWhole) -> tuple[Tensor, dict[str, float]]:
-        """Return the sums of rows that are all answered from k documents."""
+        """Compute the summed loss of rows with the same k."""
         with nullcontext() if self._process is None else self._process.autocast():
             result = candidates_of(self._clara, rows, self._documents, self._options.selection == "learned")
             chosen = select(result.scores, k, self._clara.config.tau, result.mask, self._clara.config.mask)

@@ -21,7 +21,7 @@ def needs(config: ClaraTrainingConfig) -> Needs | None:
 
 
 def _pool(config: ClaraTrainingConfig) -> list[Component]:
-    """Return the retriever for questions whose dataset has no candidates."""
+    """Return the retriever for questions without candidates."""
     return [] if config.pool.source == "record" else [config.pool.component]
 
 
@@ -61,7 +61,7 @@ def _stage_work(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, d
 
 
 def _count_rows(config: ClaraTrainingConfig, stage: Stage, name: str, lengths: Lengths) -> float:
-    """Return training examples; of pretraining those of the wanted types and documents."""
+    """Return the number of training examples; in pretraining, only those of the wanted types and documents."""
     number = lengths.questions
     if stage == "instruction":
         return number / config.instruction.together
@@ -79,7 +79,7 @@ def _count_rows(config: ClaraTrainingConfig, stage: Stage, name: str, lengths: L
 
 
 def _pass(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, lengths: Lengths, rows: float) -> Work:
-    """Return the work: all rows once: what is read with a gradient."""
+    """Estimate the work of one pass over all rows with gradient."""
     base, micro = Checkpoint(clara.base, clara.revision), getattr(config, stage).train.micro_batch
 
     def read(texts: float, length: float) -> Work:
@@ -105,7 +105,7 @@ def _pass(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, lengths
 
 
 def _frozen(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, data: list[Lengths]) -> tuple[Work, float]:
-    """Return candidates that the frozen compressor encodes, and the bytes of what is kept of them until the stage ends."""
+    """Estimate encoding candidates with the frozen compressor, and the bytes stored until the stage ends."""
     base, work, scratch = Checkpoint(clara.base, clara.revision, _computes(config, clara)), Work(), 0.0
     for lengths in data:
         pool = min(config.pool.depth, lengths.candidates or config.pool.depth)

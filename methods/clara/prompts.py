@@ -118,7 +118,7 @@ def messages(request: Request, background: str) -> tuple[str, str]:
 
 
 _PROBE = "zebra"
-"""A reply by which it is seen what a chat template puts around replies."""
+"""Reply for finding out what a chat template puts around replies."""
 
 
 class Layout(Protocol):

@@ -295,7 +295,7 @@ def stated(fact: Fact, text: str) -> str:
 
 
 def _chained(first: Fact, second: Fact, text: str, draws: Draws) -> Pair | None:
-    """Return a pair whose question describes the second fact's head by the first fact; None if the facts do not chain."""
+    """Build a pair whose question describes the second fact's head by the first fact; None if the facts do not chain."""
     if first.tail is None or first.tail is not second.head or not first.relation.phrases:
         return None
     if second.tail is first.head:
@@ -305,7 +305,7 @@ def _chained(first: Fact, second: Fact, text: str, draws: Draws) -> Pair | None:
 
 
 def _described(first: Fact, second: Fact, text: str, draws: Draws) -> Pair | None:
-    """Return a pair about the second fact, whose question describes the subject by the first fact."""
+    """Build a pair about the second fact, whose question describes the subject by the first."""
     ways = [way for way in first.relation.inverse if way.startswith(_INVERSE)]
     if first.head is not second.head or first.tail is None or not ways:
         return None
@@ -314,7 +314,7 @@ def _described(first: Fact, second: Fact, text: str, draws: Draws) -> Pair | Non
 
 
 def _compared(item: Fact, two: Fact, text: str, draws: Draws) -> Pair | None:
-    """Return which of two entities has the smaller or larger value."""
+    """Build a pair that asks which of two entities has the smaller or larger value."""
     if item.relation is not two.relation or item.head is two.head or not item.relation.compare:
         return None
     if item.number == two.number:
@@ -325,7 +325,7 @@ def _compared(item: Fact, two: Fact, text: str, draws: Draws) -> Pair | None:
 
 
 def _both(item: Fact, two: Fact, text: str, draws: Draws) -> Pair:
-    """Return two facts in one sentence; the answers in that order."""
+    """Build a pair that asks for two facts in one sentence, with both answers in order."""
     first, second = (draws.pick(paraphrases(fact)) for fact in (item, two))
     if not second.startswith(two.head.text):
         second = second[0].lower() + second[1:]
@@ -356,7 +356,7 @@ def rephrased(sentences: Sequence[Statement], draws: Draws) -> list[str]:
 
 
 def _runs(sentences: Sequence[Statement]) -> list[list[Statement]]:
-    """Return neighboring sentences about one entity."""
+    """Group neighboring sentences about the same entity."""
     runs: list[list[Statement]] = []
     for sentence in sentences:
         if runs and runs[-1][-1].subject is sentence.subject:
@@ -388,7 +388,7 @@ def _rephrased(group: Sequence[Statement], draws: Draws) -> list[str]:
 
 
 def _introducing(item: Statement, fact: Fact, draws: Draws) -> str:
-    """Return the first sentence about an entity with a second name, which has to be given there."""
+    """Write the first sentence about an entity so that it introduces the entity's epithet."""
     entity = item.subject
     mention = Mention(f"{entity.text}, called {entity.epithet},", entity.text, entity.text + "'s")
     fit = [way for way in _others(item, fact) if way.startswith("{h} ")]
@@ -401,14 +401,14 @@ def _reworded(item: Statement, fact: Fact, mention: Mention, by_pronoun: bool, d
 
 
 def _name_entity(item: Statement, mention: Mention) -> str:
-    """Return a sentence that no other template can take, by the full name."""
+    """Write a sentence with the full name, if no other template fits."""
     assert item.fact is not None
     ways = _others(item, item.fact) or list(item.fact.relation.says)
     return state(ways[0], mention, _tail(item, item.fact))
 
 
 def _others(item: Statement, fact: Fact) -> list[str]:
-    """Return the ways to state a fact that its sentence did not take."""
+    """Return the templates for a fact that its sentence did not use."""
     return [way for way in fact.relation.says if not _pattern(way, _tail(item, fact), fact.relation).fullmatch(item.text)]
 
 
@@ -420,7 +420,7 @@ def _pattern(way: str, tail: str, relation: Relation) -> re.Pattern[str]:
 
 
 def _tail(item: Statement, fact: Fact) -> str:
-    """Return a fact's tail as its sentence has it."""
+    """Return a fact's tail as worded in its sentence."""
     if fact.tail is None:
         return fact.text
     forms = sorted({fact.tail.text, *fact.tail.aliases}, key=len, reverse=True)
@@ -429,7 +429,7 @@ def _tail(item: Statement, fact: Fact) -> str:
 
 
 _WORLDS = {"long": 2}
-"""Worlds of a subset where the options do not say; one for the others."""
+"""Number of worlds per subset if the options do not set it; 1 for others."""
 
 
 @dataclass(frozen=True, slots=True)

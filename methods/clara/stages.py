@@ -181,7 +181,7 @@ def examples(config: ClaraTrainingConfig, rows: Sequence[Row]) -> list[TrainingE
 def _frozen(
     clara: Clara, rows: Sequence[JointRow], options: SupervisedStage | JointStage, folder: Path, progress: Progress, process: Any
 ) -> Callable[[Sequence[str]], Tensor]:
-    """Return the source of the candidates' memory."""
+    """Return the function that provides the candidates' memory."""
     clara.module.eval()
     texts = (text for row in rows for text in row.documents)
     shape = clara.memory_tokens, clara.hidden_size
@@ -193,7 +193,7 @@ def _frozen(
 
 
 def _seed(config: ClaraTrainingConfig, stage: Stage) -> int:
-    """Return a seed other than that of the adapters' first factors."""
+    """Return a stage's random seed, different from that of adapter initialization."""
     return int(fingerprint("clara", stage, config.seed), 16) % 2**32
 
 
@@ -280,7 +280,7 @@ def answered(
 
 
 def _loss(clara: Clara, prompts: Sequence[Request], memory: Sequence[Tensor] | None, answers: Sequence[str], batch_size: int) -> float:
-    """Return cross-entropy per token of answers."""
+    """Compute the cross-entropy per answer token."""
     total = 0.0
     for start in range(0, len(prompts), batch_size):
         end = start + batch_size
@@ -313,7 +313,7 @@ def covered(
 
 
 def _selected(clara: Clara, questions: Sequence[JointRow], of: Any, batch_size: int) -> tuple[list[list[int]], dict[str, float]]:
-    """Return the k best documents of each question, and recall over questions that have a positive."""
+    """Return the k best documents per question, and the recall over questions with positives."""
     chosen: list[list[int]] = []
     results: dict[int, list[float]] = {k: [] for k in RECALLS}
     for start in range(0, len(questions), batch_size):

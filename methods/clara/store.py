@@ -205,11 +205,11 @@ class MemoryStore:
 
     @property
     def _block(self) -> int:
-        """Return rows multiplied at once."""
+        """Return the number of rows per block."""
         return max(1, BLOCK // max(1, self.identity.width))
 
     def _numbers(self, raw: NDArray[np.int16]) -> Tensor:
-        """Return numbers as they are kept, as a tensor."""
+        """View stored numbers as a tensor."""
         import torch
 
         return torch.from_numpy(np.ascontiguousarray(raw)).view(getattr(torch, self.identity.dtype))
@@ -275,7 +275,7 @@ def cosines(query: Tensor | Numbers, memory: Tensor) -> Scores:
 
 
 def _flat(memory: Tensor | Numbers, width: int) -> Scores:
-    """Return memory of one query or document as float64."""
+    """Return the memory of one query or document as a flat float64 array."""
     flat = np.asarray(memory.detach().cpu().float() if hasattr(memory, "detach") else memory, dtype=np.float64).ravel()
     if len(flat) != width:
         raise ValueError(f"a query of {len(flat)} numbers, but documents have {width}")
@@ -283,7 +283,7 @@ def _flat(memory: Tensor | Numbers, width: int) -> Scores:
 
 
 def _separate_rows(lengths: NDArray) -> NDArray:
-    """Return lengths to divide by: a row of zeros has the cosine 0, not none."""
+    """Replace zero norms, so that zero rows get the cosine 0 instead of NaN."""
     return np.where(lengths > 0, lengths, np.inf)
 
 
@@ -357,7 +357,7 @@ def write(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, 
 
 
 def _append(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, progress: Progress | None) -> None:
-    """Append what is missing; the lengths of both files show how far an earlier call came."""
+    """Append missing documents; file sizes show how far an earlier call got."""
     with open(folder / "memory.bin", "ab") as memory, open(folder / "norms.bin", "ab") as norms:
         there = min(memory.tell() // identity.bytes_per_document, norms.tell() // 8)
         start = len(corpus) if there == len(corpus) else there // CHUNK * CHUNK
@@ -372,7 +372,7 @@ def _append(folder: Path, corpus: Corpus, identity: Identity, compress: Compress
 def _chunks(
     corpus: Corpus, identity: Identity, compress: Compress, start: int, progress: Progress | None
 ) -> Iterator[tuple[NDArray[np.int16], Scores]]:
-    """Yield chunk after chunk: its numbers as they are kept, and the lengths of its rows."""
+    """Yield chunks of stored numbers with row norms."""
     import torch
 
     began, tokens = time.perf_counter(), 0
@@ -390,7 +390,7 @@ def _chunks(
 
 
 def _finish(folder: Path, corpus: Corpus, identity: Identity) -> None:
-    """Ids, and the card last: a folder without it is unfinished."""
+    """Write the ids, and the card last."""
     with pa.OSFile(str(folder / "ids.part"), "wb") as sink:
         schema = pa.schema([("id", pa.string())])
         with pa.ipc.new_file(sink, schema) as writer:
@@ -404,7 +404,7 @@ def _finish(folder: Path, corpus: Corpus, identity: Identity) -> None:
 
 
 def _require_same(path: Path, identity: Identity) -> None:
-    """Leave a note of what is being written, or compare with the one that is there."""
+    """Record the store's identity, or check it against the recorded one."""
     if not path.exists():
         write_json(path, {"format": FORMAT, **asdict(identity)})
     elif json.loads(path.read_text("utf-8")) != {"format": FORMAT, **asdict(identity)}:

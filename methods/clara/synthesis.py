@@ -137,7 +137,7 @@ async def ask_paraphrase(ask: Asking, counts: Counter[str], rounds: int = ROUNDS
 
 
 async def _all(*programs: Awaitable[Any]) -> list[Any]:
-    """Return the results of programs; where one raises, after the others have ended, so that what they are replied is kept."""
+    """Await all programs; if one raises, the others finish first, so that their replies are kept."""
     results = await asyncio.gather(*programs, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
@@ -146,9 +146,9 @@ async def _all(*programs: Awaitable[Any]) -> list[Any]:
 
 
 def _new(questions: Sequence[str], pairs: Sequence[Pair]) -> tuple[list[str], int]:
-    """Return questions that say something and were not accepted before, each once; and how many were repeated or blank.
+    """Return questions that are non-blank and not accepted before, and the number of dropped ones.
 
-    One that was refused may be asked again: its answer may have been at fault.
+    A rejected question may occur again, because only its answer may have been wrong.
     """
     seen = {normalize(pair.question) for pair in pairs} | {""}
     new = []
@@ -219,7 +219,7 @@ class Passages(Sequence[Document]):
 
 
 class _Lost(Exception):
-    """A call failed for good: a limit, or an endpoint that refuses it."""
+    """Raised if a call failed permanently."""
 
 
 class Synthesis:
@@ -323,7 +323,7 @@ def _name(document: Document, kind: Type) -> str:
 
 
 def _shorten_reason(reason: str) -> str:
-    """Return the kind of a failure, without the figures of one call."""
+    """Return a failure's kind, without numbers specific to one call."""
     return reason.partition(":")[0]
 
 
@@ -490,7 +490,7 @@ def most_calls(kind: Type, config: SynthesisConfig) -> int:
 
 
 def _prompt_tokens(kind: Type, text: str, prompts: Prompts, counter: Counts) -> float:
-    """Prompt tokens of a document that is covered by the paper's number of pairs."""
+    """Estimate the prompt tokens for a document with the paper's number of pairs."""
 
     def tokens(name: str, **values: str) -> int:
         return counter.count(prompts.messages(name, document=text, **values))

@@ -76,7 +76,7 @@ class ClaraTraining:
 
 
 def _with_model(config: ClaraTrainingConfig) -> ClaraTrainingConfig:
-    """Return options whose model is that of the checkpoint to begin from, where they do not say."""
+    """Fill in the model options from the start checkpoint, if they are not set."""
     stated = config.model.model_fields_set if "model" in config.model_fields_set else set()
     if config.start is None or stated - {"base"}:
         return config

@@ -90,11 +90,11 @@ class Material:
         self.rows(0)
 
     def __len__(self) -> int:
-        """Return rows of an epoch."""
+        """Return the number of rows per epoch."""
         return len(self._trained)
 
     def _draw_rows(self, epoch: int) -> Rows:
-        """Return the rows of an epoch in their order."""
+        """Return the shuffled rows of an epoch."""
         seed = self._config.seed
         rows = self._drawn(self._trained, epoch, seed)
         rng = np.random.default_rng(int(fingerprint("gpr-order", seed, epoch), 16))
@@ -121,14 +121,14 @@ class Material:
 
 
 def _once(texts: list[str]) -> tuple[list[str], Numbers]:
-    """Return the distinct ones of some texts, and the place of each among them."""
+    """Return the distinct texts, and the index of each text among them."""
     positions: dict[str, int] = {}
     result = np.array([positions.setdefault(text, len(positions)) for text in texts], np.int64)
     return list(positions), result
 
 
 def _watched(triples: Numbers, config: ValidateConfig, seed: int) -> NDArray[np.bool_]:
-    """Return which questions are held out: all questions about some triples, drawn by the seed."""
+    """Select the held-out questions: all questions about some randomly drawn triples."""
     distinct = np.unique(triples)
     count = min(int(config.share * len(distinct)), MOST_WATCHED)
     rng = np.random.default_rng(int(fingerprint("gpr-held-out", seed), 16))

@@ -101,7 +101,7 @@ def svg(drawing: Drawing, most: int = MOST) -> str | None:
 
 
 def _edges(drawing: Drawing, positions: Places) -> list[str]:
-    """Return an arrow per triple; those between the same two entities lie next to each other."""
+    """Draw an arrow per triple; parallel ones are side by side."""
     first = set(drawing.first)
     drawn: dict[frozenset[str], int] = {}
     lines = []
@@ -122,12 +122,12 @@ def _edges(drawing: Drawing, positions: Places) -> list[str]:
 
 
 def _path(start: tuple[float, float], end: tuple[float, float], earlier: int, *, turned: bool) -> tuple[str, tuple[float, float]]:
-    """Return the path of an arrow, and where its label goes.
+    """Return the SVG path of an arrow, and the position of its label.
 
     Args:
-        start, end: The entities' places.
-        earlier: Arrows between the two that are drawn already.
-        turned: Whether it leads against the order of the names, which decides to which side it bends.
+        start, end: Positions of the entities.
+        earlier: Number of arrows already drawn between them.
+        turned: Whether it points against the order of names, which determines the side of its bend.
     """
     (x1, y1), (x2, y2) = start, end
     if start == end:
@@ -234,14 +234,14 @@ def _trained(config: GprExplainConfig, services: Services) -> TripleRetriever:
 
 
 def _untrained(config: GprExplainConfig, services: Services) -> TripleRetriever:
-    """Return the towers as the training began with them."""
+    """Load the encoders with their weights before training."""
     training = config.training
     loaded = Encoder(training.encoder, services.device, services.folder("embeddings"))
     return TripleRetriever(loaded, training.linearize, config.scope)
 
 
 def _ranked(retriever: TripleRetriever, question: Question, corpus: TripleCorpus) -> Found:
-    """Return all triples that compete, best first."""
+    """Rank all triples in scope."""
     (ranking,) = retriever.index(corpus).retrieve([question.query()], max(1, len(corpus)))
     return Found.of(ranking, corpus)
 

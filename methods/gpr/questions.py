@@ -502,7 +502,7 @@ Phrasing = Literal["statements", "descriptions", "questions"]
 _PASSIVE = re.compile(r"\{x\} (is|was) (\S+(?: \S+){0,2}) (in|by|to|from|under|of|for|on|with)")
 _VOWELS = frozenset("aeiou")
 _MODIFIED = ("its {t}", "founder {t}", "author {t}", "mayor {t}", "seasoned {t}", "town of {o}")
-"""Names that follow a describing word, so that a question word cannot replace them."""
+"""Templates with a modifier before a name, where a question word cannot replace the name."""
 
 
 class WorldsQuestions:
@@ -554,7 +554,7 @@ def _fits(statement: str, side: Side) -> bool:
 
 
 def _question(statement: str, relation: Relation, side: Side) -> str:
-    """Return a statement with one end asked for; the question word goes to the front where a passive allows it."""
+    """Turn a statement into a question for one end; the question word is moved to the front in passive sentences."""
     if side == "tail":
         word, text = _question_word(relation), statement.replace(" a {t}", " {t}")
         slots = {"t": word, "h": "{x}", "o": "{x}", "p": "{x}'s"}
@@ -752,7 +752,7 @@ def _made(generator: Any, missing: Iterator[MaskedTriple]) -> Iterator[str | Non
 
 
 def _asked(graph: PretrainingGraph, config: QuestionsConfig, generator: QuestionGenerator, seed: int) -> NDArray[np.int64]:
-    """Return rows of the triples that are asked about; of a file those that it holds, so that a file serves every seed."""
+    """Return the rows of triples that get questions; for written questions, those in the file."""
     rows = np.flatnonzero(graph.nameable)
     if isinstance(generator, WrittenQuestions):
         ids = graph.triples.ids(np.arange(len(graph)))
@@ -765,7 +765,7 @@ def _asked(graph: PretrainingGraph, config: QuestionsConfig, generator: Question
 def _items(
     graph: PretrainingGraph, rows: NDArray[np.int64], config: QuestionsConfig, generator: QuestionGenerator
 ) -> Iterator[tuple[int, MaskedTriple]]:
-    """Yield the masked triples that are asked about; of written questions those that there are."""
+    """Yield the masked triples that get questions; for written questions, those in the file."""
     items = _masked(graph, rows, config.sides)
     return ((row, item) for row, item in items if item in generator) if isinstance(generator, WrittenQuestions) else items
 

@@ -55,7 +55,7 @@ class _Search:
         self.result = np.full(len(anchors), -1, np.int64)
 
     def fill(self, rows: Places, pool: Ints) -> int | None:
-        """Find what fits some rows in a pool; returns a row that nothing fits."""
+        """Find a valid negative for each row in a pool; returns a row for which none exists."""
         for _ in range(TRIES if len(pool) else 0):
             drawn = pool[self._rng.integers(0, len(pool), len(rows))]
             fits = ~self._shared(self._anchors[rows], drawn)
@@ -66,14 +66,14 @@ class _Search:
         return next((lost for part in self._narrowed(rows, pool) if (lost := self.fill(*part)) is not None), None)
 
     def _shared(self, these: Places, those: Ints) -> NDArray[np.bool_]:
-        """Return for each pair whether the two triples have something in common."""
+        """Return for each pair whether both triples share an entity."""
         result = np.zeros(len(these), bool)
         for mine in (self._heads[these], self._tails[these]):
             result |= (mine == self._heads[those]) | (mine == self._tails[those])
         return result
 
     def _narrowed(self, rows: Places, pool: Ints) -> Iterator[tuple[Places, Ints]]:
-        """Yield rows by the entity that excludes most of the pool for them, each group with what it leaves."""
+        """Group rows by the entity that excludes most of the pool, and yield each group with the remaining pool."""
         if not len(rows):
             return
         heads, tails = self._heads[pool], self._tails[pool]
@@ -195,10 +195,10 @@ class TripleIndex:
         return Drawn(*positions, rows, len(queries) - len(rows))
 
     def _sides(self, anchors: Numbers, options: SamplingConfig) -> tuple[_Gapped, _Gapped]:
-        """Return the candidates for the head and for the tail of triples.
+        """Return the candidate neighbors by head and by tail of the anchors.
 
-        What touches the head is a stretch without the triple itself (or all of its head and relation). What touches the
-        tail is a stretch without what touches both entities, which was counted at the head.
+        Triples at the head exclude the anchor itself (or all with its head and relation). Triples at the tail exclude those
+        that share both entities, which are counted at the head.
         """
         head = self._by_role.without(anchors, run=options.nb_exclude_same_hr)
         tail = self._by_other.without(self._tail_entry[anchors], run=True)
@@ -217,7 +217,7 @@ class TripleIndex:
 
 
 class _Gapped(NamedTuple):
-    """For each of some anchors a stretch of an order, with a gap in it."""
+    """For each anchor, a range in a sorted order with an excluded gap."""
 
     triples: NDArray[np.int32]
     starts: NDArray[np.integer]
@@ -232,18 +232,18 @@ class _Gapped(NamedTuple):
         return self._replace(sizes=np.where(which, 0, self.sizes))
 
     def at(self, positions: Numbers, rows: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """Return the triples at places 0 … size - 1 of the stretches of some anchors, gaps not counted."""
+        """Return the triples at given positions in the anchors' ranges, not counting gaps."""
         result = self.starts[rows] + positions[rows]
         return self.triples[result + self.widths[rows] * (result >= self.gaps[rows])]
 
 
 class _Order(NamedTuple):
-    """Entries sorted by entity and a second key, so that those that agree in both are a run.
+    """Entries sorted by entity and a second key, so that equal ones form runs.
 
     Attributes:
         triples: The triple of each sorted entry.
-        position, run, run_length, start, length: Of each unsorted entry: where it went, and where the run and the stretch
-            of its entity begin and how long they are.
+        position, run, run_length, start, length: For each unsorted entry: its sorted position, and start and length of its run
+            and of its entity's range.
     """
 
     triples: NDArray[np.int32]
@@ -264,14 +264,14 @@ class _Order(NamedTuple):
         return cls(triple[order].astype(np.int32), position, *runs)
 
     def without(self, entries: Numbers, *, run: bool) -> _Gapped:
-        """Return the stretches of the entities of entries, without their runs or without the entries alone."""
+        """Return the ranges of entries' entities, without the entries' runs or without only the entries."""
         gaps = self.run[entries] if run else self.position[entries]
         widths = self.run_length[entries] if run else np.ones(len(entries), np.int32)
         return _Gapped(self.triples, self.start[entries], self.length[entries] - widths, gaps, widths)
 
 
 def _either(head: _Gapped, tail: _Gapped, rng: np.random.Generator) -> NDArray[np.int32]:
-    """Return one triple per anchor from its two stretches, of which one at least is not empty."""
+    """Draw one triple per anchor from its two ranges, at least one of which is not empty."""
     positions = rng.integers(0, head.sizes + tail.sizes)
     at_head = positions < head.sizes
     positions -= np.where(at_head, 0, head.sizes)
@@ -285,14 +285,14 @@ def _changes(values: NDArray[np.integer]) -> NDArray[np.bool_]:
 
 
 def _stretches(begins: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return start and length of each entry's stretch; `begins` marks the first of each stretch."""
+    """Return start and length of each entry's range; `begins` marks the first entry of each range."""
     starts = np.flatnonzero(begins).astype(np.int32)
     lengths = np.diff(np.append(starts, len(begins))).astype(np.int32)
     return np.repeat(starts, lengths), np.repeat(lengths, lengths)
 
 
 def _copies(heads: NDArray[np.integer], relations: NDArray[np.integer], tails: NDArray[np.integer]) -> tuple[Numbers, Numbers]:
-    """Return places of the first copies of triples, in their order, and for each triple the number of its first copy."""
+    """Return the positions of distinct triples (first copies), and the index of each triple's first copy."""
     order = np.lexsort((tails, relations, heads))
     new = _changes(heads[order]) | _changes(relations[order]) | _changes(tails[order])
     # The sort is stable: the first of equal triples is the one that stands first.

@@ -167,7 +167,7 @@ class GprTrainer:
         self.loop = Loop(towers.modules, loop_options(config.train, self._epoch), self._step, place, "gpr", self._micro)
 
     def _step(self, step: int) -> dict[str, float]:
-        """Return the gradient of one batch; each process adds that of its own parts."""
+        """Compute the gradient of one batch; each process handles its own parts."""
         epoch, position = divmod(step, self._epoch)
         size = self.config.train.batch_size
         batch = self.material.rows(epoch).take(slice(position * size, (position + 1) * size))
@@ -176,7 +176,7 @@ class GprTrainer:
         return {name: value / len(batch) for name, value in sums.items()}
 
     def _part(self, step: int, rows: int, number: int, part: Rows) -> dict[str, float]:
-        """Add the gradient of some rows of this many; returns the sum of their losses, and how many are in order."""
+        """Compute the gradient of a part, and return the summed loss and the number of ordered rows."""
         result = cosines_of(self.towers, self.material.texts(part), (self.config.seed, step, number))
         loss = row_losses(result, self.config.loss).sum()
         backward(loss / rows, self.towers.accelerator)
@@ -229,7 +229,7 @@ def _options(reference: str, config: GprTrainingConfig) -> dict[str, Any]:
 
 
 def _of_rows(config: GprTrainingConfig, towers: Towers, material: Material) -> dict[str, float]:
-    """Return the loss of the rows that are watched, and the share whose cosines are in order."""
+    """Return the loss of held-out rows, and the fraction with ordered cosines."""
     import torch
 
     texts = material.texts(material.held_out())
@@ -240,7 +240,7 @@ def _of_rows(config: GprTrainingConfig, towers: Towers, material: Material) -> d
 
 
 class _Graphs:
-    """Questions with the graphs that hold their answers.
+    """Questions with graphs that contain their answers.
 
     Raises:
         UserError: The benchmark has no graphs.
@@ -267,7 +267,7 @@ class _Graphs:
         return self._corpus.rows_of(question.candidates).astype(np.int64)
 
     def _answers(self, question: Question, rows: Numbers) -> set[int]:
-        """Return numbers of the entities of its graph that are answers."""
+        """Return the entity numbers in the question's graph that are answers."""
         answers = {answer.casefold() for answer in question.answers}
         return {number for number in self._entities(rows) if self._names[number] in answers}
 
@@ -276,7 +276,7 @@ class _Graphs:
         return {*part["head"].tolist(), *part["tail"].tolist()}
 
     def recalls(self, towers: Towers) -> list[float]:
-        """Compute for each question the share of its graph's answers that its best triples name."""
+        """Compute per question the fraction of its graph's answers in the top triples."""
         if not self.questions:
             return []
         needed = np.unique(np.concatenate([rows for _, rows, _ in self.questions]))
@@ -354,13 +354,13 @@ class GprTraining(OneStageTraining):
         return PreparedRun(trainer.loop, save, figures)
 
     def _benchmarks(self) -> list[Benchmark]:
-        """Return the benchmarks of the graph, with their questions."""
+        """Load the benchmarks of the graph, with their questions."""
         return [load(item, self.config.graph_options.get(resolve(item)[0].name, {})) for item in self.config.graph]
 
     def _questions(self, graph: PretrainingGraph, context: TrainingContext, identity: str) -> QuestionSet:
-        """Return the questions of this training: other processes and later executions train on the same ones.
+        """Return the training's questions, shared by all processes and later runs.
 
-        A model may have failed to write some. Only a training that prepares, and has not taken a step, asks for them again.
+        Failed questions are only retried while the training is being prepared, before its first step.
         """
         chosen, again = context.work / "questions.json", context.prepares and not (context.work / "train").exists()
         asks = again or not chosen.exists() or read_json(chosen) != identity

@@ -224,7 +224,7 @@ def distinct(texts: Iterable[str], most: int) -> tuple[str, ...]:
 
 
 def _facts(request: QueryRequest) -> list[tuple[str, str]]:
-    """Return the descriptions and claims of entities, in their order: the first of each, then the second …"""
+    """Return entities' descriptions and claims, interleaved: the first of each, then the second …"""
     answer, question = clean_name(request.answer), clean_name(request.question.text)
     avoided = {*request.seeds, answer}
     columns = [[(node.name, text) for text in (*node.descriptions, *node.claims)] for node in request.entities]
@@ -381,7 +381,7 @@ class _Kept(BaseModel):
 
 
 def _kept(path: Path, made_of: str, kind: Any) -> Any:
-    """Return the content of a file; None if it is missing or was made from other input."""
+    """Return a saved file's content; None if it is missing or was made from other input."""
     if not path.exists():
         return None
     kept = read_json(path, _Kept, "an artifact of a training")

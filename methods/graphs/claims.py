@@ -59,7 +59,7 @@ def parse_claims(reply: str) -> Records:
 
 
 def _known(field: str) -> str:
-    """Return a field; "" if it says that nothing is known."""
+    """Return a field's value; "" if it states that nothing is known."""
     text = field.strip().strip("*")
     return "" if _NOTHING.fullmatch(text) else text
 

@@ -69,7 +69,7 @@ def communities(graph: KnowledgeGraph, *, largest_component: bool = True, max_si
 
 
 def _largest(graph: KnowledgeGraph) -> frozenset[str]:
-    """Return names of the largest connected part; of equals the one with the first name."""
+    """Return the nodes of the largest connected component; ties go to the one with the first name."""
     from scipy.sparse.csgraph import connected_components
 
     if not graph.nodes:

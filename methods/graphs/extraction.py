@@ -308,7 +308,7 @@ def extractor_of(config: GraphConfig, services: Services) -> WorldsExtractor | N
 
 _FENCE = re.compile(r"```(?:\w+)?\s*(.*?)(?:```|\Z)", re.DOTALL)
 _FENCES = 16
-"""Most code blocks of a reply that are read."""
+"""Maximum number of code blocks parsed per reply."""
 
 
 def strings_in(reply: str) -> list[str] | None:
@@ -342,7 +342,7 @@ def _loads(text: str) -> Any:
 
 
 def _strings(value: Any) -> list[str] | None:
-    """Return the strings of a list, or of the one list that an object has."""
+    """Return the strings of a list, or of the only list in an object."""
     if isinstance(value, dict):
         lists = [item for item in value.values() if isinstance(item, list)]
         value = lists[0] if len(lists) == 1 else None

@@ -100,7 +100,7 @@ class GraphIndex:
         return self.vectors([" ".join((*e.keywords, e.source, e.target, *e.descriptions)) for e in self.graph.edges])
 
     def _means(self, groups: Sequence[Sequence[str]]) -> Vectors:
-        """Return unit vectors of the mean of each group of texts; each text is encoded once, in however many groups it is."""
+        """Return the unit mean vector of each group of texts; each distinct text is encoded once."""
         rows = {text: row for row, text in enumerate(dict.fromkeys(text for group in groups for text in group))}
         sums = incidence([[rows[text] for text in group] for group in groups], len(rows)) @ self.vectors(list(rows))
         return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12), np.float32)

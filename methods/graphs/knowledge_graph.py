@@ -171,7 +171,7 @@ def clean(text: str) -> str:
 
 
 class _MalformedError(Exception):
-    """Why a record is lost."""
+    """Raised for a record that cannot be parsed."""
 
 
 def _record(tag: str, fields: list[str], repaired: Counter[str]) -> EntityRecord | RelationRecord:
@@ -436,7 +436,7 @@ class GraphBuilder:
         return KnowledgeGraph(document_id, nodes, tuple(edges), dict(sorted(counts.items())))
 
     def _type(self, name: str) -> str:
-        """Return the type most often given, the first in order among equals."""
+        """Return an entity's most frequent type; ties go to the first in alphabetical order."""
         types = self._types.get(name)
         return min(types, key=lambda kind: (kind == UNKNOWN, -types[kind], kind)) if types else UNKNOWN
 

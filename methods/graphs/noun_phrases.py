@@ -111,7 +111,9 @@ class NounPhrases:
 
 
 def _by_rule(split: Sequence[str]) -> list[Mention]:
-    """Return capitalized spans and years, in order; a single word that a sentence begins with counts where it is not a little word."""
+    """Return capitalized spans and years, in order; a single word at the start of a sentence counts unless it is a function
+    word.
+    """
     mentions, before = [], 0
     for number, sentence in enumerate(split):
         starts = [match.start() for match in _WORD.finditer(sentence)]
@@ -123,7 +125,7 @@ def _by_rule(split: Sequence[str]) -> list[Mention]:
 
 
 def _trimmed(span: str) -> str:
-    """Return a span as a name: without little words at its ends; "" where nothing is left."""
+    """Strip function words from both ends of a span; "" if nothing is left."""
     words = span.split()
     while words and words[0].lower().strip(".,'’") in _LITTLE:
         words = words[1:]
@@ -138,7 +140,7 @@ def _split_words(sentence: str) -> list[str]:
 
 
 def _grams(words: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yield n-grams of two and more words that are not little ones, with where they begin."""
+    """Yield n-grams of two or more content words, with their positions."""
     for start in range(len(words)):
         for length in range(2, LONGEST_GRAM + 1):
             gram = words[start : start + length]

@@ -71,7 +71,7 @@ def walk_over(adjacency: Any, follow: float, *, weighted: bool, dtype: Any) -> W
 
 
 def _near_each_other(adjacency: Any) -> NDArray[np.intp]:
-    """Return the nodes in an order that keeps neighbors together, so that what an edge reads was read a moment before."""
+    """Return a node order that keeps neighbors together, for cache locality."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
@@ -186,7 +186,7 @@ def iterate(walk: Walk, restarts: Floats, *, tolerance: float = 1e-4, dangling: 
 
 
 def _checked(restarts: Floats, shape: tuple[int, ...]) -> Floats:
-    """Return restarts as float32 or float64, columns that can be scaled to the sum 1."""
+    """Validate restart distributions, and return them as float32 or float64."""
     restarts = np.asarray(restarts)
     restarts = restarts if restarts.dtype == np.float32 else restarts.astype(np.float64, copy=False)
     if restarts.ndim != 2 or shape != (len(restarts), len(restarts)):
@@ -198,13 +198,13 @@ def _checked(restarts: Floats, shape: tuple[int, ...]) -> Floats:
 
 
 def _blocks(questions: int) -> Iterator[slice]:
-    """Split questions into blocks of `COLUMNS`; the last holds up to half as many more, as a narrow block costs nearly as much."""
+    """Split questions into blocks of about `COLUMNS`."""
     firsts = [*range(0, questions - COLUMNS // 2, COLUMNS)] or [0]
     return map(slice, firsts, [*firsts[1:], questions])
 
 
 def _iterate(walk: Any, ends: NDArray[np.intp], chi: Floats, teleport: float, tolerance: float) -> tuple[Floats, NDArray[np.int64], Floats]:
-    """Return scores, steps and last changes of one block of questions, each as of the step in which it was finished."""
+    """Iterate one block; returns scores, number of steps and last changes, each at the step of convergence."""
     scores = np.empty_like(chi)
     steps = np.zeros(chi.shape[1], np.int64)
     changes = np.full(chi.shape[1], np.inf, chi.dtype)
@@ -256,7 +256,7 @@ def scores_from_seeds(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]], con
 
 
 def _released(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]]) -> Floats:
-    """Run the PageRank of ARK's released code, with its loose stopping rule."""
+    """Compute PageRank as ARK's released code does, with its loose stopping rule."""
     try:
         import networkx
     except ImportError as error:

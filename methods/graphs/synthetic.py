@@ -41,7 +41,7 @@ class _Pattern(NamedTuple):
 
 
 class _Stated(NamedTuple):
-    """A fact as a sentence states it; head and tail as the text has them, pronouns and epithets resolved."""
+    """A stated fact; head and tail as in the text, with pronouns and epithets resolved."""
 
     chunk: int
     pattern: _Pattern
@@ -82,7 +82,7 @@ class WorldsExtractor:
 
 
 class _Names:
-    """The fullest name of each entity that a document tells of."""
+    """Full names of the entities in a document."""
 
     def __init__(self, stated: Iterable[_Stated], kinds: Mapping[str, Counter[str]]) -> None:
         self._kinds = kinds
@@ -96,7 +96,7 @@ class _Names:
                     self._by_word[word].add(name)
 
     def full(self, name: str, kind: str) -> str:
-        """Return a name as the knowledge graph of its world spells it."""
+        """Return a name as spelled in the world's knowledge graph."""
         bare = _bare(name)
         words = bare.split(" ")
         if len(words) == 1 or words[0].endswith("."):
@@ -105,7 +105,7 @@ class _Names:
         return f"The {bare}" if kind == "work" and name.startswith("The ") else bare
 
     def text(self, full: str) -> str:
-        """Return a name as running text has it, with its article."""
+        """Return a name with its article, for running text."""
         return f"the {full}" if full in self._articles and not full.startswith("The ") else full
 
     def _means(self, shorter: Sequence[str], full: str, kind: str) -> bool:
@@ -119,7 +119,7 @@ class _Names:
 
 
 def _kinds(texts: Iterable[str]) -> dict[str, Counter[str]]:
-    """Count, per name, the entity kinds that unambiguous sentences assign to it."""
+    """Count the kinds that unambiguous sentences assign to each name."""
     results: dict[str, Counter[str]] = defaultdict(Counter)
     for sentence in texts:
         readings = [reading for reading in _readings(_CALLED.sub(r"\g<name>", sentence)) if reading[0].states]
@@ -133,7 +133,7 @@ def _kinds(texts: Iterable[str]) -> dict[str, Counter[str]]:
 
 
 def _read(chunks: Sequence[Chunk], kinds: Mapping[str, Counter[str]]) -> tuple[list[_Stated], int]:
-    """Return the facts that sentences state, chunk by chunk, and how many are about an entity without a name."""
+    """Return the facts stated in each chunk, and the number of facts about entities without a name."""
     stated: list[_Stated] = []
     epithets: dict[str, str] = {}
     subject: str | None = None
@@ -166,7 +166,7 @@ def _agreement(reading: tuple[_Pattern, str, str], kinds: Mapping[str, Counter[s
 
 
 def _readings(sentence: str) -> list[tuple[_Pattern, str, str]]:
-    """Return every pattern that a sentence fits, with its head and tail."""
+    """Return all patterns that match a sentence, with head and tail."""
     results = []
     for pattern in _patterns():
         if pattern.literal in sentence and (match := pattern.sentence.fullmatch(sentence)):

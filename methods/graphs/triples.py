@@ -222,7 +222,7 @@ def _is_test(reference: str) -> bool:
 
 
 def _triples_of(benchmark: Benchmark) -> TripleCorpus:
-    """Return the corpus of a benchmark, if it is of triples that may be trained on."""
+    """Return a benchmark's triple corpus, after checking that it may be used for training."""
     reference = str(benchmark.reference)
     if not isinstance(benchmark.corpus, TripleCorpus):
         raise UserError(

@@ -50,7 +50,7 @@ FINAL = frozenset({"completed", "failed", "expired", "cancelled"})
 KEPT_S = 29 * 86400.0
 """Seconds after which a request is submitted again, because servers delete files after 30 days."""
 _CLOCK_S = 300
-"""Most seconds by which the server's clock may differ from ours."""
+"""Maximum assumed difference between the server's clock and the local one, in seconds."""
 
 
 class BatchFault(Fault):
@@ -61,7 +61,7 @@ class BatchFault(Fault):
 
 
 class _Lost(Fault):
-    """A batch that the server has forgotten: its requests fail, and a retry submits them again."""
+    """A batch that the server no longer knows; a retry submits its requests again."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, "fail")
@@ -121,7 +121,7 @@ class Ledger:
 
 @dataclass(eq=False)
 class _Request:
-    """A request that waits for its batch, with the program that waits for it."""
+    """A request that waits for a batch, with its waiting program."""
 
     line: bytes
     program: int
@@ -184,7 +184,7 @@ class Pool:
         task.add_done_callback(self._tasks.discard)
 
     async def _settle(self) -> None:
-        """Submit what waits once everybody waits."""
+        """Submit the collected requests once all programs wait."""
         try:
             while self._waiting:
                 await asyncio.sleep(SETTLE_S)
@@ -197,14 +197,14 @@ class Pool:
             self._settling = False
 
     async def _forget(self, taken: set[str]) -> None:
-        """Take requests out of the ledger."""
+        """Remove requests from the ledger."""
         for record in list(self._ledger.records()):
             left = tuple(name for name in record.requests if name not in taken)
             if left != record.requests:
                 self._ledger.put(replace(record, requests=left))
 
     async def _submit(self, chunk: Sequence[str]) -> None:
-        """Upload requests, note them, create their batch and begin to follow it."""
+        """Upload requests, record them, create their batch and start following it."""
         requests = {name: self._waiting.pop(name) for name in chunk if name in self._waiting}
         self._submitted |= requests
         data = b"".join(request.line for request in requests.values())
@@ -228,7 +228,7 @@ class Pool:
         return self._ledger.put(replace(record, batch=batch.id))
 
     async def _follow(self, record: Record) -> None:
-        """Wait for a batch, and hand on its replies."""
+        """Wait for a batch, and deliver its replies."""
         try:
             if not record.batch:
                 record = await self._found(record)
@@ -264,7 +264,7 @@ class Pool:
             await self._endpoint.close()
 
     async def _found(self, record: Record) -> Record:
-        """Return a record whose process was killed before it knew the batch: the server knows which batch reads the file."""
+        """Find the batch of an uploaded file whose process was killed before it recorded the batch."""
 
         async def search(client: Any, how: Any) -> str:
             async for batch in client.batches.list(limit=100, **how):
@@ -279,7 +279,7 @@ class Pool:
         return await self._create(record)
 
     async def _ended(self, record: Record) -> Any:
-        """Return a batch once it has ended; say how far it is."""
+        """Wait until a batch ends, printing its progress."""
         pause, status, shown = FIRST_PAUSE_S, "", 0.0
         while True:
             batch = await self._tried(lambda client, how: client.batches.retrieve(record.batch, **how))
@@ -295,7 +295,7 @@ class Pool:
             pause *= 1.5
 
     async def _lines(self, batch: Any) -> dict[str, Mapping[str, Any]]:
-        """Return the lines of both files of a batch by request; one that is cut off is left out."""
+        """Return the lines of a batch's output and error files by request; incomplete lines are dropped."""
         results: dict[str, Mapping[str, Any]] = {}
         for file in filter(None, (batch.error_file_id, batch.output_file_id)):
             content = await self._tried(lambda client, how, file=file: client.files.content(file, **how))  # type: ignore[misc]
@@ -320,10 +320,10 @@ class Pool:
                 request.reply.set_exception(error)
 
     async def _tried(self, call: Callable[[Any, Mapping[str, Any]], Awaitable[T]]) -> T:
-        """Call the API, again where that may help.
+        """Call the API with retries.
 
         Raises:
-            Fault: It did not work.
+            Fault: The call failed permanently.
         """
         config = self._endpoint.config
         for number in range(1, config.attempts + 1):
@@ -360,7 +360,7 @@ def held() -> Iterator[None]:
 
 
 def _why(batch: Any) -> str:
-    """Return why a batch holds no reply to a request."""
+    """Return the reason why a batch has no reply to a request."""
     stated = [item.message for item in (batch.errors.data if batch.errors and batch.errors.data else ()) if item.message]
     if batch.status == "completed":
         return f"batch {batch.id} is completed, and its files have no line for this request"

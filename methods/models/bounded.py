@@ -59,7 +59,7 @@ def mended(text: str, purpose: str) -> Any:
 
 
 def _depth(text: str) -> int:
-    """Return the largest number of brackets that are open at once, those in strings included."""
+    """Return the maximum nesting depth of brackets, including those in strings."""
     level = deepest = 0
     for bracket in _BRACKET.findall(text):
         level = level + 1 if bracket in "{[(" else max(0, level - 1)

@@ -227,7 +227,7 @@ class CausalLogprobs:
         return scores.lists()
 
     def _alone(self, positions: Sequence[int], scores: _Scores) -> None:
-        """Score sequences without a shared prefix."""
+        """Score sequences without shared prefixes."""
         if not positions:
             return
         most = rows_for([scores.count(position) for position in positions], self.vocabulary, self.device)
@@ -240,7 +240,7 @@ class CausalLogprobs:
             self._forward(batch_places, starts, arguments, None, scores)
 
     def _groups(self, groups: Sequence[Group], scores: _Scores) -> None:
-        """Score groups of sequences: prefixes first, then the rest of each sequence."""
+        """Score groups of sequences: prefixes first, then the rest of each."""
         import torch
 
         prefixes = [scores.rows[group.members[0]][: group.prefix] for group in groups]

@@ -94,11 +94,11 @@ _FAMILIES = (
     (r"m?contriever", "contriever"),
     (r"sfr-embedding-mistral|e5-mistral-7b-instruct", "sfr-embedding-mistral"),
 )
-"""Names of published encoders, as patterns of a plain name, with the preset of their family."""
+"""Name patterns of published encoders, with the preset of each family."""
 _TRAINED_WITH = ("query_prompt", "passage_prompt", "pooling", "normalize")
-"""Options without which a model gives other vectors than it was trained to give."""
+"""Options that must match the model's training."""
 _CARD_NAME = re.compile(r"^(?:#[ \t]+(?P<head>\S.*)|base_model:[ \t]*(?P<base>\S+)|[ \t]*-[ \t]+name:[ \t]*(?P<name>\S+))$", re.MULTILINE)
-"""Lines of a model card that name the model or the one that it was made from."""
+"""Lines of a model card that name the model or its base model."""
 
 
 def missing_preset(config: Any) -> tuple[str, str] | None:
@@ -148,7 +148,7 @@ def _family(name: str) -> str | None:
 
 
 def _names(model: str, folder: Path | None) -> Iterable[str]:
-    """Yield names by which a model may be known, the most specific first."""
+    """Yield possible names of a model, the most specific first."""
     yield model
     if folder is None:
         return
@@ -166,7 +166,7 @@ def _names(model: str, folder: Path | None) -> Iterable[str]:
 
 
 def _own_options(folder: Path | None) -> dict[str, Any]:
-    """Return prompts and pooling that a SentenceTransformer's folder states."""
+    """Return the prompts and pooling in a SentenceTransformer's folder."""
     if folder is None:
         return {}
     settings = _json(folder / "config_sentence_transformers.json")
@@ -214,7 +214,7 @@ def truncation(tokenizer: Any, limit: int | None, texts: Sequence[str], prefix: 
 
 
 def _lost(tokenizer: Any, text: str, room: int) -> float:
-    """Return characters of a text behind its first `room` tokens."""
+    """Return the number of characters after a text's first `room` tokens."""
     encoded = tokenizer(text, add_special_tokens=False, truncation=False, return_offsets_mapping=tokenizer.is_fast, verbose=False)
     count = len(encoded["input_ids"])
     if count <= room:

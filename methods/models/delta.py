@@ -109,7 +109,7 @@ def shrink(checkpoint: Path, target: Path, base: str, rank: int = 4) -> Shrunk:
 
 
 def _is_encoder(folder: Path) -> bool:
-    """Return whether a folder holds a model of `transformers`, and not a layer next to one."""
+    """Return whether a folder contains a `transformers` model, not just a layer."""
     try:
         return "model_type" in json.loads((folder / "config.json").read_text("utf-8"))
     except (OSError, ValueError):
@@ -130,7 +130,7 @@ def _require_tokenizer(encoder: Path, root: Path) -> None:
 
 
 def _write_difference(weights: Path, base: Path, folder: Path, name: str, rank: int) -> tuple[float, float]:
-    """Return the files of one encoder; returns the squared norms of what is kept, and of the difference."""
+    """Write the difference files of one encoder; returns the squared norms of the stored and of the full difference."""
     import torch
 
     mine, theirs = _read(weights), _read(base)
@@ -178,13 +178,13 @@ def _write_difference(weights: Path, base: Path, folder: Path, name: str, rank: 
 
 
 def _called(full: str, known: Mapping[str, Any]) -> str | None:
-    """Return a parameter's name in the base, None: it has none; what wraps an encoder puts a name before each of its own."""
+    """Return a parameter's name in the base; None if the base lacks it. Wrappers prefix names."""
     parts = full.split(".")
     return next((name for start in range(len(parts)) if (name := ".".join(parts[start:])) in known), None)
 
 
 def _seal(folder: Path, base: str, rank: int) -> None:
-    """Write what the difference is taken to, and what its files are."""
+    """Write `delta.json` with the base and the hashes of all files."""
     files = {path.relative_to(folder).as_posix(): file_sha256(path) for path in sorted(folder.rglob("*")) if path.is_file()}
     value = {
         "layout": LAYOUT,
@@ -197,7 +197,7 @@ def _seal(folder: Path, base: str, rank: int) -> None:
 
 
 def _write_card(checkpoint: Path, draft: Path) -> None:
-    """Write the card of the difference, a descendant of the checkpoint."""
+    """Write the card of the difference, with the checkpoint as its parent."""
     card = json.loads((checkpoint / CHECKPOINT_CARD).read_text("utf-8"))
     card |= {"parents": [card["sha256"]], "sha256": folder_sha256(draft)}
     (draft / CHECKPOINT_CARD).write_text(json.dumps(card, ensure_ascii=False, indent=2) + "\n", "utf-8")
@@ -251,7 +251,7 @@ def load_whole(folder: str, load: Callable[[str], Any]) -> Any:
 
 
 def _checked(folder: Path) -> str:
-    """Return the folder of the base, once all is as it was written."""
+    """Verify a difference folder and its base, and return the base's folder."""
     path = folder / DELTA
     try:
         card = json.loads(path.read_text("utf-8"))
@@ -292,7 +292,7 @@ def _names(weights: Path) -> list[str]:
 
 
 def _changes(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """Yield the changes to the base's parameters by their names: terms that are added, or values that replace others."""
+    """Yield the changes to parameters by name: added terms, or replacing values."""
     factors = _read(folder / ADAPTER)
     for name, first in factors.items():
         ending = next((item for item in _FACTORS if name.endswith(item)), None)

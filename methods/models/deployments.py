@@ -24,7 +24,7 @@ QUICK_S = 5.0
 NO_TIME = frozenset({0, 1, -1, 1677610602})
 """Values of `created` that servers send without knowing the time; the last one is LiteLLM's."""
 _JUST_NOW_S = 5.0
-"""A server whose `created` is at most this far from its clock is taken to fill in the time, if it did so before."""
+"""If `created` is within this many seconds of the server's clock, it is taken for the request time."""
 
 Source = Literal["created", "per request", "nothing", "last known"]
 
@@ -74,10 +74,10 @@ def identify(config: ChatConfig, cache: ResponseCache, wait: Callable[[float], o
 
 
 def _created(config: ChatConfig) -> tuple[str | None, float]:
-    """Return `created` of the model's entry, None where it identifies nothing; and the server's time.
+    """Fetch `created` of the model's entry (None if it identifies nothing), and the server's time.
 
     Raises:
-        Unreachable: Nothing answers, or it is too busy to.
+        Unreachable: The server is unreachable or overloaded.
     """
     answer = fetch(f"{config.url}/models", config.authorization(), min(config.timeout_s, QUICK_S))
     if answer.status == 429 or answer.status >= 500:
@@ -97,7 +97,7 @@ def _created(config: ChatConfig) -> tuple[str | None, float]:
 
 
 def _now(answer: Answer) -> float:
-    """Return the server's clock, ours where it does not tell."""
+    """Return the server's clock, or the local one if it sends none."""
     try:
         return parsedate_to_datetime(answer.headers["date"]).timestamp()
     except (KeyError, ValueError):
@@ -120,7 +120,7 @@ def _fills_in(known: _Seen) -> bool:
 
 
 def _entered(cache: ResponseCache, config: ChatConfig, revision: str, source: Source, known: _Seen) -> Deployment:
-    """Remember what was seen."""
+    """Save the observed revision."""
     now = time.time()
     with cache.opened() as connection:
         connection.execute(
@@ -133,7 +133,7 @@ def _entered(cache: ResponseCache, config: ChatConfig, revision: str, source: So
 
 
 def _last_known(cache: ResponseCache, config: ChatConfig, known: _Seen) -> Deployment:
-    """Return the revision that was seen last; of replies that were imported, that of the newest one."""
+    """Return the last observed revision; for imported replies, that of the newest one."""
     if known:
         revision = next(reversed(known))
         return Deployment(revision, "last known", seen=known[revision][1])

@@ -14,7 +14,7 @@ from typing import Any
 LIMITS = ("max_tokens", "max_completion_tokens")
 """Names under which endpoints accept the maximum reply length."""
 _KEPT = frozenset({"model", "messages", "stream", "response_format"})
-"""Fields that are never dropped; how JSON is asked for is decided elsewhere."""
+"""Fields that are never dropped."""
 _REFUSED = (400, 404, 405, 415, 422, 501)
 _UNSUPPORTED = re.compile(
     r"unsupported|(?:not|n't) (?:\w+ )?(?:support|permit|allow|recogni[sz]|accept)|not (?:yet )?available|deprecated|unknown"
@@ -107,7 +107,7 @@ class Dialect:
 
 
 def _find_named_parameter(sent: Mapping[str, Any], parameter: str, message: str) -> str | None:
-    """Return the parameter of a request that a refusal names; None if it names none, or speaks of a prompt too long."""
+    """Return the request parameter that an error names; None if it names none, or is about prompt length."""
     if _TOO_LONG.search(message):
         return None
     names = [name for name in sent if name not in _KEPT]
@@ -121,12 +121,12 @@ def _find_named_parameter(sent: Mapping[str, Any], parameter: str, message: str)
 
 
 def _replaced(sent: Mapping[str, Any], message: str) -> str | None:
-    """Return the limit of a request if the endpoint asks for it under its other name."""
+    """Return the limit in a request if the endpoint requires it under its other name."""
     return next((name for name, other in zip(LIMITS, LIMITS[::-1], strict=True) if name in sent and _place(other, message) >= 0), None)
 
 
 def _place(name: str, message: str) -> int:
-    """Return where a message names a parameter; -1 if it does not. Names that are English words need a hint."""
+    """Return the position at which a message names a parameter; -1 if it does not."""
     word = re.escape(name)
     hinted = (
         rf"(?:parameter|argument|field|option|input|supplied|property)s?\W{{0,4}}{word}\b|\b{word}\b\W{{0,3}} ?(?:is|does|are|parameter)\b"

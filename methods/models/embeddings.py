@@ -159,7 +159,7 @@ class EmbeddingCache:
 
     @contextmanager
     def _index(self) -> Iterator[sqlite3.Connection]:
-        """Open a connection for this call: safe across threads and forks, and cheap next to a batch."""
+        """Open a database connection for one call, which is safe across threads and forks."""
         path = self.folder / "rows.sqlite"
         try:
             with closing(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)) as connection:
@@ -369,7 +369,7 @@ class ExactSearch:
         return np.split(rows[order], np.searchsorted(which[order], np.arange(1, len(queries))))
 
     def _error(self, exact: Tensor, wanted: Tensor) -> Tensor:
-        """Bound on the error of a computed inner product with each query: shape (m, 1)."""
+        """Return the error bound of a computed inner product per query: shape (m, 1)."""
         import torch
 
         length = exact.norm(dim=1, keepdim=True) * self.longest
@@ -385,7 +385,7 @@ class ExactSearch:
 
     @cached_property
     def _rounding(self) -> float:
-        """Return the largest distance by which rounding to bfloat16 moves a vector."""
+        """Return the largest rounding error of a vector in bfloat16 (Euclidean distance)."""
         import torch
 
         moved = (torch.from_numpy(block) for block in self._numpy_blocks())
@@ -396,7 +396,7 @@ class ExactSearch:
         return [self.vectors[start : start + BLOCK] for start in range(0, len(self.vectors), BLOCK)]
 
     def _blocks(self) -> Sequence[Tensor | _Later]:
-        """Return the vectors in blocks: kept where they will be multiplied if there is room, else as they are on disk."""
+        """Return the vectors in blocks, on the device if there is room, else converted on demand."""
         import torch
 
         if self._resident is not None:
@@ -413,7 +413,7 @@ class ExactSearch:
 
 
 class _Later:
-    """A block that is converted when it is asked for, and not kept."""
+    """A block that is converted on demand."""
 
     def __init__(self, block: Tensor, dtype: Any) -> None:
         self._block = block
@@ -424,7 +424,7 @@ class _Later:
 
 
 def _room(device: str) -> int:
-    """Return bytes that vectors may take on a device."""
+    """Return the bytes available for vectors on a device."""
     import torch
 
     if device.startswith("cuda"):
@@ -434,7 +434,7 @@ def _room(device: str) -> int:
 
 
 def _precision(vectors: Vectors, device: str) -> Precision:
-    """Return the type to multiply in where none is asked for."""
+    """Choose the type for products."""
     import torch
 
     if device.startswith("cuda"):
@@ -530,13 +530,13 @@ LEAST_TRAINED = 39
 
 
 def _graph(path: Path, number: int) -> Path:
-    """Return the file of a graph; the first is the index's own."""
+    """Return the file of graph number `number`; the first one is the index file itself."""
     return path.with_suffix(f".{number}{path.suffix}") if number else path
 
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Send to standard error what FAISS prints about lists on disk: standard output may be a command's JSON."""
+    """Context manager that redirects FAISS's output to stderr, because stdout may be JSON."""
     flush = ctypes.CDLL(None).fflush
     sys.stdout.flush()
     kept = os.dup(1)
@@ -592,7 +592,7 @@ def _build_lists(vectors: Vectors, path: Path, seed: int) -> None:
 
 
 def _trained(vectors: Vectors, seed: int) -> Any:
-    """Return empty inverted lists, trained on a sample."""
+    """Train empty inverted lists on a sample."""
     rows, dimension = vectors.shape
     most = TRAINING_BYTES // (4 * dimension)
     lists = max(1, min(int(4 * rows**0.5), min(rows, most) // LEAST_TRAINED))

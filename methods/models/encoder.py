@@ -128,7 +128,7 @@ _SUPPORT = {
         "backend: torch with dtype: bfloat16",
     ),
 }
-"""Why the pinned environment contains neither of them, and the remedy."""
+"""Reasons and remedies for backends that are not installed."""
 
 
 def _found(module: str) -> bool:
@@ -383,7 +383,7 @@ class Encoder:
 
 
 def _tower(config: EncoderConfig, side: Side, device: str, loaded: dict[str, Any]) -> Tower:
-    """Return the model of one side; `loaded` lets both sides share one model."""
+    """Load the model of one side; `loaded` lets both sides share it."""
     own = side == "query" and config.query_model is not None
     model = config.query_model if own and config.query_model else config.model
     revision = config.query_revision if own else config.revision

@@ -203,7 +203,7 @@ class M3Encoder:
         self._unused = [token for token in special if token is not None]
 
     def _head(self, name: str) -> nn.Linear:
-        """Return a linear layer from its own file: safetensors, else a pickle of nothing but tensors."""
+        """Load a linear layer from its file: safetensors, else a pickle with only tensors."""
         import torch
         from transformers.utils import cached_file
 

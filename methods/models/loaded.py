@@ -36,7 +36,7 @@ def _bytes(model: Any) -> int:
 
 
 def _state(model: Any) -> tuple[tuple[int, int], ...]:
-    """Return where the weights are and how often each was changed in place; torch counts no changes of inference tensors."""
+    """Return the memory addresses and in-place version counters of the weights."""
     return tuple((weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in model.parameters())
 
 

@@ -23,7 +23,7 @@ _USUAL = {
     "module_output_name": "token_embeddings",
     "do_lower_case": False,
 }
-"""Values that a transformer's settings may state; a folder with others is not read here."""
+"""Supported values of a transformer's settings."""
 _SAME = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
 _PROMPTS = {"prompts", "default_prompt_name", "similarity_fn_name", "model_type", "__version__"}
 
@@ -82,7 +82,7 @@ def layout(folder: Path) -> Layout | None:
 
 
 def _pooling(config: dict[str, Any]) -> str | None:
-    """Return the mode of a pooling module; None if it has several or another one, or leaves tokens of prompts out."""
+    """Return the mode of a pooling module; None if it is unsupported."""
     if not config.pop("include_prompt", True):
         return None
     modes = [key for key, value in config.items() if key.startswith("pooling_mode_") and value]

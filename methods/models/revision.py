@@ -145,9 +145,9 @@ class Probe(BaseModel):
 
 
 def _read(value: Any) -> Any:
-    """Return a revision as an option gives it: a text with its variables filled in, or a valid probe.
+    """Convert an option's value to a revision text (variables filled in) or a probe.
 
-    One error with one remedy takes the place of pydantic's list of everything that a union might have been.
+    It raises one clear error instead of pydantic's list for all alternatives of the union.
     """
     if value is None or isinstance(value, Probe):
         return value
@@ -269,10 +269,10 @@ def _response(probe: Probe, url: str, headers: Mapping[str, str]) -> str:
 
 
 def _output(command: str | tuple[str, ...], timeout_s: float) -> str:
-    """Return the first line that a command prints.
+    """Run a command, and return the first line of its output.
 
     Raises:
-        ValueError: It fails, prints nothing, or takes too long.
+        ValueError: The command fails, prints nothing, or times out.
     """
     try:
         # A group of its own: what a shell started must not outlive the time limit either.
@@ -333,7 +333,7 @@ class Answer:
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: what answers elsewhere is another system, and must not see the headers."""
+    """Handler that refuses redirects, since the target is another system and must not receive the headers."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -378,7 +378,7 @@ def fetch(url: str, headers: Mapping[str, str], timeout_s: float) -> Answer:
 
 
 def _within(timeout_s: float, work: Callable[[], T]) -> T:
-    """Run work in a thread that is left behind if it takes too long: bytes that trickle in meet no socket's time-out."""
+    """Run work in a thread that is abandoned after a timeout."""
     done: queue.SimpleQueue[tuple[T | None, Exception | None]] = queue.SimpleQueue()
 
     def run() -> None:

@@ -276,7 +276,7 @@ class LLMRewriter:
         return None
 
     def _read(self, passage: Passage, reply: Reply, shape: type[Sentences | Whole] | None) -> tuple[list[str], str | None]:
-        """Return the texts of a reply (the passage's sentences, or one), or why there are none."""
+        """Parse a reply's texts (sentences, or one text), or return the reason of failure."""
         if reply.failed is not None:
             return [], f"no reply: {reply.failed}"
         if shape is None:
@@ -299,7 +299,7 @@ class LLMRewriter:
         return self.config.keep_sentences and bool(passage.sentences)
 
     def _fault(self, passage: Passage, texts: Sequence[str]) -> str | None:
-        """Return why texts cannot be a rewriting of a passage, as far as formal checks can see."""
+        """Return why texts are formally invalid as a rewrite; None if they pass."""
         text = " ".join(texts)
         if not text.strip():
             return "empty: the reply holds no text"

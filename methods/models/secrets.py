@@ -14,7 +14,7 @@ from urllib.parse import quote
 HIDDEN = "***"
 _SHORTEST, _SHORTEST_PLAIN = 8, 16
 _used: dict[str, re.Pattern[str] | None] = {}
-"""Forms of secrets; of some, a pattern that finds them with other characters in between."""
+"""Registered secrets, some with a pattern that also matches them with other characters in between."""
 
 
 def use(secret: str) -> str:
@@ -33,7 +33,7 @@ def use(secret: str) -> str:
 
 
 def _encoded(secret: str) -> set[str]:
-    """Return a secret as URLs, JSON, hexadecimal digits and base64 have it, the latter wherever it is in a longer text."""
+    """Return a secret's forms in URLs, JSON, hexadecimal and base64 (at any offset)."""
     raw = secret.encode("utf-8", "replace")
     forms = {quote(secret, safe=""), json.dumps(secret)[1:-1], json.dumps(secret)[1:-1].replace("/", "\\/"), raw.hex()}
     forms.add("".join(f"%{byte:02x}" for byte in raw))

@@ -84,11 +84,11 @@ class Seq2SeqModel:
         self.room = self._room()
 
     def _room(self) -> int:
-        """Return longest prompt in tokens; replies are the decoder's and take none of it."""
+        """Return the maximum prompt length in tokens."""
         return self.config.max_prompt_tokens or self._stated_length()
 
     def _stated_length(self) -> int:
-        """Return longest prompt in tokens that the checkpoint speaks of."""
+        """Return the maximum prompt length in the checkpoint's configuration."""
         text_config = self.model.config
         stated = (getattr(text_config, name, None) for name in ("max_position_embeddings", "n_positions"))
         length = next((int(value) for value in stated if value), None)
@@ -199,7 +199,7 @@ class Seq2SeqModel:
     def _decode(
         self, rows: Sequence[tuple[int, int]], items: Sequence[Item], memory: Tensor, mask: Tensor, budget: int, results: list[list[float]]
     ) -> None:
-        """Decoder passes over pairs (number of an item, row of its prompt in `memory`)."""
+        """Run the decoder over pairs (index of an item, row of its prompt in `memory`)."""
         import torch
         from transformers.modeling_outputs import BaseModelOutput
 

@@ -90,7 +90,7 @@ def distill(encoder: Any, dimension: int = DIMENSION) -> Any:
 
 
 def _token_vectors(encoder: Any, tokens: list[int]) -> NDArray[np.float64]:
-    """Encode each token between the marks that the tokenizer puts around a text: shape (tokens, dimension)."""
+    """Encode each token between the tokenizer's special tokens: shape (tokens, dimension)."""
     import torch
 
     before, after = _marks(encoder.tokenizer)
@@ -104,7 +104,7 @@ def _token_vectors(encoder: Any, tokens: list[int]) -> NDArray[np.float64]:
 
 
 def _marks(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """Return the tokens that are before and behind a text."""
+    """Return the special tokens before and after a text."""
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     marked = tokenizer("a")["input_ids"]
     start = next(place for place in range(len(marked)) if marked[place : place + len(bare)] == bare)

@@ -77,7 +77,7 @@ def split(text: str, finish_reason: str = "") -> Split:
 
 
 def _channels(text: str) -> Split:
-    """Read harmony's messages: the channel `final` holds the answer, the others hold thoughts and calls of tools."""
+    """Parse harmony messages: the channel `final` has the answer, others have thoughts and tool calls."""
     finals: list[str] = []
     thoughts: list[str] = []
     tool, ended, end = "", False, 0
@@ -100,7 +100,7 @@ def _channels(text: str) -> Split:
 
 
 class _Tags:
-    """Tags of one text: which of them stand outside code, and what is before each.
+    """Tags of a text outside code.
 
     Args:
         text: The text.

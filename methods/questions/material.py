@@ -15,7 +15,7 @@ from benchmarks.text import tokens
 SHORTEST = 12
 """Minimum words of a passage for asking questions about it."""
 _MOST_SHARED = 0.1
-"""Share of the passages beyond which a word links nothing."""
+"""Maximum fraction of passages that contain a linking word."""
 _LETTERS = 4
 
 

@@ -62,6 +62,6 @@ def write_table(path: Path, questions: Iterable[Written]) -> int:
 
 
 def _cell(values: Sequence[str]) -> str:
-    """Return one value as it is, several as a list."""
+    """Format one value as text, several as a list."""
     plain = len(values) == 1 and not values[0].lstrip().startswith("[")
     return values[0] if plain else json.dumps(list(values), ensure_ascii=False) if values else ""

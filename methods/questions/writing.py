@@ -110,7 +110,7 @@ class Written:
 
 
 class _Lost(Exception):
-    """A call failed for good."""
+    """Raised if a call failed permanently."""
 
 
 class Writer:
@@ -198,7 +198,7 @@ class Writer:
 
 
 async def _checked(draft: Draft, item: Material, answered: Any) -> str:
-    """Return `KEPT`, or the reason for which a question is removed."""
+    """Return `KEPT`, or the reason for rejecting a question."""
     if item.kind == "unanswerable":
         return "answered" if await answered(draft.question, item.passages) else KEPT
     held_by = [places_of(quote, [passage.text for passage in item.passages]) for quote in draft.quotes if quote.strip()]

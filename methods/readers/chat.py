@@ -89,7 +89,7 @@ class ChatReader:
         return self._model.estimate([self._request(q, c)[0] for q, c in zip(queries, contexts, strict=True)])
 
     def _request(self, query: Query, context: Context) -> tuple[Messages, dict[str, object]]:
-        """Return the conversation, and what is to be noted of it."""
+        """Build the conversation, and notes for the prediction."""
         evidence = self._instructions.evidence(context.passages)
         most = self._longest_prompt
         if most is None or self._model.counter.count(self._messages(query.text, evidence)) <= most:
@@ -107,7 +107,7 @@ class ChatReader:
         return self._messages(query.text, text), {TRUNCATED: {"unit": "tokens", "kept": kept, "of": len(spans)}}
 
     def _without_last(self, question: str, context: Context, most: int) -> tuple[Messages, dict[str, object]]:
-        """Return the conversation with as many triples, best first, as fit; where not one does, as without retrieval."""
+        """Build the conversation with as many triples as fit; without any, the prompt for no retrieval."""
 
         def messages(count: int) -> Messages:
             return self._messages(question, self._instructions.evidence(context.passages[:count]))

@@ -73,7 +73,7 @@ class DdrPrompt:
         self._prompts = {shown: TEMPLATE.load(config.chosen_prompt, shown=(PASSAGES,) if shown else ()) for shown in (False, True)}
 
     def __call__(self, question: str, evidence: str | None) -> Messages:
-        """Return the conversation; `evidence` holds one passage per line, None for no passage."""
+        """Build the conversation; `evidence` has one passage per line, None for no passages."""
         return self._prompts[evidence is not None].messages(question=question, passages=evidence)
 
 

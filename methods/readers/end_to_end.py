@@ -204,7 +204,7 @@ class RalmPrompt:
         self._none = RALM["ic_ralm_closed_book"].load(config.closed_book_prompt)
 
     def __call__(self, question: str, passages: Sequence[Passage]) -> str:
-        """Return the text; the question ends with a question mark and begins with a small letter."""
+        """Build the prompt; the question is lower-cased at its start and ends with a question mark."""
         question = question if question.endswith("?") else f"{question}?"
         question = question[:1].lower() + question[1:]
         if not passages:

@@ -103,7 +103,7 @@ _OTHERS = "ans|antwort|réponse|respuesta|resposta|risposta|ответ|答案|�
 _SO = r"(?:(?:so|therefore|thus|hence|finally|in conclusion),?[ \t]+|i (?:think|believe)(?: that)?[ \t]+)?(?:the[ \t]+)?"
 _LABEL = rf"(?:the[ \t]+)?(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer|(?:final[ \t]+)?response|output|{_OTHERS}"
 _STATES = rf"{_SO}(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer[ \t]+is"
-"""Pattern of the beginning of a line that states the answer in a sentence."""
+"""Pattern of a sentence that states the answer."""
 _MARKED = re.compile(
     rf"[ \t>#*_`-]{{0,10}}(?:{_LABEL})[ \t]{{0,10}}(?:[*_]{{1,3}}[ \t]{{0,10}}[:：]|[:：][ \t]{{0,10}}[*_]{{0,3}})"
     rf"(?P<rest>[^\n]*)",
@@ -114,7 +114,7 @@ _PREFIX = re.compile(rf"(?:{_STATES}(?:\s*:\s*|\s+|$)|(?:the\s+)?(?:final\s+|sho
 _CONCLUDES = re.compile(
     rf"[ \t>*_]{{0,10}}(?:(?=so|therefore|thus|hence|finally|in c|the f){_STATES}\b|{_STATES}[ \t]*[:*])", re.IGNORECASE
 )
-"""A line that concludes; "The answer is found in [1]." explains."""
+"""Pattern of a line that concludes with the answer."""
 _PREFACE = re.compile(
     r"(?:based on|according to|from|given) (?:the |these |this )?(?:given |provided |above |retrieved |supplied )?"
     r"(?:passages?|contexts?|documents?|texts?|information|sources?|evidence)(?: \[?\d{1,3}\]?| (?:provided|given|above))?\s{0,9}[:,]\s*",
@@ -147,7 +147,7 @@ _CITED = re.compile(
 _JOINED = re.compile(r"(?:[,;]|\s[–—-])\Z")
 _LED = re.compile(r"\[(\d{1,3})\]\s+(?=\S)")
 _LITERAL = re.compile(r"\{\s*'[\w ]{1,40}'\s*:\s*'([^'\n]*)'\s*\}")
-"""A dictionary as Python writes it."""
+"""Pattern of a Python dictionary literal."""
 _ANSWER_FIELDS = ("answer", "final_answer", "short_answer")
 
 
@@ -160,7 +160,7 @@ def _extract_short(text: str, shown: Shown) -> Extracted:
 
 
 def _settled(text: str, step: Callable[[str], str]) -> str:
-    """Repeat a step until it changes nothing."""
+    """Repeat a step until the text stops changing."""
     for _ in range(_ROUNDS):
         changed = step(text)
         if changed == text:
@@ -170,7 +170,7 @@ def _settled(text: str, step: Callable[[str], str]) -> str:
 
 
 def _one_turn(text: str) -> str:
-    """Remove special tokens, and what a model wrote after the end of its turn."""
+    """Remove special tokens, and text after the end of the model's turn."""
     first = _FIRST_TOKENS.match(text)
     text = text[first.end() if first else 0 :]
     end = _END.search(text)
@@ -180,7 +180,7 @@ def _one_turn(text: str) -> str:
 
 
 def _unwrapped(text: str) -> str:
-    """Return the content of a box, an answer tag, a fence or a JSON object, if the text has one."""
+    """Return the content of a box, answer tag, fence or JSON object; unchanged without one."""
     text = text.strip()
     boxes = list(_BOXED.finditer(text))
     if boxes and (inside := _braced(text[boxes[-1].end() :])) is not None:
@@ -202,7 +202,7 @@ def _unwrapped(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return the answer's cell of a table with one row; other texts are returned as they are."""
+    """Return the answer's cell in a one-row table; other texts are unchanged."""
     rows = [match["cells"].split("|") for line in text.splitlines() if (match := _ROW.fullmatch(line)) and not _LINED.fullmatch(line)]
     if len(rows) == 1:
         return rows[0][0].strip() if len(rows[0]) == 1 else text
@@ -213,7 +213,7 @@ def _cell(text: str) -> str:
 
 
 def _braced(text: str) -> str | None:
-    """Return a text up to the brace that closes the one before it; None if none does."""
+    """Return a text up to the matching closing brace; None if there is none."""
     depth = 1
     for match in re.finditer(r"[{}]", text):
         depth += 1 if match[0] == "{" else -1
@@ -223,7 +223,7 @@ def _braced(text: str) -> str | None:
 
 
 def _unfenced(text: str) -> str:
-    """Return the content of the fence with which a text begins."""
+    """Return the content of the fence that a text begins with."""
     lines = text.split("\n")
     if len(lines) == 1:
         inside = text[3:-3] if text.endswith(text[:3]) else text[3:]
@@ -235,7 +235,7 @@ def _unfenced(text: str) -> str:
 
 
 def _field(text: str) -> str:
-    """Return the value of a JSON object with one field, or of its field `answer`; other texts are returned as they are."""
+    """Return the value of a JSON object with one field, or its field `answer`; other texts are unchanged."""
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
@@ -253,7 +253,7 @@ def _field(text: str) -> str:
 
 
 def _after_preface(text: str) -> str:
-    """Return a text from the line on that holds the answer: one that is labeled so, else the first that is not a preface."""
+    """Return a text from the answer's line on: a labeled line, else the first after prefaces."""
     written = [line for line in text.splitlines() if line.strip()]
     lines = [line for line in written if not _RULE.fullmatch(line)] or written
     labeled = [number for number, line in enumerate(lines) if _MARKED.match(line) or _HEADING.fullmatch(line) or _CONCLUDES.match(line)]
@@ -297,7 +297,7 @@ def _plain(line: str) -> str:
 
 
 def _uncited(text: str, shown: Shown, cited: list[int]) -> str:
-    """Remove citation marks before and after an answer, if they number shown passages."""
+    """Remove citation marks around an answer if they refer to shown passages."""
     led = _LED.match(text)
     if led and shown(int(led[1])):
         cited.append(int(led[1]))
@@ -320,7 +320,7 @@ def _uncited(text: str, shown: Shown, cited: list[int]) -> str:
 
 
 def _listed(text: str) -> list[int]:
-    """Return the numbers of a citation: `1, 2`, `1-3`."""
+    """Parse the numbers of a citation: `1, 2`, `1-3`."""
     numbers: list[int] = []
     for item in re.split(r"[,;&]|and", text):
         ends = [int(number) for number in re.findall(r"\d+", item)]
@@ -329,7 +329,7 @@ def _listed(text: str) -> list[int]:
 
 
 def _bare(text: str) -> str:
-    """Remove quotes around an answer and its stop, unless the stop belongs to an abbreviation ("Robert Downey Jr.", "U.S.")."""
+    """Remove quotes around an answer and its final period, unless it belongs to an abbreviation ("Jr.", "U.S.")."""
     closing = _QUOTES.get(text[:1], "")
     if closing and len(text) > 1 and text[-1] in closing and not any(mark in text[1:-1] for mark in closing):
         text = text[1:-1].strip()

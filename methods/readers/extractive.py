@@ -54,7 +54,7 @@ While Where However Although There And But Or If Since Also One Two Some Many Mo
 Following Until According Born Of To We I You
 """
 _OPENERS = frozenset(_OPENER_LIST.split())
-"""Words that are capitalized for standing first in a sentence."""
+"""Words that are capitalized only because they start a sentence."""
 
 
 class Span(NamedTuple):
@@ -281,7 +281,7 @@ def choose(question: str, offered: tuple[str, str], passages: Sequence[Passage])
 
 
 def _passages_about(option: str, passages: Sequence[Passage]) -> list[Passage]:
-    """Return passages whose title is the option, give or take a bracket; else those that mention it."""
+    """Return the passages whose title is the option (ignoring a bracket); else those that mention it."""
     words = set(tokens(_BRACKETS.sub("", option)))
     titled = []
     for passage in passages:

@@ -174,9 +174,9 @@ class CausalReader:
         return Answer(result.text, usage, {**notes, **result.notes}, (call,), raw if raw.strip() != result.text else "")
 
     def _fitted(self, question: str, passages: Sequence[Passage]) -> tuple[str, dict[str, object]] | None:
-        """Return the prompt with as much of the passages as fits, and what is to be noted; None where the question does not.
+        """Build the prompt with as much of the passages as fits, and notes; None if even the question does not fit.
 
-        The question is always whole.
+        The question is never truncated.
         """
         if self._instructions is not None and self._instructions.middle:
             return self._without_middle(question, self._instructions.evidence(passages))
@@ -186,7 +186,7 @@ class CausalReader:
         return None if prompt is None else (prompt, {})
 
     def _without_last(self, question: str, passages: Sequence[Passage]) -> tuple[str, dict[str, object]] | None:
-        """Return the prompt with as many triples, best first, as fit: whole ones alone, and as without retrieval for none."""
+        """Build the prompt with as many whole triples as fit; without any, the prompt for no retrieval."""
         kept = longest_prefix(len(passages), lambda count: self._length(question, passages[:count]) <= 0)
         if not kept and self._length(question, []) > 0:
             return None
@@ -194,7 +194,7 @@ class CausalReader:
         return self._rendered(question, passages[:kept]), note if kept < len(passages) else {}
 
     def _without_middle(self, question: str, evidence: str) -> tuple[str, dict[str, object]] | None:
-        """Return the prompt with the first and the last part of the evidence, which is cut before the template is filled."""
+        """Build the prompt with the beginning and the end of the evidence."""
         encoded = self._model.tokenizer(evidence, add_special_tokens=False, return_offsets_mapping=True)
         spans = encoded["offset_mapping"]
         fitted = fit_middle(evidence, spans, lambda text: self._excess(self._prompt(question, text)), self._model.room)
@@ -205,14 +205,14 @@ class CausalReader:
         return self._prompt(question, text), note if kept < len(spans) else {}
 
     def _fit(self, question: str, passages: Sequence[Passage]) -> str | None:
-        """Return the prompt with as many passages, best first, as fit; of a first one that does not, its beginning."""
+        """Build the prompt with as many passages as fit; if the first is too long, with its beginning."""
         kept = list(passages[: longest_prefix(len(passages), lambda count: self._length(question, passages[:count]) <= 0)])
         if not kept and passages:
             kept = self._cut(question, passages[0])
         return self._rendered(question, kept) if self._length(question, kept) <= 0 else None
 
     def _cut(self, question: str, passage: Passage) -> list[Passage]:
-        """Return the first words of a passage that fit; none if not one fits."""
+        """Truncate a passage to fit; [] if not one word fits."""
         words = passage.text.split()
 
         def short(count: int) -> list[Passage]:
@@ -235,7 +235,7 @@ class CausalReader:
         return marker in str(getattr(self._model.tokenizer, "chat_template", None) or "")
 
     def _length(self, question: str, passages: Sequence[Passage]) -> int:
-        """Return tokens by which the prompt is too long; 0 or less where it fits."""
+        """Return the number of tokens by which the prompt is too long; at most 0 if it fits."""
         return self._excess(self._rendered(question, passages))
 
     def _excess(self, prompt: str) -> int:

@@ -221,7 +221,7 @@ def reading_work(config: Any, lengths: Lengths, llm: Any, limit: int | None = No
 
 
 def _with_mark(question: str) -> str:
-    """Return a question with its question mark, as RoG's prompts have it."""
+    """Add a missing question mark, as in RoG's prompts."""
     text = question.strip()
     return text if text.endswith("?") else f"{text}?"
 

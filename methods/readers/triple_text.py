@@ -103,7 +103,7 @@ def _of_worlds() -> dict[str, Relation]:
 
 
 def _by_head(passages: Sequence[Passage], triples: Sequence[Triple]) -> list[Passage]:
-    """Return one passage per head, in the order of the first of it; its id is that first triple's."""
+    """Merge triples into one passage per head, in order of first occurrence, with the first triple's id."""
     merged: dict[str, Passage] = {}
     for passage, (head, _, _) in zip(passages, triples, strict=True):
         known = merged.get(head)

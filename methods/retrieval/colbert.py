@@ -46,7 +46,7 @@ class ColbertConfig(LateInteractionConfig, ModelMethodConfig):
 
 
 def _work(config: ColbertConfig, lengths: Lengths) -> Work:
-    """Return the work: encode the corpus with one vector per token, then every question."""
+    """Estimate the work: encode the corpus with one vector per token, then every question."""
     kept = vectors(config, lengths, lengths.corpus * lengths.passage)
     return index(encode(config, lengths.corpus, lengths.passage) + kept) + encode(config, lengths.questions, lengths.question)
 
@@ -104,7 +104,7 @@ class Colbert:
         return self.model.passages([passage.full_text for passage in corpus[start : start + CHUNK]])
 
     def _save(self, corpus: Corpus, folder: Path) -> None:
-        """Encode chunk by chunk; a file next to each chunk has the number of tokens per passage."""
+        """Encode the corpus chunk by chunk, saving the number of tokens per passage."""
         chunks = {start: folder / f"lengths-{start}.npy" for start in range(0, len(corpus), CHUNK)}
 
         def encode(start: int) -> TokenVectors:
@@ -162,7 +162,7 @@ class ColbertIndex:
         return self._scope.ranking(query, rows[best], scores[best])
 
     def _close(self, query: TokenVectors, k: int) -> Rows:
-        """Return passages that may be among the k best, ascending."""
+        """Return the passages that may be among the k best, ascending."""
         if self._search is not None:
             owners = np.searchsorted(self._starts, np.concatenate(self._search.near(query, self._near)), side="right") - 1
             return np.unique(owners)
@@ -180,13 +180,13 @@ class ColbertIndex:
         return np.split(self._filled, cuts)
 
     def _rounded(self, query: TokenVectors, rows: Rows) -> NDArray[np.float64]:
-        """Return scores of consecutive passages by a product in float32."""
+        """Score consecutive passages in float32."""
         first, last = self._starts[rows[0]], self._starts[rows[-1] + 1]
         products = query @ self._vectors[first:last].T
         return np.maximum.reduceat(products, self._starts[rows] - first, axis=1).sum(axis=0, dtype=np.float64)
 
     def _scores(self, query: TokenVectors, rows: Rows) -> NDArray[np.float64]:
-        """Return scores of some passages, each computed by itself in float64."""
+        """Score some passages, each independently in float64."""
         exact = query.astype(np.float64).T
         tokens = (self._vectors[self._starts[row] : self._starts[row + 1]].astype(np.float64) for row in rows)
         return comparable(np.array([(own @ exact).max(axis=0).sum() for own in tokens], dtype=np.float64))

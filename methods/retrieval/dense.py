@@ -118,7 +118,7 @@ class Dense:
         return ApproximateSearch(path)
 
     def _encode(self, corpus: Corpus, start: int) -> Vectors:
-        """Return vectors of a chunk of passages, or of all their parts."""
+        """Encode a chunk of passages, or all their parts."""
         passages = corpus[start : start + CHUNK]
         cached = len(corpus) <= CACHED
         if self.encoder.reads_titles:
@@ -131,7 +131,7 @@ class Dense:
         return [f"{passage.title}\n{part}" if passage.title else part for part in self._parts(passage)]
 
     def _parts(self, passage: Passage) -> list[str]:
-        """Return the text of a passage, in parts if it must be split; there is at least one."""
+        """Split a passage's text into parts if needed; there is at least one."""
         if self.config.part_words is None:
             return [passage.text]
         words = passage.text.split()
@@ -146,7 +146,6 @@ class Dense:
         return np.concatenate([[0], np.cumsum(counts)])
 
     def _save(self, corpus: Corpus, folder: Path) -> None:
-        """Encode chunk by chunk."""
         parts = self._starts(corpus)
         if parts is not None:
             np.save(folder / "starts.npy", parts)
@@ -200,7 +199,7 @@ class DenseIndex:
         self._encoded = {}
 
     def _vectors_of(self, texts: Sequence[str]) -> Vectors:
-        """Encode queries, using the batches of `build_for` where they contain the query."""
+        """Encode queries in the batches of `build_for`, if they are part of one."""
         for block in {self._blocks[text][0] for text in texts if text in self._blocks} - self._encoded.keys():
             self._encoded[block] = self._encoder.queries(self._known[block * QUERIES : (block + 1) * QUERIES])
         unknown = [text for text in texts if text not in self._blocks]
@@ -235,13 +234,13 @@ class DenseIndex:
         return rankings
 
     def _owners(self, parts: Rows) -> Rows:
-        """Return the passages that parts belong to, each once, ascending."""
+        """Return the distinct passages of some parts, ascending."""
         if self._starts is None:
             return parts
         return np.unique(np.searchsorted(self._starts, parts, side="right") - 1)
 
     def _scores(self, query: NDArray, rows: Rows) -> NDArray[np.float64]:
-        """Return a passage's score: that of its best part."""
+        """Score passages; a passage's score is that of its best part."""
         if self._starts is None or not len(rows):
             return exact_scores(self._vectors, query, rows)
         parts = np.concatenate([np.arange(self._starts[row], self._starts[row + 1]) for row in rows])

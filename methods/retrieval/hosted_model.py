@@ -54,7 +54,7 @@ _TASKS: Mapping[tuple[str, Side], tuple[str, str]] = {
     ("voyage", "query"): ("input_type", "query"),
     ("voyage", "passage"): ("input_type", "document"),
 }
-"""Field and value that tell queries from passages."""
+"""Request field and value that mark queries and passages."""
 _BATCH_CHARACTERS = 400_000
 """Maximum number of characters per request; OpenAI allows 300,000 tokens."""
 _LARGEST = 256 * 2**20
@@ -277,7 +277,7 @@ class HostedModel:
         return batches
 
     async def _split(self, batch: list[str], body: Any, parse: Any) -> tuple[Any, Usage]:
-        """Request a batch; if it is too large for the endpoint, request its halves."""
+        """Request a batch; if the endpoint rejects its size, request halves."""
         try:
             path, fields = body(batch)
             return await self._tried(path, fields, len(batch), sum(map(len, batch)), parse)

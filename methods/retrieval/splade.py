@@ -135,7 +135,7 @@ class SpladeEncoder:
 
 
 def _work(config: SpladeConfig, lengths: Lengths) -> Work:
-    """Return the work: encode the corpus into lists, then every question."""
+    """Estimate the work: encode the corpus, then every question."""
     kept = Work(bytes=2 * FLOAT * TERMS * lengths.corpus)
     return index(encode(config, lengths.corpus, lengths.passage) + kept) + encode(config, lengths.questions, lengths.question)
 
@@ -257,7 +257,7 @@ class SpladeIndex:
         return rankings
 
     def _scores(self, text: str) -> NDArray[np.float64]:
-        """Return the score of every passage: shape (passages,)."""
+        """Score all passages: shape (passages,)."""
         terms, weights = self._encoder.query(text)
         lists = [slice(int(self._starts[term]), int(self._starts[term + 1])) for term in terms]
         rows = np.concatenate([np.empty(0, dtype=np.int32), *(self._rows[own] for own in lists)])

@@ -98,7 +98,7 @@ class Mining:
 
     @property
     def _of_list(self) -> bool:
-        """Return whether the list's passages alone are labeled."""
+        """Return whether only the list's passages are labeled."""
         return self._config.labels.passages == "list"
 
     @cached_property
@@ -223,7 +223,7 @@ RowsFor = Callable[[Sequence[Question], int | None], list[SarkRow]]
 
 
 class _Preparation:
-    """The rows of one benchmark."""
+    """Builder of the rows of one benchmark."""
 
     def __init__(
         self, config: SarkDataConfig, benchmark: Benchmark, services: Services, work: Path, progress: Progress, counts: Counter[str]
@@ -233,7 +233,7 @@ class _Preparation:
         self._folder = work / file_id(str(benchmark.reference))
 
     def make_rows(self) -> list[SarkRow]:
-        """Make them."""
+        """Build the rows."""
         options, query = self._questions()
         mining = Mining(self._config, self._benchmark, query, self._services, self._folder, self._progress, self._counts)
         known = {item.id for item in options}
@@ -255,9 +255,9 @@ class _Preparation:
         return sorted(self._first(most, questions, rows_for), key=lambda row: positions[row.question_id])
 
     def _first(self, most: int, questions: Sequence[Question], rows_for: RowsFor) -> list[SarkRow]:
-        """Return the first rows of questions in a drawn order, whatever the number that is taken at a time.
+        """Build the first `most` rows of questions in random order; the result does not depend on the batch size.
 
-        How many are taken follows from what is missing and from the rows that questions gave so far.
+        The batch size is estimated from the missing rows and the yield so far.
         """
         order = list(questions)
         Draws("sark order of questions", 0, str(self._benchmark.reference)).shuffle(order)
@@ -273,7 +273,7 @@ class _Preparation:
         return rows
 
     def _questions(self) -> tuple[list[Question], list[Question]]:
-        """Return questions that bring labels or an order, and those that are to be mined."""
+        """Return questions with given labels or orders, and questions to process."""
         questions = list(self._benchmark.questions)
         options = [question for question in questions if "labels" in question.metadata and "order" in question.metadata]
         ids = {item.id for item in options}
@@ -292,7 +292,7 @@ class _Preparation:
 
 
 def _kept(work: Path, made_of: str) -> SarkData | None:
-    """Return rows of an earlier run, None where there are none or they were made of something else."""
+    """Load rows of an earlier run; None if they are missing or were made from other input."""
     path, rows = work / "data.json", work / "rows.jsonl"
     if not path.exists() or not rows.exists():
         return None
@@ -310,7 +310,7 @@ def _kept(work: Path, made_of: str) -> SarkData | None:
 
 
 def _identity(config: SarkDataConfig, benchmarks: Sequence[Benchmark], services: Services) -> str:
-    """Return a hash of all that decides the rows."""
+    """Return a hash of everything that determines the rows."""
     fields = set(SarkDataConfig.model_fields)
     labels, lists = config.labels, config.lists
     parts = [

@@ -136,7 +136,7 @@ def label_of(direct: str | None, augmented: str | None) -> int | None:
 
 
 def _two(verdict: str | None) -> str | None:
-    """Return one of the paper's two verdicts: an answer that is right in part counts as wrong."""
+    """Reduce a verdict to the paper's two: a partially correct answer counts as wrong."""
     return MISMATCH if verdict == PARTIAL else verdict
 
 
@@ -267,7 +267,7 @@ def _why(attempt: Attempt) -> str:
 
 
 def _request_key(request: Request) -> tuple[Any, ...]:
-    """Return all of a request that decides what comes of it."""
+    """Return everything in a request that determines its result."""
     question = request.question
     return (
         question.id,
@@ -342,7 +342,7 @@ class Labeling:
     def _further(
         self, questions: Sequence[Question], below: Mapping[str, Sequence[str]], right: Mapping[str, Attempt], progress: Progress
     ) -> dict[str, dict[str, int]]:
-        """Return the negatives from further down, by question id."""
+        """Return additional negatives from lower ranks, by question id."""
         requests = [self._request(question, below[question.id]) for question in questions]
         labels = {}
         for item in self._second.tried(requests, progress, right):

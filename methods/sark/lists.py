@@ -249,7 +249,7 @@ class Lister:
 
 
 def _request_key(request: ListRequest) -> tuple[Any, ...]:
-    """Return all of a request that decides its order."""
+    """Return everything in a request that determines its order."""
     question = request.question
     return (
         question.text,

@@ -110,7 +110,7 @@ def new_reranker(config: SarkTrainingConfig, device: str | None) -> Any:
 
 @contextmanager
 def _unreported() -> Iterator[None]:
-    """Without the library's report of weights that were left out: a base's own head always is."""
+    """Context manager that suppresses the library's report of unused weights, such as the base's own head."""
     from transformers.utils import logging
 
     level = logging.get_verbosity()
@@ -128,7 +128,7 @@ def _last(width: int, labels: int) -> Any:
 
 
 def _adapt(encoder: nn.Module, options: LoraOptions) -> None:
-    """Freeze an encoder and put low-rank updates, which begin at 0, next to its linear layers."""
+    """Freeze an encoder and add LoRA updates to its linear layers."""
     from peft import LoraConfig, inject_adapter_in_model
 
     targets = options.targets if isinstance(options.targets, str) else list(options.targets)
@@ -165,10 +165,10 @@ def last_bias(model: Any) -> Tensor:
 
 
 def _match(encoder: Any, base: str) -> nn.Module:
-    """Return the module that adds token matches with the query to the score.
+    """Build the module that adds token-match scores.
 
     Raises:
-        UserError: The encoder does not tell tokens of the query from those of the passage.
+        UserError: The encoder has no token types for query and passage.
     """
     from methods.models.token_match import TokenMatch
 
@@ -187,7 +187,7 @@ HEAD = (2, 4)
 
 
 def _take_head(modules: list[nn.Module], base: str) -> None:
-    """Give the head the weights of the base's; at once, as nothing is learned yet."""
+    """Copy the base's head to the new head."""
     import torch
 
     from methods.models.token_match import load_cross_encoder
@@ -217,7 +217,7 @@ def _take_head(modules: list[nn.Module], base: str) -> None:
 
 
 def _dropouts(config: SarkTrainingConfig) -> dict[str, float]:
-    """Return the changes to the encoder's configuration that set its dropout."""
+    """Return the changes to the encoder's dropout configuration."""
     share = config.model.backbone_dropout
     if share is None:
         return {}
@@ -236,7 +236,7 @@ def _dropouts(config: SarkTrainingConfig) -> dict[str, float]:
 
 
 def _require_room(encoder: Any, options: ModelConfig, base: str) -> None:
-    """Check that the encoder has positions for the longest pair; some come before the first token's."""
+    """Check that the encoder's positions suffice for the longest pair."""
     table = _position_table(encoder.model)
     if table is None:
         return

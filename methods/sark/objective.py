@@ -143,7 +143,7 @@ class Objective:
         return over_parts(self._parts(groups), learn, self.accelerator, _tokens)["loss"]
 
     def _learn(self, terms: int, seed: Sequence[str | int], number: int, part: Part) -> Figures:
-        """Add the gradient of a part's share of the loss."""
+        """Compute the gradient of a part's share of the loss."""
         import torch
 
         torch.manual_seed(int(fingerprint(*seed, number), 16) % 2**63)
@@ -217,7 +217,7 @@ class Objective:
         return [[(groups[position], encoded[position]) for position in batch] for batch in self.batched(encoded)]
 
     def _terms(self, part: Part) -> Tensor:
-        """Return the terms of some groups of one task and size."""
+        """Compute the loss terms of groups of one task and size."""
         import torch
 
         head = self.config.model.head
@@ -231,5 +231,5 @@ class Objective:
 
 
 def _tokens(part: Part) -> int:
-    """Return tokens of a part, padding included."""
+    """Return a part's number of tokens, including padding."""
     return sum(len(pairs) for _, pairs in part) * max(len(pair["input_ids"]) for _, pairs in part for pair in pairs)

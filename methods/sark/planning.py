@@ -73,7 +73,7 @@ def work_of(config: SarkTrainingConfig, of: LengthsOf) -> list[StageWork]:
 
 
 def _used(config: SarkTrainingConfig, lengths: Lengths) -> Lengths:
-    """Return with the questions that are mined, at most."""
+    """Return the data statistics with the maximum number of processed questions."""
     limits = [lengths.questions]
     if config.rows is not None and _tried(config, lengths) >= LENGTH:
         # A question gives a row at least, its list; that some orders cannot be read is left out of account.
@@ -82,7 +82,7 @@ def _used(config: SarkTrainingConfig, lengths: Lengths) -> Lengths:
 
 
 def _tried(config: SarkTrainingConfig, lengths: Lengths) -> float:
-    """Return passages that a question is tried with at most: its candidates, or those of its list."""
+    """Return the maximum number of passages tried per question."""
     if config.labels.passages != "all":
         return float(LENGTH)
     depth = float(config.candidates.depth)
@@ -94,14 +94,14 @@ def _unlabeled(config: SarkTrainingConfig) -> bool:
 
 
 def _labeled(config: SarkTrainingConfig, lengths: Lengths) -> float:
-    """Return rows at most: a label of every passage that was tried, as far as rows are wanted."""
+    """Return the maximum number of rows."""
     extra = config.labels.extra
     every = lengths.questions * (1 if _unlabeled(config) else _tried(config, lengths) + (0 if extra is None else extra.n))
     return min(every, every if config.rows is None else config.rows)
 
 
 def _made_by(config: SarkTrainingConfig, name: str, lengths: Lengths) -> Work:
-    """Return what rows take: searches and a local reader for each training, replies once for all that ask the same."""
+    """Estimate the work of building rows: searches and local readers per training, replies shared by all."""
     labels, lists, styles = config.labels, config.lists, config.styles
     attempts = 0.0 if _unlabeled(config) else lengths.questions * (1 + _tried(config, lengths) + (labels.extra.n if labels.extra else 0))
 

@@ -170,7 +170,7 @@ def kendall_tau(first: Sequence[int], second: Sequence[int]) -> float:
 def _scored(
     reranker: Reranker, requests: Sequence[tuple[Query, Sequence[Passage]]], corpus: Corpus
 ) -> list[tuple[NDArray[np.int64], Floats]]:
-    """Return per question the rank and the score of each passage, in the order in which passages are given."""
+    """Rerank, and return per question the rank and score of each passage, in the given order."""
     queries = [query for query, _ in requests]
     options = [
         Ranking(query.id, tuple(passage.id for passage in passages), tuple(float(-n) for n in range(len(passages))))

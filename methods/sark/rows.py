@@ -127,7 +127,7 @@ def _count(rows: Sequence[SarkRow], counts: Counter[str]) -> None:
 
 
 def _texts(item: Mined, passages: Sequence[str], pairs: Pairs) -> tuple[BothStyles, ...] | None:
-    """Return passages in both styles; None where there are none or one lacks a style."""
+    """Return passages in both styles; None if there are none or one lacks a style."""
     results = [pairs.get((item.question_id, passage)) for passage in passages]
     styled = tuple((pair[0].full_text, pair[1].full_text) for pair in results if pair is not None)
     return styled if styled and len(styled) == len(passages) else None

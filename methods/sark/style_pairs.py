@@ -50,7 +50,7 @@ def formal_of(benchmark: Benchmark) -> tuple[Benchmark, StylePairs | None]:
 
 
 def _formal(question: Question, ids: Mapping[str, str]) -> Question:
-    """Return a question over other passages: ids that name one of them follow it."""
+    """Replace all passage ids of a question by those of the formal passages."""
 
     def fact(item: str) -> str:
         passage, index = sentence_of(item)
@@ -159,7 +159,7 @@ def _write_pairs(
     folder: Path,
     progress: Progress,
 ) -> StylePairs:
-    """Return pairs written into a file of the folder, which resumes where it was cut off."""
+    """Rewrite passages into a pairs file, resuming an interrupted one, and return the pairs."""
     if not needed:
         return StylePairs(())
     questions = [replace(question, candidates=tuple(needed[question.id])) for question in benchmark.questions if question.id in needed]

@@ -150,7 +150,7 @@ class SarkTrainer:
         self._deciding = self._positions()
 
     def _positions(self) -> list[int]:
-        """Return the trained parameters whose gradients decide λ."""
+        """Return the indices of trained parameters whose gradients determine λ."""
         model = self.objective.model
         part = encoder_of(model) if self.config.loss.lambda_params == "backbone" else last_layer(model)
         deciding = {id(parameter) for parameter in part.parameters()}
@@ -160,17 +160,17 @@ class SarkTrainer:
         return batches(self._rows, self.config.train.batch_size, seed=self.config.seed, epoch=epoch)
 
     def _step(self, chosen: Sequence[Sequence[SarkRow]], epoch: int, step: int) -> dict[str, float]:
-        """Add the gradient of the step's batches, and say what λ was; of several batches the means."""
+        """Compute the gradient of a step's batches, and return metrics including λ (means over batches)."""
         results = [self._batch(rows, epoch, (self.config.seed, step, number), len(chosen)) for number, rows in enumerate(chosen)]
         names = dict.fromkeys(name for figures in results for name in figures)
         return {name: _mean([figures[name] for figures in results if name in figures]) for name in names}
 
     def _batch(self, rows: Sequence[SarkRow], epoch: int, seed: tuple[int, ...], batches: int) -> dict[str, float]:
-        """Add the gradient of one batch of this many.
+        """Compute the gradient of one of the step's batches.
 
         Returns:
-            `loss`, that of each task, `lambda` and `1-lambda`, the norm of each task's gradient over the parameters
-            that decide λ, and the cosine between both; the last three where both tasks have something to learn.
+            `loss`, the loss of each task, `lambda` and `1-lambda`; if both tasks have terms, also the norm of each task's
+            gradient and their cosine, over the parameters that determine λ.
         """
         before = self._taken()
         losses: dict[Task, float] = {}
@@ -200,14 +200,14 @@ class SarkTrainer:
         return (FORMAL, INFORMAL) if self.config.loss.styles else (FORMAL,)
 
     def _taken(self) -> Gradients:
-        """Return the gradients that lie on the parameters, which have none then."""
+        """Take the gradients off the parameters, and return them."""
         results = [parameter.grad for parameter in self._parameters]
         for parameter in self._parameters:
             parameter.grad = None
         return results
 
     def _weight(self, gradients: Mapping[Task, Gradients]) -> tuple[float, dict[str, float]]:
-        """Return λ, and what is known of the gradients; a task that is alone has weight 1."""
+        """Return λ and statistics of the gradients; a single task has weight 1."""
         if len(gradients) < 2:
             return float("passage" in gradients), {}
         products = Products.of(*(self._deciding_part(gradients[task]) for task in TASKS))
@@ -223,7 +223,7 @@ class SarkTrainer:
         }
 
     def _deciding_part(self, gradients: Gradients) -> Gradients:
-        """Return the gradients that decide λ, summed over processes."""
+        """Return the gradients that determine λ, summed over processes."""
         import torch
 
         chosen = [gradients[position] for position in self._deciding]
@@ -238,7 +238,7 @@ class SarkTrainer:
 
     @property
     def _scale(self) -> float:
-        """Return the loss scale of half precision."""
+        """Return the loss scale of mixed precision."""
         scaler = getattr(self.objective.accelerator, "scaler", None)
         return float(scaler.get_scale()) if scaler is not None else 1.0
 
@@ -306,7 +306,7 @@ class SarkTraining(OneStageTraining):
 
 
 def _made(config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], context: TrainingContext, folder: Path) -> SarkData:
-    """Return rows, kept next to those of other trainings where there is such a place: one with other losses shares them."""
+    """Build rows, or reuse those of other trainings that differ only in their losses."""
     services = context.services
     made_of = config.model_dump(mode="json", include=set(SarkDataConfig.model_fields))
     shared = services.folder("sark", fingerprint(made_of, [benchmark.fingerprint for benchmark in benchmarks])) or folder
@@ -336,7 +336,7 @@ def _prepared(
 
 
 def _teaches(row: SarkRow, config: SarkTrainingConfig) -> bool:
-    """Return whether the active losses learn anything from a row."""
+    """Return whether a row has a nonzero loss term."""
     return (config.loss.passage and row.label is not None) or (config.loss.listwise and learnable(row, config.loss))
 
 
@@ -351,7 +351,7 @@ def _nothing_to_train(config: SarkTrainingConfig) -> UserError:
 
 
 def _files(config: SarkTrainingConfig) -> list[str]:
-    """Return hashes of the files that options name, by option: a file that takes another's place is another input."""
+    """Return hashes of the files named in options, by option."""
     judge, styles = config.wanted_judge, config.styles
     named = {
         "labels.prompt": config.labels.prompt,

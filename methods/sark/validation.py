@@ -63,7 +63,7 @@ def _without(what: str, other: str) -> UserError:
 
 
 def _gaps(scores: Sequence[Scores]) -> list[Scores]:
-    """Return |z| between both styles of groups, all formal ones first."""
+    """Return |Δz| between both styles; formal groups come first."""
     half = len(scores) // 2
     return [np.abs(item - other) for item, other in zip(scores[:half], scores[half:], strict=True)]
 
@@ -83,7 +83,7 @@ def share_in_order(scores: Scores) -> float:
 
 
 class _Scores:
-    """Scores of the texts of groups, every distinct pair read once."""
+    """Scores of groups' texts, with every distinct pair scored once."""
 
     def __init__(self, objective: Objective, groups: Sequence[Group]) -> None:
         import torch
@@ -101,11 +101,11 @@ class _Scores:
                 self._logits[positions, 1] = ranked(result, head).cpu().numpy()
 
     def classified(self, group: Group) -> Scores:
-        """Return logits of "holds the evidence"."""
+        """Return the logits of the positive class."""
         return self._of(group, 0)
 
     def ranked(self, group: Group) -> Scores:
-        """Return scores that order."""
+        """Return the ranking scores."""
         return self._of(group, 1)
 
     def _of(self, group: Group, column: int) -> Scores:
@@ -114,5 +114,5 @@ class _Scores:
 
     @property
     def spread(self) -> float:
-        """Return standard deviation of the scores that order."""
+        """Return the standard deviation of the ranking scores."""
         return float(self._logits[:, 1].std())

@@ -189,7 +189,7 @@ class GroupObjective:
         return np.flatnonzero(order >= len(wrong))
 
     def _parts(self, batch: Sequence[Group]) -> list[list[Group]]:
-        """Return groups in parts of at most this many pairs, at least one group each."""
+        """Split groups into parts of limited pairs, at least one group each."""
         parts: list[list[Group]] = []
         room = 0
         for group in batch:
@@ -201,7 +201,7 @@ class GroupObjective:
         return parts
 
     def _loss(self, part: Sequence[Group]) -> Tensor:
-        """Return the summed loss of some groups."""
+        """Compute the summed loss of some groups."""
         scores = self.scores([(group.question, text) for group in part for text in group.texts])
         ends = np.cumsum([len(group.texts) for group in part]).tolist()
         starts = [0, *ends[:-1]]

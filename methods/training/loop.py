@@ -138,7 +138,7 @@ class LoopPlace:
 
 @dataclass
 class _Best:
-    """The best validation so far: after which step, and its figure."""
+    """The best validation so far: step and metric."""
 
     step: int
     figure: float
@@ -245,7 +245,7 @@ class Loop:
         return {"step": step, **figures, "learning_rate": rate, "gradient_norm": norm}
 
     def _gradient(self, step: int) -> Figures:
-        """Put the gradient of a step on the parameters, in smaller parts if memory runs out."""
+        """Compute the gradient of a step, in smaller parts if memory runs out."""
         while True:
             self.optimizer.zero_grad()
             try:
@@ -265,13 +265,13 @@ class Loop:
             torch.cuda.empty_cache()
 
     def _checksum(self) -> int:
-        """Return a number that tells the trained parameters from those of another initialization."""
+        """Return a checksum of the trained parameters, to detect different initializations."""
         import torch
 
         return sum(int(item.detach().reshape(-1).view(torch.uint8).sum(dtype=torch.int64)) for item in self.parameters())
 
     def _clipped(self) -> float:
-        """Return gradients summed over processes and scaled down to a norm; returns the norm that they had."""
+        """Sum gradients over processes, clip them, and return the norm before clipping."""
         import torch
 
         parameters, most = self.parameters(), self.options.max_grad_norm
@@ -341,7 +341,7 @@ class Loop:
             assert not result.unexpected_keys
 
     def _save(self, step: int) -> None:
-        """Write the curve and the point after which `step` comes; the other processes wait for the main one."""
+        """Write the curve and a snapshot from which `step` is next; other processes wait for the main one."""
         if self._main:
             self._write_point(step)
         wait(self.accelerator)
@@ -376,7 +376,7 @@ class Loop:
             whole(path, lambda partial: torch.save(dict(state), partial))
 
     def _resume(self) -> int:
-        """Take up the last point of this very training; returns the step that comes next."""
+        """Load the last snapshot of this training, and return the next step."""
         if not self._point.exists():
             return 0
         state = _read(self._point)

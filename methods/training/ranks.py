@@ -86,7 +86,7 @@ def _lacks(precision: str, why: str) -> UserError:
 
 @cache
 def _patient() -> Any:
-    """Return the group that waits as long as it takes; all processes of the default group make it together."""
+    """Return the process group without time-out; all processes create it together."""
     import torch.distributed
 
     return torch.distributed.new_group(backend="gloo", timeout=UNLIMITED)

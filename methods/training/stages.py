@@ -334,7 +334,7 @@ class OneStageTraining(ABC):
 
 
 def _ours(models: Sequence[tuple[str, str | None]], hashes: Sequence[str]) -> tuple[str, ...]:
-    """Return the hashes of checkpoints; a base that is none of ours has no hash of the kind that cards hold."""
+    """Return the hashes of those base models that are ragmeter checkpoints."""
     results = zip(models, hashes, strict=True)
     return tuple(item for (model, _), item in results if (Path(locate(model)) / CHECKPOINT_CARD).is_file())
 
@@ -365,7 +365,7 @@ def saved(stage: str, folder: Path, manifest: Manifest, record: StageRecord, sav
 
 
 def _without_versions(folder: Path) -> None:
-    """Leave library versions out of the folder: equal trainings give equal hashes wherever they ran."""
+    """Remove library versions from the folder's files, so that equal trainings have equal hashes."""
     for name, key in (("config_sentence_transformers.json", "__version__"), ("config.json", "transformers_version")):
         for path in folder.rglob(name):
             settings: dict[str, Any] = json.loads(path.read_text("utf-8"))

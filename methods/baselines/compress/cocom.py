@@ -95,7 +95,7 @@ class Cocom(Pisco):
         return model.joined(parts, (done[at] for at in range(len(rows))))
 
     def _padded(self, model: SoftModel, rows: Sequence[list[int]], parts: Sequence[Sequence[Any]]) -> list[Tensor]:
-        """Return the memory of rows whose last group is filled with the states of [PAD], which no other token sees."""
+        """Encode rows whose last group is filled with states of [PAD] tokens, which other tokens do not attend to."""
         import torch
 
         vectors = []

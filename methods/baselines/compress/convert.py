@@ -75,7 +75,7 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
 
 
 def _memory_options(source: Released) -> dict[str, Any]:
-    """Return the options of PISCO and COCOM; PISCO's separate encoder is not read."""
+    """Return the options of PISCO or COCOM; PISCO's separate encoder is not supported."""
     rank = int(source.config.get("lora_r", 16))
     own = source.config.get("compr_model_name")
     if own and source.layout == "pisco":
@@ -99,14 +99,14 @@ def _summary_options(source: Released) -> dict[str, Any]:
 
 
 def _encoder_options(source: Released) -> dict[str, Any]:
-    """Return the options of PCC: Lite is an encoder, Large an adapter on one with memory tokens; the name states the rate."""
+    """Return the options of PCC. Lite is an encoder, Large an adapter with memory tokens; the name gives the rate."""
     stated = re.search(r"(\d+)x", source.source)
     below = source.option("base_model_name_or_path") if (source.folder / ADAPTER).is_file() else source.source
     return {"encoder": below, "base": PCC_DECODER, **({"rate": int(stated[1])} if stated else {})}
 
 
 def _layers_options(source: Released) -> dict[str, Any]:
-    """Return the options of OSCAR if its encoder is the base's first layers; other variants are not read."""
+    """Return the options of OSCAR with the base's first layers as encoder; other variants are not supported."""
     config, below = source.config, source.option("compr_base_model_name")
     if config.get("compr_every_n_layer") or config.get("lora_compressor") or below != source.option("decoder_model_name"):
         what = "its encoder is not the first layers of its base, trained as a whole: others are not read"
@@ -128,19 +128,19 @@ _CONVERTER = {"RMSNorm.weight": "parts.converter.norm.weight", **_two_layers("de
 
 
 def _found(source: Released, names: Mapping[str, str]) -> dict[str, Tensor]:
-    """Return tensors under our names, each found by the end of its own."""
+    """Return tensors under ragmeter's names, each found by the end of its name."""
     return renamed(source.tensors(lambda name: name.endswith(tuple(names))), names, source.source)
 
 
 def _convert_rows(source: Released, model: SoftModel, ends: Mapping[str, Tensor], count: int | None = None) -> dict[str, Tensor]:
-    """Return this many memory tokens and then three marks, as the tokenizer got them behind the base's own tokens."""
+    """Return the embeddings of `count` memory tokens and three marks, which follow the base's tokens."""
     count = (1 if model.config.shared else model.config.memory_tokens) if count is None else count
     rows = new_rows(ends, model.base, len(model.plain_tokenizer), count + 3, source.source)
     return {"parts.memory.weight": rows[:count], "parts.marks.weight": rows[count:]}
 
 
 def _adapters(source: Released, **names: str) -> dict[str, Tensor]:
-    """Return the adapters of a file, each under our name for it."""
+    """Return a file's adapters under ragmeter's names."""
     there = pickled(source.folder / ADAPTERS)
     results: dict[str, Tensor] = {}
     for theirs, ours in names.items():
@@ -151,7 +151,7 @@ def _adapters(source: Released, **names: str) -> dict[str, Tensor]:
 
 
 def _fill(source: Released, model: SoftModel, states: Mapping[str, Tensor], spare: tuple[str, ...], what: str, remedy: str) -> None:
-    """Put weights into the encoder; they may lack those whose names hold one of `spare`."""
+    """Load weights into the encoder; those whose names contain one of `spare` may be missing."""
     missing, foreign = model.encoder.load_state_dict(states, strict=False)
     if foreign or not all(any(part in name for part in spare) for name in missing):
         raise source.refused(what, remedy)
@@ -163,7 +163,7 @@ def _pisco(source: Released, model: SoftModel) -> dict[str, Tensor]:
 
 
 def _oscar(source: Released, model: SoftModel) -> dict[str, Tensor]:
-    """Return the encoder has an embedding of its own, whose last rows are its memory tokens; it is put into the model here."""
+    """Load OSCAR's encoder into the model, and return its memory-token embeddings."""
     import torch
 
     folder, first, count = source.folder / "compressor", len(model.plain_tokenizer), model.config.memory_tokens
@@ -216,11 +216,11 @@ _LAYOUTS: Mapping[str, tuple[Callable[[Released], dict[str, Any]], Callable[[Rel
     "autocompressor": (_summary_options, lambda source, model: _found(source, {"embed_summary.weight": "parts.summary.weight"})),
     "pcc": (_encoder_options, _pcc),
 }
-"""Readers per layout: the options from its configuration, and its tensors under our names."""
+"""Converters per layout: options from the configuration, and tensors under ragmeter's names."""
 
 
 def _language_model(source: Released, folder: Path) -> None:
-    """Write the language model of an AutoCompressor as an ordinary Llama."""
+    """Write an AutoCompressor's language model as an ordinary Llama checkpoint."""
     from safetensors.torch import save_file
 
     _files(source, folder, [])
@@ -232,7 +232,7 @@ def _language_model(source: Released, folder: Path) -> None:
 
 
 def _encoder(source: Released, below: str, folder: Path) -> None:
-    """Write the encoder of PCC Lite unchanged, or that of Large with its adapter merged into the base."""
+    """Write the encoder of PCC: Lite unchanged, Large with its adapter merged into the base."""
     if not (source.folder / ADAPTER).is_file():
         _files(source, folder, [*source.folder.glob("*.safetensors"), *source.folder.glob("pytorch_model*.bin")])
         return
@@ -247,7 +247,7 @@ def _encoder(source: Released, below: str, folder: Path) -> None:
 
 
 def _files(source: Released, folder: Path, weights: list[Path]) -> None:
-    """Tokenizer, configuration and weights as they are; a pickle of weights is checked before a library reads it."""
+    """Copy tokenizer, configuration and weights; pickled weights are checked first."""
     folder.mkdir(parents=True)
     for path in {item for pattern in _TOKENIZER for item in source.folder.glob(pattern)} | {source.folder / "config.json", *weights}:
         if path.suffix == ".bin":

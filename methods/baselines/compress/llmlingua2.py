@@ -73,7 +73,7 @@ class LLMLingua2Config(ModelOptions):
 
 
 def _counting(tokenizer: str | None) -> Callable[[Sequence[str]], list[int]]:
-    """Return what counts the tokens of texts."""
+    """Return a function that counts the tokens of texts."""
     if tokenizer is None or not tokenizer.startswith(TIKTOKEN):
         return TokenCounter(tokenizer).counts
     spans = spans_of(tokenizer)
@@ -141,7 +141,7 @@ class LLMLingua2:
         return _counting(self.config.counted_in)
 
     def _added(self, keep: Sequence[str]) -> dict[str, str]:
-        """Give the model tokens that stand for kept texts which are not one token, and return them by text."""
+        """Add tokens to the model for protected texts that are not single tokens, and return them by text."""
         words = self._tokenizer
         stand_ins = {text: f"[NEW{number}]" for number, text in enumerate(keep) if len(words.tokenize(text)) != 1}
         if stand_ins:
@@ -176,7 +176,7 @@ class LLMLingua2:
         return Context(ranking.query_id, tuple(kept), notes={**notes, "llmlingua2": {"kept": left, "of": of}})
 
     def _within(self, text: str, room: int) -> tuple[str, int]:
-        """Return the first words of a text that a budget holds, and their tokens: a percentile alone does not keep to it."""
+        """Return the first words of a text that fit a token budget, and their tokens."""
         parts = _PARTS.findall(text)
         most = longest_prefix(len(parts), lambda number: self._counts(["".join(parts[:number])])[0] <= room)
         return (shown := "".join(parts[:most])), self._counts([shown])[0]
@@ -225,7 +225,7 @@ class LLMLingua2:
         return results
 
     def _merged(self, tokens: Sequence[str], likely: Sequence[Any]) -> list[Word]:
-        """Return the words that tokens make; special tokens and those that the tokenizer does not know belong to none."""
+        """Merge tokens into words; special and unknown tokens belong to none."""
         texts: list[str] = []
         values: list[list[Any]] = []
         stand_ins = self._stand_ins.values()
@@ -252,7 +252,7 @@ class LLMLingua2:
         return token.startswith("▁") or token in string.punctuation or token in self.config.keep or token in self._stand_ins.values()
 
     def _kept(self, words: Sequence[Word], dropped: float) -> str:
-        """Return the words of a chunk above the percentile of its tokens, as text."""
+        """Return the words of a chunk above the percentile, as text."""
         if not words:
             return ""
         keep = self.config.keep

@@ -129,7 +129,7 @@ class SoftCompressor:
         return [self._model.system.count(self._model, passage.full_text) for passage in passages]
 
     def _kept(self, question: str, ranking: Ranking, corpus: Corpus) -> Sequence[str]:
-        """Return the passages that stay: all as ranked, or the most relevant first."""
+        """Return the passages to keep: all as ranked, or the most relevant ones."""
         if self._config.keep is None or not ranking.ids:
             return ranking.ids
         import torch

@@ -324,5 +324,5 @@ class SoftModel(nn.Module):
 
 
 def _harmless(text: str) -> str:
-    """Return a text of others in which the name of the place is not read as the place."""
+    """Escape a text so that it does not contain the placeholder `PLACE`."""
     return text.replace(PLACE, PLACE.replace("|", " "))

@@ -103,7 +103,7 @@ class Oscar(Pisco):
         return self._read(model, rows)[0]
 
     def _read(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> tuple[Tensor, Tensor]:
-        """Return memory of rows, and the states of their rank tokens [N, h]."""
+        """Encode rows; returns memory, and the states of rank tokens [N, h]."""
         count = self.config.memory_tokens
         states = model.states(rows, count + self.config.ranks, model=model.encoder)
         memory = states[:, :count]

@@ -36,7 +36,7 @@ def _work(config: Any, lengths: Lengths) -> Work:
 
 
 class _Pruner(SentenceCompressor):
-    """Keeps what is above the threshold."""
+    """Base class of compressors that keep sentences above a threshold."""
 
     def __init__(self, name: str, config: Any, services: Services) -> None:
         super().__init__(name, config.tokenizer)

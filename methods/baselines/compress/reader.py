@@ -55,7 +55,7 @@ class MemoryReaderConfig(AskedOptions, SoftOptions):
 
 
 def _work(config: MemoryReaderConfig, lengths: Lengths) -> Work:
-    """Return the work: answers from memory; of passages that come as text their encoding, too."""
+    """Estimate the work: answers from memory, and encoding of passages that arrive as text."""
     system = known_system(config.model, lengths)
     if system is None:
         return unknown_system(config.model)
@@ -114,7 +114,7 @@ class MemoryReader:
         return answers
 
     def _asked(self, question: str, memory: Sequence[Tensor]) -> list[Piece]:
-        """Return the prompt that asks a question about passages in memory."""
+        """Build the prompt for a question about passages in memory."""
         model, prompt = self._model, self._prompts[bool(memory)]
         if prompt is None:
             return model.system.prompt(model, question, memory)
@@ -130,7 +130,7 @@ class MemoryReader:
         return text.strip()
 
     def _memory(self, question: str, context: Context) -> list[Tensor]:
-        """Return memory of a context's passages: [m, h] each."""
+        """Return the memory of a context's passages: [m, h] each."""
         if isinstance(context.memory, SoftMemory):
             if context.memory.checkpoint != self._model.hash:
                 raise UserError(

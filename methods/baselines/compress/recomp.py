@@ -189,7 +189,7 @@ class RecompAbstractive:
         ]
 
     def _prompt(self, question: str, passages: Sequence[Passage]) -> tuple[str, dict[str, Any]]:
-        """Return the prompt with as many words of the passages as fit, and what is to be noted; "" where there is nothing to sum up."""
+        """Build the prompt with as many words of the passages as fit, and notes; "" if there is nothing to summarize."""
         words = " ".join(passage.full_text for passage in passages).split()
 
         def prompt(count: int) -> str:

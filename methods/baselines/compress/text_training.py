@@ -85,7 +85,7 @@ class TextTrainingConfig(DataConfig):
 
 
 def _tuning(base: str, what: str) -> type[TextTrainingConfig]:
-    """Return the options of a training of such a model, and which one is meant unless another is named."""
+    """Build the option class of a training for a kind of model, with its default model."""
     field = Field(base, description=f"{what}: a folder or hub id")
     return create_model("TextTrainingConfig", __base__=TextTrainingConfig, base=(str, field))
 
@@ -229,7 +229,7 @@ def likelihoods(scorer: ScorerConfig, services: Services, asking: Sequence[tuple
 
 
 def _work(config: TextTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Return every sentence with its question is read by the reader, then rows are learned from."""
+    """Estimate the work: the reader scores every sentence with its question, then training on rows."""
     data = [of(item, config.data_options) for item in config.data]
     base, work = Checkpoint(config.base), Work()
     for lengths in data:

@@ -183,7 +183,7 @@ class Objective:
         return [system.restoring(model, memory[0], int(fingerprint(row.target), 16))]
 
     def _naming_loss(self, rows: Sequence[CompressionRow], memory: Sequence[Tensor]) -> Tensor:
-        """Return how well vectors name what they stand for, summed over passages."""
+        """Compute the naming loss of memory vectors, summed over passages."""
         import torch
 
         from methods.training.pieces import naming_terms
@@ -238,7 +238,7 @@ class Objective:
 
 
 def _read(rows: Sequence[CompressionRow]) -> tuple[list[str], list[str]]:
-    """Return passages, one after another, and the question that each is read for."""
+    """Return all passages of the rows, and the question for which each is encoded."""
     return [text for row in rows for text in row.documents], [row.question for row in rows for _ in row.documents]
 
 
@@ -340,7 +340,7 @@ def _needs(config: SoftTrainingConfig) -> Needs | None:
 
 
 def _work(config: SoftTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Return passages to memory, and replies from memory; where text is the teacher, that is read, too."""
+    """Estimate the work: encoding passages and generating replies; also a teacher's reading of text."""
     data = known_data(config, of)
     system, size, results = config.system, data[0].size, []
     models = list(system.models.values())

@@ -82,7 +82,7 @@ def refiner_pairs(rewards: Sequence[float | None], draws: Draws) -> list[tuple[i
 
 
 def _costs(config: DdrTrainingConfig) -> list[StageCost]:
-    """Return each pair is read three times: with gradients for both replies, and without an adapter."""
+    """Return the stages' costs; each pair takes three passes: both replies with gradient, and without an adapter."""
     draws = 2 * len(config.temperatures)
     return [
         StageCost(READER, config.train, config.k, reads=3, calls=draws, shown=config.k / 2),

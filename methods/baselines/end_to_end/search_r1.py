@@ -130,7 +130,7 @@ async def search_r1(q: Session) -> str:
 
 
 class _Shown:
-    """The reply whose search is being answered, and the assistant's text as it was last shown."""
+    """The reply whose search is being answered, and the assistant's text as last shown."""
 
     reply = written = ""
 
@@ -141,7 +141,7 @@ def _lines(passages: Sequence[Passage]) -> list[str]:
 
 
 def _show_passages(passages: Sequence[Passage], words: int) -> str:
-    """Return passages a line each, with their white space, as far as a number of words reaches."""
+    """Format passages one per line, up to a number of words."""
     kept: list[str] = []
     for line in _lines(passages):
         own = _WORDS.findall(line)

@@ -154,7 +154,7 @@ class TagModel:
         return 1 / (1 + math.exp(min(700.0, no - yes)))
 
     async def _scores(self, q: Session, items: list[Item], step: str) -> list[float] | None:
-        """Return log-probabilities of targets, those of several tokens summed; None, and counted, if a call of the endpoint failed."""
+        """Return the log-probabilities of targets, summed over tokens; None (counted) if an endpoint call failed."""
         if not isinstance(self._model, ServedModel):
             return await self._score(items)
         made = await together(*(self._model.score(*item, step=step) for item in items))
@@ -215,7 +215,7 @@ class TagModel:
         return Segment(plain(written.text), shares[RELEVANCE], shares.get(SUPPORT, ()), shares.get(UTILITY, ()), likelihood)
 
     def _scored(self, jobs: list[list[Item]]) -> list[list[float]]:
-        """Return log-probabilities of targets; those of several tokens are summed."""
+        """Return the log-probabilities of targets, summed over tokens."""
         assert isinstance(self._model, CausalModel)
         sums = iter([math.fsum(own) for own in self._model.logprobs([item for items in jobs for item in items], ScoringConfig())])
         return [[next(sums) for _ in items] for items in jobs]
@@ -229,7 +229,7 @@ def plain(text: str) -> str:
 
 
 def _calls(config: SelfRagConfig) -> int:
-    """Return the most calls of a question; an endpoint scores each tag, and each answer, by a call of its own."""
+    """Return the maximum number of calls per question; an endpoint needs one call per tag and answer."""
     tags = len(RELEVANCE) + len(SUPPORT) + len(UTILITY) + 1 if config.endpoint is not None else 0
     return config.k * (1 + tags) + 1 + (len(RETRIEVAL) if tags else 0)
 

@@ -191,7 +191,7 @@ class TripleBM25Index:
 
     @cached_property
     def _whole(self) -> BM25Index:
-        """Return all triples under the statistics of all; built where it is asked for first."""
+        """Return the index with corpus statistics, built on first use."""
         index = _Verbalized(self._config, Services()).index(self._corpus, self._folder)
         assert isinstance(index, BM25Index)
         return index
@@ -215,7 +215,7 @@ class TripleBM25Index:
         return self._scope.ranking(query, rows[best], scores[best])
 
     def _scores(self, words: Sequence[str], rows: Rows) -> NDArray[np.float64]:
-        """Return scores under the statistics of these triples alone."""
+        """Compute BM25 scores with statistics over these triples only."""
         queries = Counter(number for word in words if (number := self._names.vocabulary.get(word)) is not None)
         frequencies, lengths = self._names.frequencies(self._corpus.triples, rows, list(queries))
         repeated = np.array(list(queries.values()), np.int64)

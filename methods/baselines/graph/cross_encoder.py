@@ -82,9 +82,9 @@ def require_head(config: CrossEncoderConfig, where: str) -> None:
 
 
 def _brings_modules(folder: Path) -> bool:
-    """Return whether a folder is a `CrossEncoder` whose score comes from a module behind the transformer.
+    """Return whether a folder is a `CrossEncoder` with a scoring module after the transformer.
 
-    Of any other folder with modules, such as an encoder's, a cross-encoder takes the transformer alone.
+    From other folders with modules, such as an encoder's, a cross-encoder only loads the transformer.
     """
     settings, modules = (_json(folder / name) for name in ("config_sentence_transformers.json", "modules.json"))
     if not modules or not settings or settings.get("model_type") != "CrossEncoder":
@@ -136,7 +136,7 @@ def _weights(config: GraphHybridConfig) -> str:
 
 
 def _work(config: GraphHybridConfig, lengths: Lengths) -> Work:
-    """Return the work: both retrievers, and every triple that one of them found read with its question."""
+    """Estimate the work: both retrievers, and scoring every retrieved triple with its question."""
     pairs = min(config.sparse_depth + config.dense_depth if config.merge == "union" else config.rrf_depth, lengths.candidates)
     read = encode(
         CrossEncoderConfig.model_validate(config.model_dump(include=set(CrossEncoderConfig.model_fields))),
@@ -221,7 +221,7 @@ class GraphHybridIndex:
         return [self._rank(query, self._ordered(query, k), near, k) for query, near in zip(queries, dense, strict=True)]
 
     def _ordered(self, query: Query, k: int) -> Ranking:
-        """Return BM25's order: of all triples of a query's own graph, of the whole corpus as far as it is needed."""
+        """Return BM25's ranking: all triples of a query's graph, or as much of the whole corpus as needed."""
         needed = len(query.candidates) if query.candidates is not None else max(k, self._config.sparse_depth)
         return self._sparse.retrieve([query], needed)[0]
 
@@ -241,12 +241,12 @@ class GraphHybridIndex:
         return Ranking(query.id, ranked, values, ordered.usage + near.usage, {BACKFILLED_FROM: len(order)} if rest else {})
 
     def _ranks(self, query: Query, ordered: Ranking) -> dict[str, int]:
-        """Return places in BM25's order, as far as they do not depend on how long a ranking is asked for."""
+        """Return ranks in BM25's order, as far as they do not depend on the requested length."""
         ids = ordered.ids if query.candidates is not None else ordered.ids[: self._config.sparse_depth]
         return {identifier: position for position, identifier in enumerate(ids)}
 
     def _merged(self, query: Query, sparse: Ranking, dense: Ranking) -> tuple[str, ...]:
-        """Return the triples that are read, each once."""
+        """Return the distinct triples to score."""
         if self._config.merge == "union":
             return tuple(dict.fromkeys((*sparse.ids, *dense.ids)))
         return fuse(query, (sparse, dense), self._config.rrf_depth, self._corpus, RRF_DAMPING).ids

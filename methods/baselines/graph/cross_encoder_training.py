@@ -170,7 +170,7 @@ class GraphCrossEncoderTrainingConfig(ContrastConfig):
 
 
 def _work(config: GraphCrossEncoderTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Return right triples, each against others; a question is taken to have two of them."""
+    """Estimate the work: gold triples with their negatives, assuming two gold triples per question."""
     data = known_data(config, of)
     base, size = Checkpoint(config.base, config.revision), data[0].size(config.base, config.revision)
     rows, each = 2 * sum(lengths.questions for lengths in data), config.epochs * (1 + config.negatives)

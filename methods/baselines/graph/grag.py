@@ -60,7 +60,7 @@ class EgoGraphs:
 
     @cached_property
     def _inside(self) -> Any:
-        """Return the ego graphs as a `scipy.sparse.csc_array` of ones (uint8): row n, column e is set if node n is in the ego
+        """Return the ego graphs as a `scipy.sparse.csc_array` of ones (uint8): entry (n, e) is set if node n is in the ego
         graph of e.
         """
         from scipy.sparse import coo_array, eye_array
@@ -106,7 +106,7 @@ class EgoGraphs:
         return means
 
     def _blocks(self, relation_of_edge: Places, relations: int) -> Iterator[tuple[int, Any, Any]]:
-        """Yield ego graphs in blocks: the first, which nodes they hold, and how many edges of each relation.
+        """Yield blocks of ego graphs: first index, membership of nodes, and number of edges per relation.
 
         Yields:
             A number; shape (nodes, block); shape (relations, block). Both plain, or both sparse.
@@ -164,7 +164,7 @@ class GragIndex(NamesIndex):
 
     @cached_property
     def _whole(self) -> _Surroundings:
-        """Return the index of the whole corpus, shared by all queries without a graph of their own."""
+        """Return the ego graphs of the whole corpus, shared by queries without their own graph."""
         return self._surroundings(np.arange(len(self._corpus)))
 
     def _surroundings(self, rows: Rows) -> _Surroundings:
@@ -175,7 +175,7 @@ class GragIndex(NamesIndex):
         return _Surroundings(egos, edges, vectors)
 
     def _pruned(self, result: _Surroundings, query: Vectors) -> tuple[Places, dict[str, Any]]:
-        """Return the edges kept, ego graph after ego graph, each once; and what there is to say of them."""
+        """Return the distinct edges kept, ego graph by ego graph, and notes."""
         graph = result.egos.graph
         by_node, by_edge = self._names.node_cosines(graph, query), self._names.edge_cosines(graph, query)
         centers = best_rows(cosines(query, result.vectors), self._config.ego_graphs)
@@ -209,7 +209,7 @@ class Grag(NamesRetriever):
 
 @dataclass(frozen=True)
 class _Surroundings:
-    """Ego graphs of a graph, which of its edges they are over, and their vectors."""
+    """Ego graphs with their vectors, and the edges that they cover."""
 
     egos: EgoGraphs
     edges: Places

@@ -51,12 +51,12 @@ def prize_collecting_tree(ends: Places, prizes: Floats, costs: Floats) -> tuple[
 
 
 class _Growth:
-    """Clusters of nodes: first every node alone, then what came of each merging, in order.
+    """Growth phase of the Goemans–Williamson algorithm: clusters of nodes that grow and merge.
 
     Attributes:
-        left: How long each cluster may grow from when it began.
-        grown: How long it did, once it does not grow any more.
-        merged: Of each merging its edge, and the cluster that had stopped with the end of the edge in it, or −1, −1.
+        left: Time that each cluster may still grow from its start.
+        grown: Time that it grew, once it has stopped.
+        merged: Per merge, its edge, and the inactive cluster with the end of the edge in it (−1, −1 if none).
     """
 
     def __init__(self, ends: list[list[int]], prizes: list[float], costs: list[float]) -> None:
@@ -81,7 +81,7 @@ class _Growth:
         self.events: list[tuple[float, int, int]] = []
 
     def run(self) -> None:
-        """Grow until one cluster at most does."""
+        """Grow until at most one cluster is active."""
         active = [node for node, growing in enumerate(self.growing) if growing]
         for node in active:
             self._begin(node, [node])
@@ -95,7 +95,7 @@ class _Growth:
                 number -= 1
 
     def _begin(self, cluster: int, anew: list[int]) -> None:
-        """Note when a growing cluster will stop, and when the edges will be full at nodes that did not grow before."""
+        """Schedule when a growing cluster stops, and when edges at its new nodes become tight."""
         heapq.heappush(self.events, (self.time + self.left[cluster], STOPS, cluster))
         for node in anew:
             for edge in self.at[node]:
@@ -107,7 +107,7 @@ class _Growth:
             heapq.heappush(self.events, (max(full, self.time), FILLS, edge))
 
     def _full(self, edge: int) -> float | None:
-        """Return the time at which an edge becomes full if clusters keep growing as now; None if never."""
+        """Return the time at which an edge becomes tight at the current growth; None if never."""
         (item, moat), (other, opposite) = map(self._moat, self.ends[edge])
         rate = self.growing[item] + self.growing[other]
         if item == other or not rate:
@@ -115,7 +115,7 @@ class _Growth:
         return self.time + (self.costs[edge] - moat - opposite) / rate
 
     def _moat(self, node: int) -> tuple[int, float]:
-        """Return the outermost cluster of a node, and how far the moats around the node reach."""
+        """Return a node's outermost cluster, and the total width of the moats around the node."""
         way, cluster = [], node
         while self.above[cluster] != cluster:
             way.append(cluster)
@@ -127,7 +127,7 @@ class _Growth:
         return cluster, total + (self.time - self.since[cluster] if self.growing[cluster] else self.grown[cluster])
 
     def _fill(self, edge: int) -> int:
-        """Merge the clusters at an edge if it is full now; returns how many fewer grow then."""
+        """Merge the clusters at an edge if it is tight; returns by how many the number of growing clusters falls."""
         full = self._full(edge)
         if full is None:
             return 0
@@ -152,7 +152,7 @@ class _Growth:
         self.growing[cluster] = False
 
     def _union(self, item: int, other: int) -> int:
-        """Return the growing cluster of two that have stopped."""
+        """Merge two clusters into a growing one."""
         new = len(self.parent)
         for side in (item, other):
             self.parent[side] = self.above[side] = new
@@ -170,10 +170,10 @@ class _Growth:
         return new
 
     def pruned(self) -> tuple[set[int], list[int]]:
-        """Return the nodes and edges of what still grows, without what leads nowhere.
+        """Return the nodes and edges of the remaining cluster after pruning.
 
-        Mergings are looked at from the last to the first. What had stopped when it was reached stays only if an edge
-        kept later starts from it.
+        Merges are processed in reverse. A cluster that was inactive when reached is kept only if a later kept edge starts from
+        it.
         """
         if True not in self.growing:
             return set(), []
@@ -201,7 +201,7 @@ class _Growth:
 
 
 def _beyond(start: int, barrier: int, neighbors: dict[int, list[int]]) -> set[int]:
-    """Return the nodes of a tree that lie behind a node, seen from one of its neighbors."""
+    """Return the nodes of a tree on the other side of a node, seen from one of its neighbors."""
     result, frontier = {start}, [start]
     while frontier:
         following = [node for node in neighbors[frontier.pop()] if node != barrier and node not in result]

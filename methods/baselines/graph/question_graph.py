@@ -49,7 +49,6 @@ class QuestionGraph:
     relations: Places
 
     def __len__(self) -> int:
-        """Return number of edges."""
         return len(self.heads)
 
     def only(self, edges: NDArray[Any]) -> QuestionGraph:

@@ -189,7 +189,7 @@ def tokenized(texts: Sequence[str], tokenizer: Any, max_length: int) -> Tokenize
 
 
 def _number_words(texts: Sequence[str], spans: Sequence[Sequence[tuple[int, int]]]) -> NDArray[np.int32]:
-    """Return the word of each token, numbered over all texts; -1 for special tokens and separators."""
+    """Return the word index of each token over all texts; -1 for special tokens and separators."""
     bases = np.concatenate([[0], np.cumsum([len(text) + 1 for text in texts])])[:-1]
     results = [(match.start(), match.group() == SEPARATOR) for match in re.finditer(r"\S+", "\n".join(texts))]
     starts = np.array([start for start, _ in results], dtype=np.int64)
@@ -205,7 +205,7 @@ def _number_words(texts: Sequence[str], spans: Sequence[Sequence[tuple[int, int]
 
 
 def _renumbered(words: NDArray[np.int32], offsets: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return words numbered from 0 in each text without gaps, and how many each text has."""
+    """Renumber words from 0 within each text, and return the number of words per text."""
     lengths = np.diff(offsets)
     texts = np.repeat(np.arange(len(lengths)), lengths)
     there = np.flatnonzero(words != _NO_WORD)
@@ -338,7 +338,7 @@ class SkpObjective:
         return {"loss": hidden + self.weight * contrast, "masked": hidden, "contrastive": contrast}
 
     def _leaves(self, kept: Mapping[int, tuple[Tensor, ...]], count: int, dimension: int) -> list[Tensor]:
-        """Return the vectors of texts and of copies, of all processes, as leaves of the graph."""
+        """Return the vectors of texts and copies from all processes as leaf tensors."""
         import torch
 
         leaves = []
@@ -352,7 +352,7 @@ class SkpObjective:
         return leaves
 
     def _vectors(self, batch: Masked, width: int, seed: Sequence[str | int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return vectors of texts and copies, and the summed negative log-likelihood of what is hidden."""
+        """Compute the vectors of texts and copies, and the summed negative log-likelihood of masked tokens."""
         import torch
 
         device = self.model.device
@@ -370,7 +370,7 @@ class SkpObjective:
         return first, second, negative
 
     def _one(self, states: Tensor, attention: Tensor, width: int) -> Tensor:
-        """Return one vector for each text: shape (texts, dimension)."""
+        """Compute one vector per text: shape (texts, dimension)."""
         import torch
 
         if self.vector == "first":
@@ -472,7 +472,7 @@ class SkpTrainingConfig(TrainingConfig):
 
 
 def _work(config: SkpTrainingConfig, of: LengthsOf) -> list[StageWork]:
-    """Return every text and its copy in each epoch; a batch that does not fit is read once more in parts."""
+    """Estimate the work: every text and its copy per epoch; a large batch is processed once more in parts."""
     options = without_questions(config.graph, config.graph_options)
     graphs = [of(item, options) for item in config.graph]
     triples = sum(graph.corpus for graph in graphs)
@@ -527,7 +527,7 @@ class SkpRun:
         self._hidden = lru_cache(1)(self._hidden_in)
 
     def _encoder(self) -> Any:
-        """Return the encoder that becomes the checkpoint; its vector is the first token's, in training and at inference."""
+        """Return the encoder for the checkpoint, with the first token's state as vector."""
         import torch
 
         config = self.config
@@ -564,7 +564,7 @@ class SkpRun:
         return hidden_words(self.texts, self.config.seed, epoch)
 
     def _save(self, folder: Path, figures: Figures) -> None:
-        """Write the encoder as a `SentenceTransformer` of the first token."""
+        """Write the encoder as a `SentenceTransformer` with first-token pooling."""
         result = self.encoder[0].auto_model.load_state_dict(self.model.base_model.state_dict(), strict=False)
         assert not result.unexpected_keys
         self.encoder.prompts = {"query": "", "document": ""}

@@ -227,13 +227,13 @@ class BeaconModel:
         return memory, torch.cat(states)
 
     def _spans(self, count: int, memory: BeaconMemory) -> list[tuple[int, int]]:
-        """Split tokens at the ends of windows; the last part ends the text."""
+        """Split tokens at window boundaries."""
         first = self.window - sum(not beacon for beacon in memory.beacons)
         ends = [*range(first, count, self.window), count]
         return list(zip([0, *ends], ends, strict=False))
 
     def _read(self, ids: Sequence[int], memory: BeaconMemory | None) -> tuple[BeaconMemory, Tensor]:
-        """Return the memory of some tokens, and the state of the last of them."""
+        """Read tokens, and return the memory and the last token's state."""
         import torch
 
         memory = memory or self.nothing()
@@ -243,7 +243,7 @@ class BeaconModel:
         return memory, state[-1]
 
     def _step(self, ids: Sequence[int], memory: BeaconMemory) -> tuple[BeaconMemory, Tensor]:
-        """Read tokens of one window."""
+        """Read tokens within one window."""
         import torch
 
         marks: list[bool] = []
@@ -289,7 +289,7 @@ class BeaconModel:
         return self._closed(memory) if full else memory, decoder.norm(states)[~new]
 
     def _closed(self, memory: BeaconMemory) -> BeaconMemory:
-        """Return the memory with the beacons of the window in it, and the window's text dropped."""
+        """Move the window's beacons to the memory, and drop its text."""
         import torch
 
         which = torch.tensor(memory.beacons, device=self.device)
@@ -304,7 +304,7 @@ class BeaconModel:
         )
 
     def _turns(self, like: Tensor, start: int, count: int) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines of positions: [count, size]."""
+        """Return the cosines and sines of positions: [count, size]."""
         import torch
 
         cosines, sines = self.model.model.rotary_emb(like, torch.arange(start, start + count, device=self.device)[None])

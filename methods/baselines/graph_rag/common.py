@@ -107,7 +107,9 @@ class SystemConfig(MethodConfig):
     @model_validator(mode="before")
     @classmethod
     def _one_choice(cls, value: Any) -> Any:
-        """Take `prompt: ours` and `prompt: published` for `prompts`; ours is the default, so that both have one fingerprint."""
+        """Convert `prompt: ours` and `prompt: published` to `prompts`; `ours` is the default, so both have the same
+        fingerprint.
+        """
         if not isinstance(value, dict):
             return value
         if value.get("prompt") in (OURS, PUBLISHED) and "prompt" in cls.model_fields:
@@ -242,7 +244,7 @@ class AskedOnce:
     async def __call__(
         self, prompt: Prompt, step: str, text: str, shape: type[BaseModel] | None = None, usable: Callable[[str], bool] = bool
     ) -> tuple[str, Usage, str]:
-        """Return the reply to a prompt with one placeholder, its original cost, and the reason if it is unusable."""
+        """Send a prompt with one placeholder; returns the reply, its original cost, and the reason if it is unusable."""
         (name,) = prompt.placeholders
         key = content_hash((prompt.hash, text, self._model.config.model_dump_json()))
         if self._journal is not None and (kept := self._journal.get(key, key)) is not None:

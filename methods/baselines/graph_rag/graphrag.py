@@ -409,7 +409,7 @@ class _ScoredPoint(BaseModel):
 
 
 class _ScoredPoints(BaseModel):
-    """Options of the published prompt, which names reports in the description."""
+    """Reply to the published map prompt, with reports cited in the description."""
 
     points: list[_ScoredPoint]
 

@@ -47,7 +47,7 @@ EPS = 1e-8
 LINKS = 100
 """Maximum similarity links per phrase; version 2 allows one more, as in the released code."""
 _SECTION = re.compile(r"^[ \t]*\[\[ ## (\w+) ## \]\][ \t]*$", re.MULTILINE)
-"""Heads of the sections of a reply to HippoRAG 2's published filter."""
+"""Section headings in a reply to HippoRAG 2's published filter."""
 _OTHER = re.compile(r"[^a-z0-9 ]")
 FACT_TOKENS = 1500
 """Assumed tokens of facts in the native context: 75 facts."""
@@ -408,7 +408,7 @@ class Hippo2Index(HippoIndex):
         return _Found(group, best_rows(scores, self.config.facts).tolist(), scores, self.dense(group, to_passages))
 
     async def _filtered(self, query: Query, nearby: _Found) -> tuple[list[int], Usage]:
-        """Return the most similar fact for each one that the model keeps; none if its reply cannot be parsed, as released."""
+        """Return the facts most similar to those that the model keeps; [] if its reply cannot be parsed, as released."""
         facts, theirs = self.facts(nearby.group), self.config.prompts == PUBLISHED
         shown: list[Any] = [as_triple(facts.printed[fact]) if theirs else facts.texts[fact] for fact in nearby.facts]
         texts = list(map(str, shown))

@@ -68,7 +68,7 @@ class MemoConfig(SystemConfig):
     @model_validator(mode="before")
     @classmethod
     def _one_choice(cls, value: Any) -> Any:
-        """Keep `prompt` and `prompts` apart: published prompts are the default of `beacons`, and other memories have none."""
+        """Validate `prompt` and `prompts`: published prompts are the default of `beacons`, and other memories have none."""
         return value
 
     @model_validator(mode="after")
@@ -209,13 +209,13 @@ class MemoIndex(SystemIndex):
     def _recalled(
         self, beacons: BeaconModel, group: Group, ids: Sequence[int], wanted: Sequence[str], question: str
     ) -> tuple[list[Generation], int]:
-        """Return what the memory of a group says, and its size; in the worker thread of the model's device."""
+        """Generate clues from a group's memory, and return its size; runs in the device's worker thread."""
         memory = self._memory(beacons, group, ids)
         messages = [self.config.template(name).messages(question=question) for name in wanted]
         return beacons.write(memory, messages), memory.size
 
     def _memory(self, beacons: BeaconModel, group: Group, ids: Sequence[int]) -> BeaconMemory:
-        """Return the memory of a group; those used last are kept outside the device, and others are read again."""
+        """Return a group's memory; recently used ones are cached in main memory."""
         key = group.rows.tobytes()
         if key not in self._memories:
             self._memories[key] = beacons.read(ids).to("cpu")

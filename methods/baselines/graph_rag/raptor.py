@@ -138,7 +138,7 @@ def in_two_steps(vectors: NDArray[np.float32], reduction: str) -> list[list[int]
 
 
 def _divided(rows: list[int], lengths: Sequence[int], most: int) -> list[list[int]]:
-    """Return rows in their order, cut where a cluster would have too many tokens."""
+    """Split rows in order so that no cluster has too many tokens."""
     parts: list[list[int]] = [[]]
     size = 0
     for row in rows:
@@ -163,7 +163,7 @@ def _reduced(vectors: NDArray[np.float32], reduction: str, neighbors: int) -> ND
 
 
 def _mixture(vectors: NDArray[np.float32], reduction: str, neighbors: int) -> list[list[int]]:
-    """Return clusters by the Gaussian mixture with the least BIC."""
+    """Cluster by the Gaussian mixture with the lowest BIC."""
     from sklearn.mixture import GaussianMixture
 
     reduced = _reduced(vectors, reduction, neighbors)

@@ -45,7 +45,7 @@ class DdrRefinerConfig(AskingRerankerConfig):
 
 
 def _work(config: DdrRefinerConfig, lengths: Lengths) -> Work:
-    """Return the work: at most one call per passage."""
+    """Estimate the work: at most one call per passage."""
     prompt = OVERHEAD + lengths.question + min(lengths.passage, config.passage_tokens)
     return ask(config.llm, lengths.questions * lengths.ranked(config.depth), prompt)
 

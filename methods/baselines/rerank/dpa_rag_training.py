@@ -222,7 +222,7 @@ class Joined:
 
 
 def _costs(config: DpaRagTrainingConfig) -> list[StageCost]:
-    """Return a row of the reranker is one passage, a list, and both sides of a contrast."""
+    """Return the stages' costs; a row of the reranker is one passage, a list, and both sides of a contrast."""
     encoder = Checkpoint(config.encoder, config.encoder_revision)
     pairs = 1 + LISTED + 2 * EACH
     return [

@@ -103,7 +103,7 @@ def both(tuned: Tuned, part: Sequence[Bundle], step: Sequence[Bundle]) -> Tensor
 
 
 def _costs(config: DroTrainingConfig) -> list[StageCost]:
-    """Return the costs: selector and reader read every sample, in each round."""
+    """Return the stages' costs; both models read every sample in each round."""
     both_read = config.retrieved + config.k
     draws = config.samples * config.rounds
     return [
@@ -169,7 +169,7 @@ class DroTraining(TunedTraining):
     def _round(
         self, tuned: SystemTuned, selecting: Selecting, data: Sequence[Example], count: int, where: tuple[Any, Any, str], number: int
     ) -> list[Bundle]:
-        """Return the rows of a round: sampled and weighted by both models in their state at its start."""
+        """Sample and weigh the rows of a round with both models' current weights."""
         config, (context, _, identity) = self.config, where
         chosen = Draws("dro round", config.seed, number).sample(data, count)
 

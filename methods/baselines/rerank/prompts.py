@@ -72,7 +72,7 @@ class Writer:
         return text if self.prompt.options.passages == "labeled" else plain_characters(text)
 
     def __call__(self, query: str, passages: Sequence[str], labels: Sequence[str]) -> Messages | None:
-        """Return the conversation; None if it does not fit even without the passages' words.
+        """Build the conversation; None if it does not fit even with empty passages.
 
         Args:
             query: Text of the query.
@@ -120,7 +120,7 @@ class Writer:
         return [*messages, {"role": "assistant", "content": self.start}] if self.start else messages
 
     def _with_fewer_words(self, query: str, texts: Sequence[str], labels: Sequence[str], room: int) -> Messages | None:
-        """Return the conversation with as many words of each passage as fit, found as rank_llm does."""
+        """Build the conversation with as many words of each passage as fit, found as in rank_llm."""
         split = [text.split(" ") for text in texts]
         words = self.passage_words or max(map(len, split))
         messages = self._messages(query, texts, labels)

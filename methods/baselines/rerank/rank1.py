@@ -70,35 +70,35 @@ class Rank1Config(ServedConfig, LogOddsConfig):
 
 
 def _work(config: Rank1Config, lengths: Lengths) -> Work:
-    """Return the work: one call per question and candidate."""
+    """Estimate the work: one call per question and candidate."""
     prompt = min(config.max_length, 40 + lengths.question + lengths.passage)
     return ask(config.served or config, lengths.questions * lengths.ranked(config.depth), prompt)
 
 
 class _Pairs(LogOddsReranker):
-    """Rank1's prompts."""
+    """Base class with Rank1's prompts."""
 
     def rows(self, query: str, passages: Sequence[str]) -> list[dict[str, str]]:
-        """Return the values of the prompt's placeholders for each passage."""
+        """Return the placeholder values of each passage's prompt."""
         shown = query if self.config.instruction is None else self.config.instruction.replace(QUERY_MARK, query)
         return [{"query": shown, "passage": passage} for passage in passages]
 
     @property
     def stop(self) -> list[str]:
-        """Return the texts that end a reasoning with its verdict."""
+        """Return the texts that end the reasoning with its verdict."""
         return [f"{END}{word}" for word in (self.config.yes, self.config.no)]
 
     def decided(self, written: Generation) -> bool:
-        """Return whether a verdict follows the end of a reasoning."""
+        """Return whether a verdict follows the end of the reasoning."""
         return written.tokens[-1:] in ((self._yes,), (self._no,)) and written.ended
 
     def ended(self, row: tuple[int, ...], thought: str) -> tuple[int, ...]:
-        """Return a prompt and a reasoning closed by us, as one text."""
+        """Append the end of the reasoning to a prompt with unfinished reasoning."""
         prompt = str(self.tokenizer.decode(row))
         return tuple(whole_ids(self.tokenizer, [f"{prompt}\n{whole_sentences(thought)}\n{END}"]))
 
     def bounds(self, top: Mapping[int, float]) -> tuple[float, float]:
-        """Return bounds of the log-odds of true over false from the most likely tokens; they are equal if both are among these."""
+        """Return lower and upper bounds of the log-odds from the most likely tokens; equal if both tokens are among them."""
         yes, no, rest = top.get(self._yes), top.get(self._no), min(top.values(), default=math.inf)
         low = -math.inf if yes is None else yes - (rest if no is None else no)
         high = math.inf if no is None else (rest if yes is None else yes) - no
@@ -160,7 +160,7 @@ class Rank1(_Pairs):
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """Hold the result of an endpoint's replies about a pair: bounds of its score or the reason why they are missing, and the cost."""
+    """Result of an endpoint's replies about a pair: score bounds or a failure reason, and the cost."""
 
     bounds: tuple[float, float]
     usage: Usage

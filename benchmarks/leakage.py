@@ -629,7 +629,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class NearDuplicate:
     """A pair of near-duplicate texts: their positions in the two sequences, and their similarity from 0 to 1."""
 
     first: int
@@ -637,7 +637,7 @@ class Alike:
     similarity: float
 
 
-def near_duplicates(first: Sequence[str], second: Sequence[str], threshold: float = THRESHOLD) -> list[Alike]:
+def near_duplicates(first: Sequence[str], second: Sequence[str], threshold: float = THRESHOLD) -> list[NearDuplicate]:
     """Return all pairs of a text of `first` and a text of `second` whose weighted word overlap reaches the threshold.
 
     For a pair above the threshold, the shared words make up at least that fraction of each text's total weight. Such texts
@@ -666,7 +666,7 @@ def near_duplicates(first: Sequence[str], second: Sequence[str], threshold: floa
             shared = _weight(words & left[other], weights)
             similarity = shared / (total + totals[other] - shared)
             if similarity >= threshold - _ROUNDING:
-                results.append(Alike(other, position, similarity))
+                results.append(NearDuplicate(other, position, similarity))
     return sorted(results, key=lambda pair: (pair.first, pair.second))
 
 

@@ -92,7 +92,7 @@ class DatasetCard(FrozenModel):
         return self.subset_splits.get(subset or "", self.splits)
 
 
-def alike(by_subset: Mapping[str, tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[str]]]:
+def subsets_by_value(by_subset: Mapping[str, tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[str]]]:
     """Group subsets by their value; returns each distinct value with the names of its subsets."""
     return [(value, [name for name, own in by_subset.items() if own == value]) for value in dict.fromkeys(by_subset.values())]
 

@@ -239,7 +239,7 @@ def size(benchmark: Benchmark, *, partial: bool) -> Finding:
     return Finding(name, RED, f"{held:,}, the card says {expected:,}{hint}")
 
 
-def vouched(benchmark: Benchmark, position: Availability) -> Finding:
+def files_verified(benchmark: Benchmark, position: Availability) -> Finding:
     """Check whether the files are verified, by a pinned hub commit or by a SHA256SUMS file next to them."""
     name, source = "files are those that somebody vouches for", benchmark.extra.get("source")
     if source:

@@ -33,7 +33,7 @@ class Limits(FrozenModel):
     )
 
     @classmethod
-    def stated(cls, **values: float | None) -> Limits:
+    def from_options(cls, **values: float | None) -> Limits:
         """Build the limits from command-line values.
 
         Raises:

@@ -327,7 +327,7 @@ def run(
         flag(retry_failed, "retry_failed"),
         flag(accept_failures, "accept_failures"),
     )
-    limits = Limits.stated(max_usd=max_usd, max_hours=max_hours, max_calls=max_calls)
+    limits = Limits.from_options(max_usd=max_usd, max_hours=max_hours, max_calls=max_calls)
     how = How(at_least_one(limit, "limit"), *again, device=text(device, "device"), calls=flag(calls, "calls"), limits=limits)
     if how.reuse_replies and not how.fresh:
         raise UserError("this option needs fresh=True", code="option-without-fresh", where="reuse_replies", try_this="add fresh=True")

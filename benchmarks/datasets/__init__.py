@@ -94,7 +94,7 @@ def fold_of(text: str, parts: int) -> int:
     return 1 + int(content_id("f", " ".join(text.casefold().split()))[1:], 16) % parts
 
 
-def said(counts: Mapping[str, int], sentences: Mapping[str, str], *before: str) -> dict[str, Any]:
+def count_notes(counts: Mapping[str, int], sentences: Mapping[str, str], *before: str) -> dict[str, Any]:
     """Build `counts` and `notes` of `Benchmark.extra` from the counts that a loader collected.
 
     Args:

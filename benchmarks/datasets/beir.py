@@ -24,7 +24,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus, read_card
 from benchmarks.corpus_build import kept_corpus, open_documents
-from benchmarks.datasets import QuestionIds, said
+from benchmarks.datasets import QuestionIds, count_notes
 from benchmarks.dumps import BEIR
 from benchmarks.io import hub
 from benchmarks.io.files import is_sharded, is_zip, matching
@@ -210,7 +210,7 @@ def load(reference: DataReference, config: BeirConfig) -> Benchmark:
             where=str(paths[0]),
             try_this="check that queries and qrels share their ids",
         )
-    return Benchmark(reference, VERSION, CARD, questions, corpus, tuple(skipped), {**said(counts, NOTES), "variant": place.name})
+    return Benchmark(reference, VERSION, CARD, questions, corpus, tuple(skipped), {**count_notes(counts, NOTES), "variant": place.name})
 
 
 def _question(record: Record) -> _Asked:

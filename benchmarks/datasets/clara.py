@@ -18,7 +18,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.core.random import Draws
 from benchmarks.corpus import CorpusBuilder
-from benchmarks.datasets import said
+from benchmarks.datasets import count_notes
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Passage, PassageIds, Question, passage_id
 from benchmarks.sources import Record, find_files, read_records, refuse_other_dataset
@@ -149,7 +149,7 @@ def gather(
                 where=str(reference),
                 try_this="set first to a number of rows; training streams the rows and needs no limit",
             )
-    return Benchmark(reference, version, card, questions, builder.build(), tuple(skipped), said(counts, NOTES))
+    return Benchmark(reference, version, card, questions, builder.build(), tuple(skipped), count_notes(counts, NOTES))
 
 
 def _evidence(row: StageRow, passages: Sequence[Passage], counts: Counter[str]) -> tuple[str, ...]:

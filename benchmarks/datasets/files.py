@@ -26,7 +26,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from benchmarks.core.errors import UserError, counted
 from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus
-from benchmarks.datasets import QuestionIds, fold_of, parse_fold, said
+from benchmarks.datasets import QuestionIds, count_notes, fold_of, parse_fold
 from benchmarks.io import hub
 from benchmarks.own.chunks import Chunker, Kind
 from benchmarks.own.documents import DOCUMENTS, Document, converter_version, read_folder
@@ -474,7 +474,7 @@ def _benchmark(loading: _Loading, questions: Sequence[Question], rows: Sequence[
             "gold evidence names whole documents: ranking metrics count documents by default (level=documents), without it their passages"
         )
     extra: dict[str, Any] = {
-        **said(loading.counts, NOTES, *filter(None, loading.notes), *caveats),
+        **count_notes(loading.counts, NOTES, *filter(None, loading.notes), *caveats),
         "variant": _variant(loading),
         MAPPING: loading.mapping,
         IDENTITY: json.dumps([*loading.identity, len(loading.skipped)], sort_keys=True),

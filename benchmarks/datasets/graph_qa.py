@@ -22,7 +22,7 @@ from benchmarks.core.files import CACHE_VARIABLE, cache_home
 from benchmarks.core.fingerprint import file_sha256, fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
-from benchmarks.datasets import QuestionIds, listed_ids, said
+from benchmarks.datasets import QuestionIds, count_notes, listed_ids
 from benchmarks.graphs import Graphs, GraphWriter, TripleCorpus, made_once, shortest_paths
 from benchmarks.io.files import archive_of, open_bytes
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord
@@ -466,7 +466,7 @@ def assemble(reference: DataReference, version: int, card: DatasetCard, config: 
     notes = []
     if expected is not None and len(questions) != expected and not config.variant:
         notes.append(f"{len(questions):,} questions were read; in {layout.title} the split has {expected:,}")
-    extra: dict[str, Any] = {**said(counts, NOTES, *notes), "layout": name, "expected": expected}
+    extra: dict[str, Any] = {**count_notes(counts, NOTES, *notes), "layout": name, "expected": expected}
     if config.variant:
         extra["variant"] = config.variant
     if graphs is not None:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from benchmarks.corpus import Corpus
 from benchmarks.corpus_build import open_documents
-from benchmarks.datasets import QuestionIds, said
+from benchmarks.datasets import QuestionIds, count_notes
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import PAGES, Question
 from benchmarks.sources import Record, find_files, read_records, refuse_other_dataset
@@ -121,7 +121,7 @@ def load(reference: DataReference, config: KiltConfig) -> Benchmark:
         questions.append(question)
         counts["questions_without_gold"] += not question.answers
         counts["questions_without_pages"] += PAGES not in question.metadata
-    return Benchmark(reference, VERSION, CARD, questions, corpus, tuple(skipped), said(counts, NOTES))
+    return Benchmark(reference, VERSION, CARD, questions, corpus, tuple(skipped), count_notes(counts, NOTES))
 
 
 def _question(record: Record, split: str, corpus: Corpus) -> Question:

@@ -19,7 +19,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus, CorpusBuilder
-from benchmarks.datasets import QuestionIds, said
+from benchmarks.datasets import QuestionIds, count_notes
 from benchmarks.own.chunks import windows, words_pattern
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord
 from benchmarks.schema import Passage, Question, passage_id
@@ -269,7 +269,7 @@ def assemble(
         questions.append(replace(query.question, document_id=shelf.add(query.context)))
         counts.update(query.counts)
     counts["documents_of_one_context_id"] = _divided(questions)
-    return Benchmark(reference, version, card, questions, shelf.corpus(), tuple(skipped), {**said(counts, NOTES), **(extra or {})})
+    return Benchmark(reference, version, card, questions, shelf.corpus(), tuple(skipped), {**count_notes(counts, NOTES), **(extra or {})})
 
 
 def _refuse_swapped(row: LongDocumentRow, *, whole: bool) -> None:

@@ -15,7 +15,7 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus, CorpusBuilder
-from benchmarks.datasets import QuestionIds, said
+from benchmarks.datasets import QuestionIds, count_notes
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord
 from benchmarks.schema import Passage, PassageIds, Question, passage_id, sentence_id, sentence_of
 from benchmarks.sources import Record, read_records
@@ -248,7 +248,7 @@ def assemble(
     notes = []
     if config.corpus is not None:
         notes.append(f"the corpus is {Path(config.corpus).name}, not the records' own paragraphs")
-    return Benchmark(reference, version, card, questions, corpus, tuple(skipped), said(counts, NOTES, *notes))
+    return Benchmark(reference, version, card, questions, corpus, tuple(skipped), count_notes(counts, NOTES, *notes))
 
 
 def _resolve(questions: list[Question], unsure: Mapping[int, Mapping[str, str]], corpus: Corpus, counts: Counter[str]) -> None:

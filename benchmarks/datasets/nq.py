@@ -20,7 +20,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus, CorpusBuilder
 from benchmarks.corpus_build import open_corpus
-from benchmarks.datasets import QuestionIds, said
+from benchmarks.datasets import QuestionIds, count_notes
 from benchmarks.io import records as tab_separated
 from benchmarks.io.files import open_bytes, refuse_foreign
 from benchmarks.io.literals import LIST, NUMPY, printed_by_numpy
@@ -437,7 +437,7 @@ def load(reference: DataReference, config: NQConfig) -> Benchmark:
         notes.append(f"the corpus is {Path(config.corpus).name}, not the records' own contexts")
     counts["questions_without_gold"] = sum(not question.answers for question in questions)
     counts["questions_without_positives"] = sum(not question.evidence for question in questions)
-    extra = {**said(counts, NOTES, *notes), "layout": layout}
+    extra = {**count_notes(counts, NOTES, *notes), "layout": layout}
     return Benchmark(reference, VERSION, CARD, questions, corpus, tuple(skipped), extra)
 
 

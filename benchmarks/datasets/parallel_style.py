@@ -15,7 +15,7 @@ from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import CorpusBuilder
-from benchmarks.datasets import said
+from benchmarks.datasets import count_notes
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Passage, Question
 from benchmarks.sources import find_file
@@ -102,7 +102,7 @@ def load(reference: DataReference, config: ParallelConfig) -> Benchmark:
             if rewriting.style != "query":
                 known = pairs.setdefault((rewriting.formal.id, rewriting.style), rewriting)
                 counts["shared_texts"] += known.styled != rewriting.styled
-    extra = {**said(counts, NOTES), "pairs": tuple(pairs.values())}
+    extra = {**count_notes(counts, NOTES), "pairs": tuple(pairs.values())}
     return Benchmark(reference, VERSION, CARD, questions, builder.build(), tuple(skipped), extra)
 
 

@@ -17,7 +17,7 @@ from pydantic import Field
 from benchmarks import registry
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.datasets import QuestionIds, said
+from benchmarks.datasets import QuestionIds, count_notes
 from benchmarks.datasets.sark import CITATION
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Passage, Question, passage_id
@@ -114,7 +114,7 @@ def load(reference: DataReference, config: RewrittenConfig) -> Benchmark:
     passages = [item.formal for item in rewritings.values()]
     nearest = _Nearest(passages)
     questions = [replace(question, candidates=nearest.candidates(question, config.candidates)) for question in questions]
-    extra = {**said(counts, NOTES, STATED), "pairs": tuple(rewritings.values())}
+    extra = {**count_notes(counts, NOTES, STATED), "pairs": tuple(rewritings.values())}
     return Benchmark(reference, VERSION, CARD, questions, Corpus.of(passages), tuple(skipped), extra)
 
 

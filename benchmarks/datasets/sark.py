@@ -11,7 +11,7 @@ from pydantic import Field
 
 from benchmarks.core.random import Draws
 from benchmarks.corpus import CorpusBuilder
-from benchmarks.datasets import said
+from benchmarks.datasets import count_notes
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Question
 from benchmarks.sources import find_file
@@ -82,7 +82,7 @@ def load(reference: DataReference, config: SARKConfig) -> Benchmark:
     for query in read_sark(path, layout, titled=config.titled, skip_bad=config.skip_bad, skipped=skipped):
         builder.add((*query.passages, *query.labels))
         questions.append(_question(query, layout, counts))
-    extra = {**said(counts, NOTES), "layout": layout}
+    extra = {**count_notes(counts, NOTES), "layout": layout}
     return Benchmark(reference, VERSION, CARD, questions, builder.build(), tuple(skipped), extra)
 
 

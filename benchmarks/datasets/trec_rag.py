@@ -14,7 +14,7 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.corpus_build import open_documents
-from benchmarks.datasets import said
+from benchmarks.datasets import count_notes
 from benchmarks.datasets.beir import NOTES as JUDGED
 from benchmarks.datasets.beir import resolved
 from benchmarks.io.judged import read_table, text_lines
@@ -87,7 +87,7 @@ def load(reference: DataReference, config: TrecRagConfig) -> Benchmark:
     questions = [Question(name, text, ()) for name, text in topics.items()]
     questions = [resolved(item, judged[item.id], corpus, counts) if item.id in judged else item for item in questions]
     variant = path.name.partition(".gz")[0].removesuffix(".txt").removesuffix(".tsv")
-    return Benchmark(reference, VERSION, CARD, questions, corpus, extra={**said(counts, NOTES), "variant": variant})
+    return Benchmark(reference, VERSION, CARD, questions, corpus, extra={**count_notes(counts, NOTES), "variant": variant})
 
 
 def _topics(path: Path) -> Iterator[tuple[str, str]]:

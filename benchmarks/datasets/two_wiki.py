@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.datasets.multihop import MultiHopConfig, Parsed, assemble, sentence_record
-from benchmarks.io.files import beside, size_of
+from benchmarks.io.files import sibling, size_of
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Triple
 from benchmarks.sources import Record, find_files, read_records, refuse_other_dataset
@@ -100,7 +100,7 @@ def _triples(record: Record, name: str, *, required: bool) -> tuple[Triple, ...]
 def _aliases(path: Path) -> Mapping[str, tuple[str, ...]]:
     """Read aliases by Wikidata id from `id_aliases.json` next to a file (it contains JSON Lines)."""
     for name in (ALIASES, f"{ALIASES}.gz"):
-        file = beside(path, name)
+        file = sibling(path, name)
         # A file of a world without aliases is empty; that is not a fault.
         if size_of(file):
             return dict(read_records(file, _alias, skip_bad=False, skipped=[]))

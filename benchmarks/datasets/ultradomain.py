@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
-from benchmarks.datasets import said
+from benchmarks.datasets import count_notes
 from benchmarks.datasets.long_document import NOTES, LongDocumentConfig, LongDocumentRow, Shelf, assemble, gold
 from benchmarks.datasets.longbench import reading
 from benchmarks.io.records import stream_json
@@ -182,7 +182,7 @@ def _queries(reference: DataReference, config: LongDocumentConfig, path: Path) -
             raise UserError(item.problem or "a context must be a string", code="bad-record", where=f"{contexts}, {item.position}")
         shelf.add(item.value)
     return Benchmark(
-        reference, VERSION, CARD, questions, shelf.corpus(), tuple(skipped), said({"questions_without_gold": len(questions)}, NOTES)
+        reference, VERSION, CARD, questions, shelf.corpus(), tuple(skipped), count_notes({"questions_without_gold": len(questions)}, NOTES)
     )
 
 

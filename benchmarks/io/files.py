@@ -93,7 +93,7 @@ def members(archive: Path) -> list[str]:
         return sorted(entry.filename for entry in opened.infolist() if not entry.is_dir())
 
 
-def beside(path: Path, name: str) -> Path:
+def sibling(path: Path, name: str) -> Path:
     """Return the path of another file in the same folder, also inside an archive."""
     position = archive_of(path)
     if position is None:

@@ -15,7 +15,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from benchmarks.registry import DATASETS, DatasetEntry, alike
+from benchmarks.registry import DATASETS, DatasetEntry, subsets_by_value
 from docs._site import facts
 from docs._site.markdown import code, codes, page, table
 from docs._site.prompts import prompts_page
@@ -229,11 +229,11 @@ def _dataset(entry: DatasetEntry) -> str:
         "splits": _splits(card.splits),
         **{f"splits of {code(name)}": _splits(splits) for name, splits in card.subset_splits.items()},
         "settings": codes(card.settings),
-        **{f"settings of {codes(names)}": codes(of_them) for of_them, names in alike(card.subset_settings)},
+        **{f"settings of {codes(names)}": codes(of_them) for of_them, names in subsets_by_value(card.subset_settings)},
         "metrics": codes(card.metrics),
-        **{f"metrics of {codes(names)}": codes(of_them) for of_them, names in alike(card.subset_metrics)},
+        **{f"metrics of {codes(names)}": codes(of_them) for of_them, names in subsets_by_value(card.subset_metrics)},
         "languages": ", ".join(card.languages),
-        **{f"languages of {codes(names)}": ", ".join(of_them) for of_them, names in alike(card.subset_languages)},
+        **{f"languages of {codes(names)}": ", ".join(of_them) for of_them, names in subsets_by_value(card.subset_languages)},
         "cluster": card.cluster or "questions that share a document, a gold passage or a world",
         "citation": card.citation,
         "code version": str(entry.version),

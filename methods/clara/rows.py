@@ -264,7 +264,7 @@ def simple_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
     groups: dict[tuple[int, str], list[Fact]] = {}
     for fact in facts:
         groups.setdefault((fact.head.index, fact.relation.id), []).append(fact)
-    return [Pair(draws.pick(paraphrases(group[0])), _joined([stated(fact, text) for fact in group])) for group in groups.values()]
+    return [Pair(draws.pick(paraphrases(group[0])), _joined([answer_text(fact, text) for fact in group])) for group in groups.values()]
 
 
 def complex_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
@@ -288,7 +288,7 @@ def complex_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
     return list({pair.question: pair for pair in results}.values())
 
 
-def stated(fact: Fact, text: str) -> str:
+def answer_text(fact: Fact, text: str) -> str:
     """Return a fact's answer in the document's wording: the first accepted form that occurs in the text."""
     answer, accepted = answer_of(fact)
     return next((form for form in (answer, *accepted) if form in text), answer)
@@ -301,7 +301,7 @@ def _chained(first: Fact, second: Fact, text: str, draws: Draws) -> Pair | None:
     if second.tail is first.head:
         return None
     phrase = draws.pick(first.relation.phrases).format(h=first.head.text)
-    return Pair(draws.pick(second.relation.asks).format(h=phrase), stated(second, text))
+    return Pair(draws.pick(second.relation.asks).format(h=phrase), answer_text(second, text))
 
 
 def _described(first: Fact, second: Fact, text: str, draws: Draws) -> Pair | None:
@@ -310,7 +310,7 @@ def _described(first: Fact, second: Fact, text: str, draws: Draws) -> Pair | Non
     if first.head is not second.head or first.tail is None or not ways:
         return None
     phrase = "the person who " + draws.pick(ways).removeprefix(_INVERSE).format(t=first.tail.text).rstrip("?")
-    return Pair(draws.pick(second.relation.asks).format(h=phrase), stated(second, text))
+    return Pair(draws.pick(second.relation.asks).format(h=phrase), answer_text(second, text))
 
 
 def _compared(item: Fact, two: Fact, text: str, draws: Draws) -> Pair | None:
@@ -329,7 +329,7 @@ def _both(item: Fact, two: Fact, text: str, draws: Draws) -> Pair:
     first, second = (draws.pick(paraphrases(fact)) for fact in (item, two))
     if not second.startswith(two.head.text):
         second = second[0].lower() + second[1:]
-    return Pair(f"{first.rstrip('?')}, and {second}", f"{stated(item, text)} and {stated(two, text)}")
+    return Pair(f"{first.rstrip('?')}, and {second}", f"{answer_text(item, text)} and {answer_text(two, text)}")
 
 
 def _number(fact: Fact) -> int:

@@ -29,7 +29,7 @@ from methods.clara.rows import DOCUMENTS, InstructionRow
 from methods.models.chat import ChatModel
 from methods.models.endpoint import Estimate
 from methods.models.llm import LLM, AskingConfig, defaults, open_llm
-from methods.models.rewriter import refuses, said
+from methods.models.rewriter import bare_text, refuses
 from methods.prompts import Messages
 from methods.readers.extract import short_answer
 from methods.training import Progress, Silent
@@ -179,7 +179,7 @@ class Teacher:
         if reply.failed is not None:
             refused = reply.failed.startswith("refused")
             return made(left_out="refused" if refused else "", failed=None if refused else reply.failed)
-        text = short_answer(said(reply.text))
+        text = short_answer(bare_text(reply.text))
         reasons = {"empty": not text, "refused": refuses(text), "abstained": is_abstention(text) and not self.config.keep_abstentions}
         left_out = next((reason for reason, holds in reasons.items() if holds), "")
         return made("" if left_out else text, left_out)

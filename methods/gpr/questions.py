@@ -30,7 +30,7 @@ from methods.flow import form_of, in_flight, in_order, one
 from methods.graphs.triples import PretrainingGraph, relation_text
 from methods.models.chat import ChatModel, Reply
 from methods.models.llm import LLM, MayAskConfig, defaults, open_llm
-from methods.models.rewriter import refuses, said
+from methods.models.rewriter import bare_text, refuses
 from methods.prompts import Shipped
 from methods.training import Progress, Silent
 
@@ -425,7 +425,7 @@ def read(reply: Reply, masked: MaskedTriple) -> tuple[str | None, str | None]:
 
 def parse(reply: str) -> str:
     """Return the first line of a reply as a question, without quotation marks, bullets, numbers and a leading "Question:"."""
-    for line in said(reply).splitlines():
+    for line in bare_text(reply).splitlines():
         text = _bare(line)
         if words_in(text):
             return text if text.endswith("?") else f"{text.rstrip('.!:; ')}?"

@@ -41,7 +41,7 @@ from methods.spending import charged, current
 
 WAYS = ("json_schema", "json_object", "prompt")
 """Ways to request JSON, in order of preference."""
-LIKENESS = 85.0
+MIN_SIMILARITY = 85.0
 """Minimum similarity (0 to 100) at which a misspelled field name is accepted."""
 _REFUSED = re.compile(r"response_format|response format|json_schema|json_object|json mode|structured|guided|schema", re.I)
 _FENCE = re.compile(r"```(?:json)?\s*(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
@@ -157,7 +157,7 @@ def _closest(key: str, missing: Mapping[str, str]) -> str:
         from rapidfuzz import fuzz, process
     except ImportError as error:
         raise MissingPackage("rapidfuzz", "llm", "reading a reply with misspelled field names") from error
-    result = process.extractOne(plain, list(missing), scorer=fuzz.ratio, score_cutoff=LIKENESS)
+    result = process.extractOne(plain, list(missing), scorer=fuzz.ratio, score_cutoff=MIN_SIMILARITY)
     return missing[result[0]] if result else key
 
 

@@ -170,7 +170,7 @@ Revision = Annotated[str | Probe | None, BeforeValidator(_read)]
 DESCRIPTION = "what identifies the deployment: a text (${GITHUB_SHA}), or a probe {url, json}, {url, header} or {command}"
 
 
-def stated(text: str, where: str) -> str:
+def parse_revision(text: str, where: str) -> str:
     """Parse a revision given on the command line.
 
     Raises:

@@ -118,7 +118,7 @@ def word_range(text: str, shares: tuple[float, float]) -> tuple[int, int]:
     return max(1, math.floor(words * shares[0])), max(1, math.ceil(words * shares[1]))
 
 
-def said(reply: str) -> str:
+def bare_text(reply: str) -> str:
     """Strip what models add around a text: greetings, code fences, labels, quotes."""
     text = reply.strip()
     fenced = _FENCE.search(text)
@@ -280,7 +280,7 @@ class LLMRewriter:
         if reply.failed is not None:
             return [], f"no reply: {reply.failed}"
         if shape is None:
-            text = said(reply.text)
+            text = bare_text(reply.text)
             return lines_of(text) if self._by_lines(passage) else [text], None
         parsed = parse(reply.text, shape)
         if parsed.value is None:

@@ -14,7 +14,7 @@ from methods.api import FAILED, Context, Judge, Reader, Services
 from methods.flow import in_flight, one
 from methods.models.chat import ChatModel
 from methods.models.llm import open_llm
-from methods.models.rewriter import said
+from methods.models.rewriter import bare_text
 from methods.readers.extract import short_answer
 from methods.sark.config import LabelsConfig
 from methods.sark.prompts import ANSWER, asking
@@ -73,7 +73,7 @@ class LLMAnswerer:
     async def answers_one(self, request: AnswerRequest) -> str | None:
         passage = None if request.passage is None else contents(request.passage)
         reply = await self._model.ask(asking(self._prompt, request.question.text, passage), step="answer")
-        return short_answer(said(reply.text)) if reply.failed is None else None
+        return short_answer(bare_text(reply.text)) if reply.failed is None else None
 
 
 class ReaderAnswerer:

@@ -21,7 +21,7 @@ from methods.api import Services
 from methods.flow import in_flight, one
 from methods.models.chat import ChatModel
 from methods.models.llm import open_llm
-from methods.models.rewriter import said
+from methods.models.rewriter import bare_text
 from methods.sark.config import DEPTH, ListsConfig
 from methods.sark.prompts import ORDER, ordering
 from methods.sark.rows import LENGTH
@@ -92,7 +92,7 @@ def parse_order(reply: str, size: int) -> Parsed:
         reply: The model's reply.
         size: Number of passages.
     """
-    text = said(reply)
+    text = bare_text(reply)
     lines = [line for line in text.splitlines() if len(_NUMBER.findall(line)) >= 2]
     options = [int(number) - 1 for number in _NUMBER.findall(lines[-1] if lines else text)]
     distinct = list(dict.fromkeys(position for position in options if 0 <= position < size))

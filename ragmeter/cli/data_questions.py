@@ -66,7 +66,7 @@ def questions(
     if output.suffix != ".csv":
         raise UserError("questions are written as CSV", code="not-csv", where=f"--output {output}", try_this="questions.csv")
     of_model, of_data = data_apart(given_options(config, settings))
-    limits = Limits.stated(max_usd=max_usd, max_hours=max_hours, max_calls=max_calls)
+    limits = Limits.from_options(max_usd=max_usd, max_hours=max_hours, max_calls=max_calls)
     writer = _writer(model, base_url, of_model, common, seed)
     known = rules.KINDS if writer is None else writing.KINDS
     for kind in kinds or ():

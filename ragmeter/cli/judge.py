@@ -95,7 +95,7 @@ def run(
     from results.boards.board import add_columns
     from results.judging.battles import battle_boards
 
-    limits = Limits.stated(max_usd=max_usd, max_hours=max_hours, max_calls=max_calls)
+    limits = Limits.from_options(max_usd=max_usd, max_hours=max_hours, max_calls=max_calls)
     store = common.store
     chosen_judge = judge_of(judge, given_options(config, settings))
     chosen, reference = _chosen_runs(store, runs, experiment)

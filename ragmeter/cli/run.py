@@ -112,7 +112,7 @@ def run(
     from results.store import queries
 
     stated = revisions.read_revisions(revision or [])
-    limits = Limits.stated(max_usd=max_usd, max_hours=max_hours, max_calls=max_calls)
+    limits = Limits.from_options(max_usd=max_usd, max_hours=max_hours, max_calls=max_calls)
 
     # A file that is run again resumes where it was.
     if resume and not (experiment and Path(experiment).is_file()):

@@ -56,7 +56,7 @@ def check_split(
     now = verify.record(benchmark, position.paths) if keep or known is not None else None
     findings = [
         Finding(_LOADS, GREEN if same else RED, "" if same else "the second differs"),
-        verify.vouched(benchmark, position),
+        verify.files_verified(benchmark, position),
         *filter(None, [verify.against_repository(benchmark, partial=partial)]),
         *([verify.against(now, known.get(str(position.reference)))] if known is not None and now else ()),
         *verify.examine(benchmark, partial=partial),

@@ -21,7 +21,7 @@ from methods.models.deployments import Deployment, identify
 from methods.models.endpoint import ChatConfig
 from methods.models.llm import chats, with_chats
 from methods.models.reply_cache import shared
-from methods.models.revision import Probe, ask, stated
+from methods.models.revision import Probe, ask, parse_revision
 from methods.registry import Component
 from ragmeter.experiment import Experiment, JudgePlan, MethodPlan
 from ragmeter.show.console import err
@@ -91,7 +91,7 @@ def with_revisions(experiment: Experiment, revisions: Mapping[str, str], where: 
         UserError: There is no such row, or a text is not a revision.
     """
     names = {name for plan in experiment.methods for name in (plan.name, first_name(plan.name), base_name(plan.name))}
-    texts = {row: stated(text, where) for row, text in revisions.items()}
+    texts = {row: parse_revision(text, where) for row, text in revisions.items()}
     for row in texts.keys() - names:
         raise unknown_name("row", row, {base_name(name) for name in names}, where=where)
 

@@ -571,7 +571,7 @@ def within(passages: Sequence[Passage], budget: float) -> list[Passage]:
     return kept
 
 
-def said(descriptions: Sequence[str]) -> str:
+def joined_descriptions(descriptions: Sequence[str]) -> str:
     """Join the descriptions of an entity or relation, cut at `DESCRIBED` tokens."""
     return " ".join(descriptions)[: DESCRIBED * CHARACTERS]
 
@@ -579,11 +579,11 @@ def said(descriptions: Sequence[str]) -> str:
 def entity_passages(group: Group, positions: Sequence[int]) -> list[Passage]:
     """Convert entities to passages, with the name as title and the description as text."""
     nodes = [group.index.graph.nodes[position] for position in positions]
-    return [Passage(f"entity {node.name}", node.name, said(node.descriptions)) for node in nodes if any(node.descriptions)]
+    return [Passage(f"entity {node.name}", node.name, joined_descriptions(node.descriptions)) for node in nodes if any(node.descriptions)]
 
 
 def relation_passages(group: Group, positions: Sequence[int]) -> list[Passage]:
     """Convert relations to passages, with both names as title."""
     edges = [group.index.graph.edges[position] for position in positions]
     titled = [(f"{edge.source} – {edge.target}", edge) for edge in edges]
-    return [Passage(f"relation {title}", title, said(edge.descriptions)) for title, edge in titled]
+    return [Passage(f"relation {title}", title, joined_descriptions(edge.descriptions)) for title, edge in titled]

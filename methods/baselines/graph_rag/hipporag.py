@@ -256,7 +256,7 @@ class HippoIndex(SystemIndex):
 
     def edges(self, facts: Facts, vectors: NDArray[np.float32]) -> Any:
         """Build the sparse graph of the walk from facts and phrase vectors."""
-        return adjacency(facts, likenesses(facts.phrases, vectors, self.config.threshold))
+        return adjacency(facts, similar_phrases(facts.phrases, vectors, self.config.threshold))
 
     async def names_in(self, query: Query) -> tuple[list[str], Usage]:
         """Extract the names in a question, and return the cost."""
@@ -309,7 +309,7 @@ class HippoIndex(SystemIndex):
         return [Passage(f"fact {n}", "", facts.texts[n]) for n in chosen]
 
 
-def likenesses(phrases: Sequence[str], vectors: NDArray[np.float32], threshold: float) -> list[tuple[int, int, float]]:
+def similar_phrases(phrases: Sequence[str], vectors: NDArray[np.float32], threshold: float) -> list[tuple[int, int, float]]:
     """Return pairs of phrases whose cosine reaches a threshold, at most the `LINKS` most similar per phrase."""
     able = [place for place, name in enumerate(phrases) if sum(map(str.isalnum, name)) > 2]
     nearby = list(similar_pairs(vectors[able], threshold, inclusive=True)) if able else []

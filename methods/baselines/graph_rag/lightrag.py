@@ -33,11 +33,11 @@ from methods.baselines.graph_rag.common import (
     SystemIndex,
     alternating,
     entity_passages,
+    joined_descriptions,
     nearest,
     reading_work,
     register,
     relation_passages,
-    said,
     within,
 )
 from methods.graphs.extraction import LLMExtractor
@@ -208,10 +208,18 @@ class LightIndex(SystemIndex):
         note, index = ranking.notes.get(self.note, {}), group.index
         nodes = [(place, index.graph.nodes[place]) for place in note.get("entities", ())]
         edges = [(place, index.graph.edges[place]) for place in note.get("relations", ())]
-        entities = [[node.name, node.type, said(node.descriptions), index.degrees[place]] for place, node in nodes]
+        entities = [[node.name, node.type, joined_descriptions(node.descriptions), index.degrees[place]] for place, node in nodes]
         degrees = index.degrees[index.ends].sum(axis=1)
         relations = [
-            [edge.source, edge.target, said(edge.descriptions), ", ".join(edge.keywords), index.weights[place], degrees[place], "UNKNOWN"]
+            [
+                edge.source,
+                edge.target,
+                joined_descriptions(edge.descriptions),
+                ", ".join(edge.keywords),
+                index.weights[place],
+                degrees[place],
+                "UNKNOWN",
+            ]
             for place, edge in edges
         ]
         tables = {

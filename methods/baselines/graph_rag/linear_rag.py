@@ -134,7 +134,7 @@ class LinearIndex(SystemIndex):
             cosines = vectors @ self.query_vector(name.lower())
             nearest = int(np.argmax(cosines))
             scores[nearest] = max(scores[nearest], float(cosines[nearest]))
-        likeness = group.index.once("sentences", lambda: group.index.vectors(bridges.sentences)) @ vector
+        similarity = group.index.once("sentences", lambda: group.index.vectors(bridges.sentences)) @ vector
         used: set[int] = set()
         active = {place: scores[place] for place in np.flatnonzero(scores > 0).tolist()}
         for number in range(2, self.config.rounds + 1):
@@ -143,9 +143,9 @@ class LinearIndex(SystemIndex):
                 if score < self.config.threshold:
                     continue
                 free = np.array([s for s in bridges.holds[[place]].indices.tolist() if s not in used], np.int64)
-                for sentence in free[best_rows(likeness[free].astype(np.float64), self.config.sentences)].tolist():
+                for sentence in free[best_rows(similarity[free].astype(np.float64), self.config.sentences)].tolist():
                     used.add(sentence)
-                    handed = score * float(likeness[sentence])
+                    handed = score * float(similarity[sentence])
                     if handed >= self.config.threshold:
                         for other in bridges.holds[:, [sentence]].tocoo().row.tolist():
                             reached[other] = max(reached.get(other, 0.0), handed)

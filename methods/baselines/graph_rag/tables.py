@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from methods.baselines.graph_rag.common import Group, said
+from methods.baselines.graph_rag.common import Group, joined_descriptions
 from methods.graphs.communities import Community
 from methods.work import tokens
 
@@ -60,11 +60,11 @@ def _tables(group: Group, edges: Any, alone: Sequence[int], reports: Mapping[int
     index, graph = group.index, group.index.graph
     nodes = list(dict.fromkeys([*index.ends[edges].ravel().tolist(), *alone])) if len(edges) else list(alone)
     parts = [f"----Reports-----\n{table(('community', 'full_content'), reports.items())}"] if reports else []
-    rows = [(node, graph.nodes[node].name, said(graph.nodes[node].descriptions), int(index.degrees[node])) for node in nodes]
+    rows = [(node, graph.nodes[node].name, joined_descriptions(graph.nodes[node].descriptions), int(index.degrees[node])) for node in nodes]
     parts.append(f"-----Entities-----\n{table(('human_readable_id', 'title', 'description', 'degree'), rows)}")
     if len(edges):
         relations = [
-            (edge, one.source, one.target, said(one.descriptions), int(index.degrees[index.ends[edge]].sum()))
+            (edge, one.source, one.target, joined_descriptions(one.descriptions), int(index.degrees[index.ends[edge]].sum()))
             for edge, one in ((edge, graph.edges[edge]) for edge in edges.tolist())
         ]
         columns = ("human_readable_id", "source", "target", "description", "combined_degree")

@@ -28,8 +28,8 @@ from methods.baselines.graph_rag.hipporag import (
     HippoConfig,
     HippoIndex,
     adjacency,
-    likenesses,
     phrases_and_passages,
+    similar_phrases,
 )
 from methods.baselines.graph_rag.lightrag import LightConfig, LightIndex, csv_table
 from methods.baselines.graph_rag.linear_rag import LinearConfig, LinearIndex
@@ -108,7 +108,7 @@ def test_the_walk_is_the_linear_solve_and_specificity_halves_where_two_passages_
     chi, linked = made.restart(group, ["TOWER", "MILL"])
     assert linked == ["TOWER", "MILL"]
     assert chi[facts.phrases.index("TOWER")] == 0.5 * chi[facts.phrases.index("MILL")]
-    graph = adjacency(facts, likenesses(facts.phrases, made.phrases(group.index, facts), 0.8)).toarray()
+    graph = adjacency(facts, similar_phrases(facts.phrases, made.phrases(group.index, facts), 0.8)).toarray()
     start = chi / chi.sum()
     solved = 0.5 * np.linalg.solve(np.eye(len(chi)) - 0.5 * graph.T / graph.sum(1), start)
     scores = made.passage_scores(group, solved)

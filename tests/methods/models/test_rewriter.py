@@ -20,7 +20,7 @@ from judges.style import ContentValidator, EntityValidator, StyleValidator
 from methods.api import Services
 from methods.flow import each
 from methods.models.reply_cache import export_replies, import_replies, shared
-from methods.models.rewriter import LLMRewriter, RewriterConfig, RewritingOptions, lines_of, load_prompt, request_for, said, word_range
+from methods.models.rewriter import LLMRewriter, RewriterConfig, RewritingOptions, bare_text, lines_of, load_prompt, request_for, word_range
 from ragmeter.scripted import NAME
 from tests.support.scripted import WorldTruth
 from tests.support.server import ChatRequest, OpenAIServer, Written
@@ -133,9 +133,9 @@ def test_the_wrapping_that_models_put_around_a_text_is_taken_off() -> None:
         f"Here is the rewritten paragraph:\n\n{STYLED}",
         f"**Output:** {STYLED}",
     ):
-        assert said(reply) == STYLED
+        assert bare_text(reply) == STYLED
     for kept in ('"Yes," he said. "No," she said.', "Okay, so: the mill burned.", "Output rose: 3 mills."):
-        assert said(kept) == kept
+        assert bare_text(kept) == kept
     assert lines_of("1. Ada came.\n2. 1902 was bad.\n") == ["Ada came.", "1902 was bad."]
     assert lines_of("1902. What a year!\nAda came.") == ["1902. What a year!", "Ada came."]
 

@@ -225,4 +225,4 @@ def test_two_experiments_with_limits_do_not_share_a_process() -> None:
 
 def test_a_limit_below_zero_is_refused() -> None:
     with raises("bad-limit", where="--max-usd"):
-        Limits.stated(max_usd=float("nan"))
+        Limits.from_options(max_usd=float("nan"))

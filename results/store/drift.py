@@ -15,7 +15,7 @@ Stated = Mapping[str, Sequence[str]]
 
 
 def stated(store: Store, run: str) -> Stated:
-    """Return what endpoints reported about their models in the answers of a run and in its judgments; empty if none was asked."""
+    """Read which model versions the endpoints reported for a run's answers and judgments; empty if no endpoint was called."""
     rows = store.database.rows(
         f"""SELECT DISTINCT item FROM (SELECT CAST(unnest(CAST(json_extract(notes, '$.{ENDPOINTS}') AS JSON[])) AS VARCHAR) AS item
             FROM predictions WHERE run = ? AND json_extract(notes, '$.{ENDPOINTS}') IS NOT NULL) ORDER BY item""",
@@ -35,7 +35,7 @@ def stated(store: Store, run: str) -> Stated:
 
 
 def within(store: Store, run: RunRow) -> list[str]:
-    """List the models for which the endpoint reported several versions within one run, one sentence each."""
+    """List models for which the endpoint reported several versions within one run, one sentence each."""
     models = [who.partition(" at ")[0] for who in run.provenance.get("revisions", {})]
     return [
         f"the endpoint reported several versions of {model} within {run.path}: {' | '.join(versions)}"
@@ -46,7 +46,7 @@ def within(store: Store, run: RunRow) -> list[str]:
 
 
 def drift(store: Store, first: RunRow, second: RunRow) -> list[str]:
-    """List the models for which the endpoint reported different versions in the two runs, one sentence each."""
+    """List models for which the endpoint reported different versions in two runs, one sentence each."""
     if first.run == second.run:
         return []
     before, now = stated(store, first.run), stated(store, second.run)
@@ -59,10 +59,10 @@ def drift(store: Store, first: RunRow, second: RunRow) -> list[str]:
 
 
 def refuse_drift(lines: Sequence[str]) -> None:
-    """Refuse runs whose endpoints reported different versions.
+    """Raise an error if `drift` found models whose reported version differs between two runs.
 
     Raises:
-        UserError: `drift` returns lines for them.
+        UserError: There are such lines.
     """
     if lines:
         raise UserError(

@@ -549,7 +549,7 @@ def parts(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def trained_on(run: RunRow, cards: Cards, known: Checkpoints) -> dict[str, str]:
-    """Collect the data that a run's parts were trained on: the data reference, and the checkpoint or part that states it.
+    """Map each data reference that a run's parts were trained on to the checkpoint that states it ("" for a method's card).
 
     Args:
         run: The run.

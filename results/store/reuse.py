@@ -19,7 +19,7 @@ _NAMED = 2
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """How many cached model replies a run reused, and how old they are.
+    """Number and age of the cached model replies that a run reused.
 
     Attributes:
         replies: Number of replies from the cache.

@@ -35,6 +35,7 @@ _Choice = Literal["Answer 1", "Answer 2"]
 _Verdict = Literal["Answer 1", "Answer 2", "Tie", "None"]
 
 
+# The docstrings of the next two classes are sent to the model in the JSON schema; they must not change.
 class PairwiseVerdict(BaseModel):
     """The JSON that is asked for; its order makes the model argue before it decides."""
 
@@ -45,7 +46,7 @@ class PairwiseVerdict(BaseModel):
 
 
 class OpenVerdict(BaseModel):
-    """The same without a reference."""
+    """The same where there is no reference."""
 
     reasoning: str
     comprehensiveness: _Choice

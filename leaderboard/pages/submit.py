@@ -46,7 +46,7 @@ class _Refused:
 
 @as_page("submit", "Submit")
 def render(at: Source) -> None:
-    """Draw the page."""
+    """Draw the page `submit`: send a submission, see its checks, and review submissions as owner."""
     if intake.submit_command() is None:
         tell(
             "This server is read-only",

@@ -230,7 +230,7 @@ def _show_tables(
 
 
 def show_comparison(results: Sequence[Board]) -> None:
-    """Below a run's tables: published figures of the same methods, where the papers print some."""
+    """Print, below a run's tables, the published figures of the same methods, if there are any."""
     from results.boards import published
     from results.boards.tables import labels
 
@@ -251,7 +251,7 @@ def show_comparison(results: Sequence[Board]) -> None:
 
 
 def comparison_json(results: Sequence[Board]) -> list[dict[str, Any]]:
-    """Return what `show_comparison` shows, for programs."""
+    """Return the comparison with published figures as JSON (`show_comparison` prints it)."""
     from results.boards import published
 
     return [row.to_json() for row in published.closest(published.compare_boards(results))]

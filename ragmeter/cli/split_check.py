@@ -19,7 +19,7 @@ _LOADS = "it loads, and twice to the same"
 
 @dataclass
 class CheckedSplit:
-    """A split that was looked at; what later comparisons need of it is kept, its corpus is not."""
+    """Checked split, with the texts that later comparisons need; its corpus is not kept."""
 
     position: Availability
     findings: list[Finding]
@@ -42,7 +42,7 @@ class CheckedSplit:
 def check_split(
     position: Availability, settings: Mapping[str, Any], partial: bool, known: Mapping[str, Recorded] | None, *, keep: bool
 ) -> CheckedSplit:
-    """Load a split twice, and look at all that is known of it."""
+    """Load a split twice and check it against its card and the contract."""
     try:
         if position.state == UNCLEAR and position.problem is not None:
             raise position.problem
@@ -78,7 +78,11 @@ def _contract(benchmark: Benchmark, *, generated: bool) -> Iterator[Finding]:
 
 
 def compare_splits(checked: Sequence[CheckedSplit], alike: float, *, same_set: bool) -> list[str]:
-    """Look for near-duplicates between every two splits, or with `same_set` those of one set; returns what is not."""
+    """Search for near-duplicates between every two splits (with `same_set`, of one dataset only), and add them to the second
+    one's findings.
+
+    Returns one sentence per pair that was skipped because both splits read the same file.
+    """
     skipped = []
     for first, second in combinations(checked, 2):
         item, other = first.position, second.position

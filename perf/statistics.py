@@ -25,7 +25,7 @@ TIMED_PAIRS = ((0, 1), (3, 17), (8, 12))
 
 
 def scores(methods: int, questions: int, seed: int = 0) -> np.ndarray:
-    """F1-like scores of methods a little different in strength on questions of different difficulty."""
+    """Simulate F1-like scores of methods of slightly different strength, on questions of different difficulty."""
     rng = np.random.default_rng(seed)
     ease = rng.beta(1, 1, questions)
     strength = np.linspace(-0.05, 0.05, methods)[:, None]

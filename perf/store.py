@@ -59,7 +59,7 @@ def _run(name: str) -> Run:
 
 
 def append(store: Store, name: str, rng: np.random.Generator, count: int, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Append a run's scores as a resumed scoring does; seconds."""
+    """Append a run's scores as a resumed scoring does; return the seconds."""
     store.start(_run(name))
     questions = [f"question-{number:08}" for number in range(count)]
     scores = {f"metric{number}@5(rules=perf)#v1": rng.random(count) for number in range(METRICS)}

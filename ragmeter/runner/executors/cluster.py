@@ -43,7 +43,7 @@ HEAD_S = 20.0
 
 @dataclass(frozen=True)
 class Shares:
-    """How the resources of a cluster are divided among workers.
+    """Division of a cluster's resources among workers.
 
     Attributes:
         address: HOST:PORT of the Ray head; "local" starts a cluster on this machine for the run; None uses `RAY_ADDRESS`, else

@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark.
 
     Returns:
-        1 where the target was missed, else 0.
+        1 if the target was missed, else 0.
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--architectures", default="", help=f"of {', '.join(ARCHITECTURES)}; or all")

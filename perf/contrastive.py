@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the comparison.
 
     Returns:
-        1 where the target was missed or losses differ, else 0.
+        1 if the target was missed or losses differ, else 0.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="minilm")

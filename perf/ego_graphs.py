@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark.
 
     Returns:
-        1 where the target was missed or results differ, else 0.
+        1 if the target was missed or results differ, else 0.
     """
     arguments = parser(__doc__)
     arguments.add_argument("--turns", type=int, default=3)

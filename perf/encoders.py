@@ -158,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmarks.
 
     Returns:
-        1 where a target was missed or results differ, else 0.
+        1 if a target was missed or results differ, else 0.
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--texts", type=int, default=96)

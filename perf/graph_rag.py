@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark.
 
     Returns:
-        1 where a target was missed, else 0.
+        1 if a target was missed, else 0.
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--passages", type=Path, help="folder of passages.jsonl and questions.jsonl")

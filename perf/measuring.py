@@ -119,7 +119,10 @@ class Bench:
         self.figures: dict[str, dict[str, Any]] = {}
 
     def ratio(self, name: str, ours: float, theirs: float, target: float | None = None, *, equal: bool = True, remark: str = "") -> None:
-        """Report the seconds of ragmeter and of an alternative."""
+        """Report the seconds of ragmeter and of an alternative.
+
+        `target` is the minimum ratio of theirs to ours; `equal` states whether the results agree.
+        """
         self.figure(
             name,
             theirs / ours,

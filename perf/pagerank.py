@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark.
 
     Returns:
-        1 where a target was missed or results differ, else 0.
+        1 if a target was missed or results differ, else 0.
     """
     arguments = parser(__doc__)
     arguments.add_argument("--turns", type=int, default=3)

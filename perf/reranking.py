@@ -223,7 +223,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark.
 
     Returns:
-        1 where the target was missed, else 0.
+        1 if the target was missed, else 0.
 
     Raises:
         UserError: A reranker, an architecture or the benchmark is invalid.

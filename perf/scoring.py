@@ -310,7 +310,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks.
 
     Returns:
-        1 where a target was missed or results differ, else 0.
+        1 if a target was missed or results differ, else 0.
     """
     arguments_parser = parser(__doc__)
     options = arguments_parser.parse_args(arguments)

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark.
 
     Returns:
-        1 where the target was missed or results differ, else 0.
+        1 if the target was missed or results differ, else 0.
     """
     quick = parser(__doc__).parse_args(argv).quick
     columns, pairs = scores(METHODS, 500 if quick else QUESTIONS), METHODS * (METHODS - 1) // 2

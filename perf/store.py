@@ -27,7 +27,7 @@ _OVER_ROWS = "SELECT run, metric FROM scores GROUP BY run, metric HAVING count(v
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; 0 where every target is met."""
+    """Measure and print; exit code 0 if every target is met."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--millions", type=int, default=10, help="score rows in the larger store, in millions")
     query = parser.parse_args(argv)

@@ -49,7 +49,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def speaking_python(function: Callable[P, R]) -> Callable[P, R]:
+def with_argument_names(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate an API function so that its errors name Python arguments instead of command-line options (`limit=…`, not `--limit`)."""
     names = {name.replace("_", "-"): name for name in inspect.signature(function).parameters}
     option = re.compile(rf"--({'|'.join(names)})(?![\w-])(?: [A-Z]+\b)?")
@@ -272,7 +272,7 @@ class Results:
         return "\n".join(map(board_html, self.boards)) or "<p>no run yet</p>"
 
 
-@speaking_python
+@with_argument_names
 def run(
     experiment: str | os.PathLike[str] | Mapping[str, Any] | Experiment,
     *,
@@ -351,7 +351,7 @@ def run(
     return _results(opened, read.name)
 
 
-@speaking_python
+@with_argument_names
 def load_results(
     store: str | os.PathLike[str] | None = None,
     experiment: str | None = None,
@@ -540,7 +540,7 @@ class Compared:
         )
 
 
-@speaking_python
+@with_argument_names
 def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, store: str | os.PathLike[str] | None = None) -> Compared:
     """Compare two runs on one metric, with the paired difference b minus a (as `ragmeter results compare A B`).
 

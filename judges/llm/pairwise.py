@@ -104,11 +104,11 @@ class Comparing(CaseJudge[P]):
         return shown_verdicts(call, self.criteria)
 
     def cases(self, item: Pair) -> list[Case]:
-        further = self.beside(item)
+        further = self.further_texts(item)
         return [] if further is None else [self._case(item, order, further) for order in ORDERS]
 
     @abstractmethod
-    def beside(self, pair: Pair) -> Mapping[str, str] | None:
+    def further_texts(self, pair: Pair) -> Mapping[str, str] | None:
         """Return the further texts of the prompt, by placeholder, besides question and answers; None if the question is unscorable."""
 
     def _case(self, pair: Pair, order: str, further: Mapping[str, str]) -> Case:
@@ -153,7 +153,7 @@ class PairwiseJudge(Comparing[PairwiseConfig]):
     shape = PairwiseVerdict
     offered = tuple(OFFERED)
 
-    def beside(self, pair: Pair) -> Mapping[str, str] | None:
+    def further_texts(self, pair: Pair) -> Mapping[str, str] | None:
         reference = self._reference(pair)
         return None if reference is None else {"reference": cut(reference, REFERENCE_CHARS)}
 
@@ -198,7 +198,7 @@ class OpenPairwiseJudge(Comparing[OpenPairwiseConfig]):
     shape = OpenVerdict
     offered = ("Answer 1", "Answer 2")
 
-    def beside(self, pair: Pair) -> Mapping[str, str]:
+    def further_texts(self, pair: Pair) -> Mapping[str, str]:
         return {}
 
 

@@ -108,7 +108,7 @@ def passage_text(text: str, sentences: Sequence[str], golds: tuple[str, ...], go
     Args:
         text: The passage's text, if it is not split into sentences.
         sentences: Its sentences; empty if it is not split.
-        golds: The answers to look for, from `results.store.records.sought`.
+        golds: The answers to look for, from `results.store.records.informative_golds`.
         gold: Indices of the supporting sentences.
     """
     spans: list[Span] = []

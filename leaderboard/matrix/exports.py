@@ -17,7 +17,7 @@ from results.boards.board import folded_costs, folded_runs, groups, series_of
 from results.boards.matrix import Cell, Column, matrix, ranked_cells
 from results.boards.names import is_called
 from results.boards.primary import primary_of
-from results.boards.published import Comparison, beside
+from results.boards.published import Comparison, published_for
 from results.boards.systems import COSTS, Figures, System, systems
 from results.boards.tables import BRACKETS, latex_text, markdown_text, source_of, to_csv, to_latex, to_markdown
 from results.statistics.core import Estimate
@@ -228,8 +228,8 @@ def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> di
             position = kept.runs[run.run]
             value, low, high = (float(row[position]) for row in (kept.means.value, *ends))
             ours = Estimate(value, low, high, int(kept.means.n[position]), 0)
-            known = beside(
-                run.dataset, run.setting, column.metric, run.description, estimate=ours, stated={"questions": str(kept.questions)}
+            known = published_for(
+                run.dataset, run.setting, column.metric, run.description, estimate=ours, facts={"questions": str(kept.questions)}
             )
             if known and ours.n:
                 results[column.key, run.run] = known[0]

@@ -81,7 +81,7 @@ class Shown:
     def comparison(self, column: Column, cell: Cell) -> Comparison | None:
         """Return the published figure for a cell; None if there is none."""
         result = self.published.get((column.key, cell.run.run))
-        return result.left_open() if result is not None and cell.apart else result
+        return result.as_undecided() if result is not None and cell.apart else result
 
 
 def value(shown: Shown, column: Column, cell: Cell) -> str:

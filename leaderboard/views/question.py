@@ -128,7 +128,7 @@ def gold_passages(row: QuestionRow, passages: Mapping[str, Passage]) -> Node | N
     """Build the folds with the gold passages' texts; None if the question has none."""
     if not passages:
         return None
-    golds = records.sought(row.golds)
+    golds = records.informative_golds(row.golds)
     shown = [
         el(
             "li",
@@ -149,7 +149,7 @@ def gold_passages(row: QuestionRow, passages: Mapping[str, Passage]) -> Node | N
 
 def marks(row: QuestionRow) -> Node | None:
     """Build the legend of the marks in the evidence; None if nothing can be marked."""
-    return key(sentences=bool(row.supporting_facts), answers=bool(records.sought(row.golds)))
+    return key(sentences=bool(row.supporting_facts), answers=bool(records.informative_golds(row.golds)))
 
 
 def evidence(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage], cutoffs: Mapping[int, str], *, opened: bool) -> Node:
@@ -164,7 +164,7 @@ def evidence(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage
         cutoffs: Labels of cutoffs by rank (`drill.cutoffs`).
         opened: Whether the list is unfolded initially.
     """
-    golds = records.sought(row.golds)
+    golds = records.informative_golds(row.golds)
     result = sum(item.gold for item in answer.evidence)
     wanted = len(row.evidence)
     texts = [_looked_through(row, item, golds) for item in answer.evidence]

@@ -306,7 +306,7 @@ def show(
     from results.boards.board import board
     from results.boards.primary import primary_of
     from results.store import checkpoints, queries
-    from results.store.drift import stated
+    from results.store.drift import reported_versions
 
     store = common.store
     row = checkpoints.find_run(store, run)
@@ -315,7 +315,7 @@ def show(
         if row.experiment != queries.NO_EXPERIMENT:
             scores = replace(scores, primary=primary_of(queries.experiment(store, row.experiment)))
         documents = {name: getattr(row, name) for name in ("provenance", "environment", "description", "card")}
-        endpoints = stated(store, row.run)
+        endpoints = reported_versions(store, row.run)
         fallbacks = queries.fallbacks(store, row.run)
         value = row.to_json() | documents | {"endpoints": endpoints, "fallbacks": fallbacks, "board": scores.to_json()}
         common.emit(value, lambda: show_run(row, scores, endpoints, fallbacks, verbose=common.verbose))

@@ -77,7 +77,7 @@ def _contract(benchmark: Benchmark, *, generated: bool) -> Iterator[Finding]:
         yield Finding(item.name, GREEN if item.passed else wrong, "" if item.passed else item.detail)
 
 
-def compare_splits(checked: Sequence[CheckedSplit], alike: float, *, same_set: bool) -> list[str]:
+def compare_splits(checked: Sequence[CheckedSplit], similarity: float, *, same_set: bool) -> list[str]:
     """Search for near-duplicates between every two splits (with `same_set`, of one dataset only), and add them to the second
     one's findings.
 
@@ -93,5 +93,5 @@ def compare_splits(checked: Sequence[CheckedSplit], alike: float, *, same_set: b
         if item.paths and item.paths == other.paths:
             skipped.append(f"near-duplicates of {item.reference} and {other.reference}: both read the same file")
             continue
-        second.compared.append(verify.between(first.benchmark, second.benchmark, alike))
+        second.compared.append(verify.between(first.benchmark, second.benchmark, similarity))
     return skipped

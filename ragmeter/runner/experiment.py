@@ -21,7 +21,7 @@ from ragmeter.experiment import Experiment, place_of_data
 from ragmeter.runner import judging
 from ragmeter.runner.executors import Executor, Local
 from ragmeter.runner.executors.devices import every_device
-from ragmeter.runner.loop import Interrupted, Outcome, execute, going_on, stoppable
+from ragmeter.runner.loop import Interrupted, Outcome, execute, resume_command, stoppable
 from ragmeter.runner.preflight import preflight, to_train
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.runner.revisions import begin
@@ -180,7 +180,7 @@ def _carried_through(experiment: Experiment, store: Store, how: How, executor: E
 
 def _resume(experiment: Experiment, store: Store, how: How) -> str:
     """Return the command that continues an experiment."""
-    return going_on(experiment.name, store, *how.limits.options(), *(how.cluster.options() if how.cluster is not None else ()))
+    return resume_command(experiment.name, store, *how.limits.options(), *(how.cluster.options() if how.cluster is not None else ()))
 
 
 def estimates(results: list[TaskState]) -> dict[str, Estimate]:

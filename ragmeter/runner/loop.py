@@ -247,7 +247,7 @@ def import_heavy(states: Sequence[TaskState]) -> None:
                 importlib.import_module(name)
 
 
-def going_on(experiment: str, store: Store, *options: str) -> str:
+def resume_command(experiment: str, store: Store, *options: str) -> str:
     """Return the command that resumes an experiment, with further options."""
     place = [] if store.folder.absolute() == store_folder(None) else ["--store", str(store.folder)]
     return shlex.join(["ragmeter", "run", "--resume", experiment, *options, *place])
@@ -262,11 +262,11 @@ def _incomplete(task: Task, store: Store, what: str) -> Incomplete:
     counts = f"{failed.in_words()} of {counted(failed.rows, 'question')} asked"
     # Without an option, a rerun asks again what our code failed, and only that.
     options = () if what == RAISED or failed.code == failed.failed else ("--retry-failed",)
-    return failed.error(f"{what}: {counts}" if what else counts, going_on(task.experiment, store, *options))
+    return failed.error(f"{what}: {counts}" if what else counts, resume_command(task.experiment, store, *options))
 
 
 def _not_started(task: Task, store: Store, dead: frozenset[str], progress: Progress) -> Outcome:
-    command = going_on(task.experiment, store, "--retry-failed")
+    command = resume_command(task.experiment, store, "--retry-failed")
     error = Incomplete(
         f"not started: {', '.join(sorted(dead))} stopped answering in an earlier task", code="endpoint-stopped", try_this=f"`{command}`"
     )
@@ -503,7 +503,8 @@ def _score_missing(task: Task, store: Store, progress: Progress) -> None:
             f"{counted(len(reasons), 'metric')} raised; the answers are kept",
             code="metric-raised",
             where="; ".join(reasons),
-            try_this=f"fix the metric or leave it out of `metrics`; then `{going_on(task.experiment, store)}` scores without new requests",
+            try_this=f"fix the metric or leave it out of `metrics`; then `{resume_command(task.experiment, store)}` "
+            "scores without new requests",
         )
 
 

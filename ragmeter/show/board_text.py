@@ -297,13 +297,13 @@ def show_battles(board: BattleBoard, console: Console, controls: Collection[str]
 
 def _eyes(board: BattleBoard, criteria: Sequence[str]) -> list[str]:
     """Return whose marks those of a board are, and the shares that people would give."""
-    from results.judging.battles import IN_ITS_EYES
+    from results.judging.battles import THIS_JUDGE_ONLY
 
     notes = []
     for eyes in dict.fromkeys(map(board.eyes, criteria)):
         by = ", ".join(criterion for criterion in criteria if board.eyes(criterion) == eyes)
-        more = ": label pairs by `ragmeter judge labels export --pairs`" if eyes == IN_ITS_EYES else ""
-        notes.append(f"marks by {by} hold {eyes}{more}" if eyes == IN_ITS_EYES else f"marks by {by}: {eyes}")
+        more = ": label pairs by `ragmeter judge labels export --pairs`" if eyes == THIS_JUDGE_ONLY else ""
+        notes.append(f"marks by {by} hold {eyes}{more}" if eyes == THIS_JUDGE_ONLY else f"marks by {by}: {eyes}")
     for item in board.pairings:
         if item.people is not None and item.criterion in criteria:
             known = item.people.corrected

@@ -20,7 +20,7 @@ from results.boards.compare import Apart, Diff, Number, Setting
 from results.boards.tables import interval_words, labels, plus_minus, stars, values_shown
 from results.statistics.core import Estimate
 from results.store import queries
-from results.store.drift import Stated
+from results.store.drift import ReportedVersions
 from results.store.queries import AnswerRow, QuestionRow, RunRow
 from results.store.store import Store
 
@@ -37,7 +37,9 @@ def _failed(row: Row) -> str:
     return f", {row.run.failed} failed ({', '.join(f'{kind} {count}' for kind, count in row.failures.items())})" if row.run.failed else ""
 
 
-def show_run(row: RunRow, scores: Board, endpoints: Stated, fallbacks: Mapping[str, Mapping[str, int]], *, verbose: bool = False) -> None:
+def show_run(
+    row: RunRow, scores: Board, endpoints: ReportedVersions, fallbacks: Mapping[str, Mapping[str, int]], *, verbose: bool = False
+) -> None:
     """Print a run's scores and configuration; with `verbose`, also its environment and all options."""
     show_board(scores, out, verbose=verbose)
     facts = {

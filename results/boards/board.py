@@ -579,7 +579,7 @@ def board(
             failed[run.run].code if run.run in failed and failed[run.run].accepted else 0,
             _read(run, members[run.run], known_training[1], names, {m: columns[run.run, m] for m in shown if (run.run, m) in columns}),
             any(read_unknown(member, known_training[1]) for member in members[run.run]),
-            failed[run.run].foremost if run.run in failed else "",
+            failed[run.run].most_frequent if run.run in failed else "",
         )
         for run in runs
     )

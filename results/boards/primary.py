@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from results.boards.names import base_name
-from results.store.queries import ExperimentRow, RunRow, laid
+from results.store.queries import ExperimentRow, RunRow, with_profile
 
 EACH = 5
 """Percent: how often a column without any difference shows a star."""
@@ -40,7 +40,7 @@ class Primary:
 
 def primary_of(experiment: ExperimentRow) -> Primary | None:
     """Read the `primary` key of a stored experiment; None if the experiment does not declare it."""
-    value = laid(experiment.source, experiment.profile).get("primary")
+    value = with_profile(experiment.source, experiment.profile).get("primary")
     return Primary(str(value["metric"]), value.get("method")) if isinstance(value, Mapping) and value.get("metric") else None
 
 

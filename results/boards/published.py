@@ -344,7 +344,7 @@ class Comparison:
     differs: tuple[Disagreement, ...]
     status: Status
 
-    def left_open(self) -> Comparison:
+    def as_undecided(self) -> Comparison:
         """Return the comparison with status "undecided", for a value that must not be compared, for example of a contaminated run."""
         return self if self.status == "other setting" else replace(self, status="undecided")
 
@@ -405,14 +405,14 @@ def compare(figure: Figure, ours: Estimate | None, conditions: Mapping[str, str]
     return Comparison(figure, ours, gap, inside, tuple(differs), status)
 
 
-def beside(
+def published_for(
     dataset: str,
     setting: str,
     metric: str,
     method: str | Mapping[str, Any],
     *,
     estimate: Estimate | None = None,
-    stated: Mapping[str, str] | None = None,
+    facts: Mapping[str, str] | None = None,
 ) -> list[Comparison]:
     """Compare a run with every published figure of the same method, dataset and metric; the figure with the closest setting
     comes first.
@@ -424,7 +424,7 @@ def beside(
         method: Id of the method, with options as in `Figure.id`, or a run's description; then reader and k are compared, too. A
             pipeline is identified by its compressor, else by its last reranker.
         estimate: The run's mean with its interval; None only lists the figures.
-        stated: Further facts about the run's setting, by the keys of `KEYS`; they override the other arguments.
+        facts: Further facts about the run's setting, by the keys of `KEYS`; they override the other arguments.
     """
     description = method if isinstance(method, Mapping) else None
     if description is not None and "method" not in description:
@@ -433,7 +433,7 @@ def beside(
     about = _about(reference.name, _bare(metric))
     if not about:
         return []
-    conditions = {**conditions_of_ours(dataset, setting, description), **conditions, **(stated or {})}
+    conditions = {**conditions_of_ours(dataset, setting, description), **conditions, **(facts or {})}
     results = [
         compare(figure, estimate, conditions, metric=metric)
         for figure in about
@@ -498,26 +498,28 @@ def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
     return tuple(alike or results.values())
 
 
-def on_board(board: Board, *, stated: Mapping[str, str] | None = None) -> dict[tuple[str, str], list[Comparison]]:
+def on_board(board: Board, *, facts: Mapping[str, str] | None = None) -> dict[tuple[str, str], list[Comparison]]:
     """Look up the published figures for every cell of a board.
 
     Args:
         board: The board.
-        stated: Further facts about the setting of all its runs, e.g. `{"corpus": "wikipedia-2021"}`.
+        facts: Further facts about the setting of all its runs, e.g. `{"corpus": "wikipedia-2021"}`.
 
     Returns:
         Comparisons by (run id, metric id), the closest setting first.
     """
-    known = {"questions": str(board.questions), **(stated or {})}
+    known = {"questions": str(board.questions), **(facts or {})}
     results = {
-        (row.run.run, metric): beside(board.dataset, board.setting, metric, row.run.description, estimate=cell.estimate, stated=conditions)
+        (row.run.run, metric): published_for(
+            board.dataset, board.setting, metric, row.run.description, estimate=cell.estimate, facts=conditions
+        )
         for row in board.rows
         for conditions in [_named(row.run.method, row.run.description) | known]
         for metric, cell in row.cells.items()
     }
     apart = {(row.run.run, metric) for row in board.rows for metric, cell in row.cells.items() if cell.apart or row.run.positive_control}
     return {
-        key: [comparison.left_open() for comparison in comparisons] if key in apart else comparisons
+        key: [comparison.as_undecided() for comparison in comparisons] if key in apart else comparisons
         for key, comparisons in results.items()
         if comparisons
     }

@@ -17,7 +17,7 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 
 from judges.judge import NOTHING_CLAIMED
-from results.boards.primary import laid
+from results.boards.primary import with_profile
 from results.statistics.core import Estimate
 from results.statistics.difference import Range
 from results.store.failures import FROM_QUESTIONS
@@ -190,7 +190,7 @@ def without_incomplete(value: Estimate, bounds: Bounds | None) -> Estimate:
 def max_unscored(connection: DuckDBPyConnection, experiments: Collection[str]) -> float:
     """Return the strictest `max_unscored` (allowed share of missing verdicts) of these experiments; the default if none is stored."""
     rows = connection.execute("SELECT source, profile FROM experiments WHERE list_contains(?, name)", [list(experiments)]).fetchall()
-    return min((float(laid(*row).get("max_unscored", MAX_UNSCORED)) for row in rows), default=MAX_UNSCORED)
+    return min((float(with_profile(*row).get("max_unscored", MAX_UNSCORED)) for row in rows), default=MAX_UNSCORED)
 
 
 def max_unscored_of_runs(connection: DuckDBPyConnection, runs: Sequence[str]) -> float:

@@ -97,7 +97,7 @@ class Against:
         n, clusters: Number of common questions and of their clusters.
         insufficient_data: Why the difference cannot be tested; empty if it can.
         generalizes: What a significant difference generalizes to: new questions, new trainings or this checkpoint only,
-            this judge's eyes.
+            this judge only.
         cost: Ratio of their costs; None if unknown for either.
         needed: Sample size needed; None if the difference is significant or 0, or if its variance is unknown.
     """

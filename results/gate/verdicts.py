@@ -73,7 +73,7 @@ class Verdict:
         held_back: Why the outcome is "inconclusive" although the interval would allow a claim; empty otherwise.
         clusters_needed: Clusters needed to decide; None if it is decided, or if no number would.
         memory: Numbers of the candidate's attempt and of the decision about the anchor.
-        generalizes: What the decision generalizes to: new questions, new trainings or this checkpoint only, this judge's eyes.
+        generalizes: What the decision generalizes to: new questions, new trainings or this checkpoint only, this judge only.
         since: The loss since the anchor; None without one.
     """
 

@@ -29,7 +29,7 @@ from results.store import queries
 from results.store.queries import RunRow
 from results.store.store import Store
 
-IN_ITS_EYES = "in this judge's eyes"
+THIS_JUDGE_ONLY = "for this judge only"
 """Qualifier of significance marks until people have labeled enough pairs."""
 STRENGTHS_FROM = 3
 """Minimum number of methods for strengths; with fewer, win rates contain the same information."""
@@ -136,7 +136,7 @@ class BattleBoard:
         if self.rule:
             return "by these rules"
         known = [pairing.corrected_by_people for pairing in self.pairings if pairing.criterion == criterion]
-        return "corrected by people's labels" if known and all(known) else IN_ITS_EYES
+        return "corrected by people's labels" if known and all(known) else THIS_JUDGE_ONLY
 
     def to_json(self) -> dict[str, Any]:
         """Return the board as a JSON object; rates are fractions, None means "no value"."""

@@ -68,7 +68,7 @@ class Difference:
         detectable: Minimum detectable difference: 80 % power at the interval's level, never less than half the interval. NaN if
             the variance is unknown, infinite if no difference can be detected.
         generalizes: What a significant difference generalizes to: new questions, new trainings or this checkpoint only,
-            this judge's eyes.
+            this judge only.
         alone: The interval without correction; `low` and `high` are corrected for the family of tests.
     """
 

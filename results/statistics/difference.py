@@ -126,7 +126,7 @@ def generalizes(candidate: Side, reference: Side, *, judged: bool = False) -> st
     if seeds:
         where += f" and {NEW_TRAININGS}" if min(seeds) >= FEWEST_TRAININGS else f", {ONE_CHECKPOINT}"
     unlabeled = judged and (candidate.labels is None or reference.labels is None)
-    return where + (", in this judge's eyes" if unlabeled else "")
+    return where + (", for this judge only" if unlabeled else "")
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ class Failures:
         return dict(counts.most_common())
 
     @property
-    def foremost(self) -> str:
+    def most_frequent(self) -> str:
         """Return the most frequent failure reason, with secrets removed; "" if nothing failed."""
         return without_secrets(self.reasons[0][0]) if self.reasons else ""
 

@@ -343,7 +343,7 @@ def runs(
         declaring = connection.execute(
             "SELECT name, source, profile FROM experiments WHERE contains(source, ?)", [POSITIVE_CONTROLS]
         ).fetchall()
-    declared = {name: laid(source, profile).get(POSITIVE_CONTROLS) or () for name, source, profile in declaring}
+    declared = {name: with_profile(source, profile).get(POSITIVE_CONTROLS) or () for name, source, profile in declaring}
     results = [_run_row(row) for row in rows]
     if not declared:
         return results
@@ -360,7 +360,7 @@ POSITIVE_CONTROLS = "positive_controls"
 
 
 @lru_cache(maxsize=64)
-def laid(source: str, profile: str | None) -> Mapping[str, Any]:
+def with_profile(source: str, profile: str | None) -> Mapping[str, Any]:
     """Parse the stored YAML of an experiment, with the keys of its profile applied."""
     try:
         value = yaml.load(source, LOADER)

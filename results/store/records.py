@@ -24,7 +24,7 @@ _MOST = 300
 """Maximum number of golds per question to search for: some graph questions accept a thousand."""
 
 
-def sought(golds: Iterable[str]) -> tuple[str, ...]:
+def informative_golds(golds: Iterable[str]) -> tuple[str, ...]:
     """Select the unique gold answers whose occurrence in a text is informative.
 
     Yes and no, true and false, words for "no answer", and answers of at most one character after normalization are left out,
@@ -40,7 +40,7 @@ def positions(text: str, golds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
 
     Args:
         text: The text to search.
-        golds: The answers, from `sought`.
+        golds: The answers, from `informative_golds`.
     """
     return tuple(answer_positions(text, golds))
 

@@ -303,19 +303,19 @@ class Store:
             }
             insert(connection, "experiment_runs", members)
 
-    def put_benchmark(self, benchmark: Benchmark, fingerprint: str, stated: Sampled | None = None) -> None:
+    def put_benchmark(self, benchmark: Benchmark, fingerprint: str, declared: Sampled | None = None) -> None:
         """Store a benchmark's card, its questions with gold and clusters, and its gold passages; known data are not written again.
 
 
         Args:
             benchmark: The benchmark.
             fingerprint: Fingerprint of the benchmark.
-            stated: Clusters that an experiment declares, stored in addition to the benchmark's own.
+            declared: Clusters that an experiment declares, stored in addition to the benchmark's own.
         """
         own = benchmark.sampled()
         with self.database.writing() as connection:
             known = "SELECT 1 FROM clusters WHERE dataset_fingerprint = ? AND kind = ?"
-            for cluster in filter(None, (own, stated)):
+            for cluster in filter(None, (own, declared)):
                 if cluster.labels is not None and not connection.execute(known, [fingerprint, cluster.kind]).fetchone():
                     ids, count = [q.id for q in benchmark.questions], len(cluster.labels)
                     same = {"dataset_fingerprint": [fingerprint] * count, "kind": [cluster.kind] * count}

@@ -32,7 +32,7 @@ from results.submission.review import HELD, RECORD, STATUS, SUBMITTED, VERIFIED,
 from results.submission.validate import Target
 
 
-def beside(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed: int) -> list[RunRow]:
+def board_runs(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed: int) -> list[RunRow]:
     """List the stored runs that a submission would be compared with: same data, setting and seed; each once.
 
     Args:
@@ -47,7 +47,7 @@ def board_metrics(store: Store, card: Card, dataset_fingerprint: str) -> list[st
     """List the metrics shown on the boards that a submission joins, including columns that users added."""
     if not store.database.exists:
         return []
-    runs = [row.run for row in beside(queries.runs(store), dataset_fingerprint, str(card.setting), card.seed)]
+    runs = [row.run for row in board_runs(queries.runs(store), dataset_fingerprint, str(card.setting), card.seed)]
     shown = store.database.rows("SELECT DISTINCT unnest(metrics) FROM experiment_runs WHERE list_contains(?, run) ORDER BY 1", [runs])
     return list(dict.fromkeys([*(name for (name,) in shown), *(column.metric for column in added_columns(store, runs))]))
 

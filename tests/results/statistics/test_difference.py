@@ -376,7 +376,7 @@ def test_marks_say_what_they_hold_for() -> None:
     assert generalizes(one, three) == "new questions, this checkpoint only"
     assert difference(three, plain).generalizes == generalizes(three, plain)
     labeled = Side.of(rows[0], labels=rows[0])
-    assert generalizes(plain, labeled, judged=True) == "new questions, in this judge's eyes"
+    assert generalizes(plain, labeled, judged=True) == "new questions, for this judge only"
     assert generalizes(labeled, labeled, judged=True) == "new questions"
 
 

@@ -36,7 +36,7 @@ class Paraphrase:
     similarity: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return question, training text and similarity as a JSON object."""
         return asdict(self)
 
 

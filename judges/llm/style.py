@@ -46,7 +46,7 @@ class ContentConfig(LLMJudgeConfig):
     also=prompt_identity,
 )
 class ContentJudge(Worded[ContentConfig]):
-    """LLM judge of content preservation: the model reads a source and its rewriting, and replies Kept, Lost or Altered.
+    """LLM judge of content preservation: the model reads a source and its rewriting, and answers Kept, Lost or Altered.
 
     For an answer, the source is the text of its passages. Texts that differ only in white space are Kept, and an empty
     rewriting is Lost, both without a call. A reply with no verdict or with several is requested once more as JSON; if that

@@ -59,7 +59,7 @@ class PlannedWork:
         return total(self.parts.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
+        """Return the estimated work as a JSON object."""
         origin = {"lengths": self.origin, "scratch_bytes": round(self.scratch), "measured_hours": self.measured_hours}
         parts = {name: work_json(work) for name, work in self.parts.items()}
         cost = work_json(self.work) | {"gpu_gb": self.gpu_bytes / 1e9, "hours": hours_json(self.hours)}

@@ -117,7 +117,7 @@ class Missing:
     needed_by: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
+        """Return the missing prerequisite as a JSON object."""
         return {"kind": self.kind, "what": self.what, "where": self.where, "try": self.remedy, "needed_by": list(self.needed_by)}
 
 

@@ -80,7 +80,7 @@ class Merged:
     scores: Rescored = field(default_factory=Rescored, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return the counts of the merge as a JSON object."""
         counts = {name: getattr(self, name) for name in ("new_runs", "completed_runs", "questions")}
         return counts | {"scores": self.scores.to_json()}
 

@@ -94,7 +94,7 @@ def dpr(benchmark: Benchmark) -> RowReader:
 
 
 def _score(value: Any) -> Any:
-    """Return DPR writes its scores as texts."""
+    """Convert a DPR score, which is written as text, to a number; other values are returned unchanged."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:

@@ -41,7 +41,7 @@ class Rescored:
     left: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return the result of the rescoring as a JSON object."""
         return {
             "rescored": self.rescored,
             "differing": [{"run": run, "metric": metric, "values": number} for (run, metric), number in self.differing.items()],

@@ -44,7 +44,7 @@ class Reuse:
         return self.replies > 0 and bool(self.unknown)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return number and age of the reused replies as a JSON object."""
         return {
             "cached_replies": self.replies,
             "oldest_reply": self.oldest.isoformat() if self.oldest else None,

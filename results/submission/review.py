@@ -48,7 +48,7 @@ class Submitted:
     decided_at: datetime
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return the submission with its status as a JSON object."""
         names = ("run", "method", "dataset", "setting", "seed", "origin")
         times = {"updated_at": self.run.updated_at.isoformat(), "decided_at": self.decided_at.isoformat()}
         return {name: getattr(self.run, name) for name in names} | {"status": self.status, "reason": self.reason} | times

@@ -257,7 +257,7 @@ def test_a_board_gets_the_figures_of_the_cells_that_have_any() -> None:
         ("e2e_eval_nq_no_pos", "ChatQA-1.5 8B", {"reader": part("chatqa")}, "f1", "34.54", {"retriever", "corpus"}),
     ],
 )
-def test_the_authors_files_of_clara_are_beside_the_tables_computed_from_them(
+def test_clara_figures_are_matched_to_the_authors_evaluation_files(
     dataset: str, name: str, parts: dict[str, Any], metric: str, value: str, differing: set[str]
 ) -> None:
     rows = (FakeRow(FakeRun(name, description(part("full_context"), **parts)), {metric: FakeCell(Estimate(0.5, 0.4, 0.7, 100, 0))}),)

@@ -44,14 +44,14 @@ def label(store: Store, runs: dict[str, Any], folder: Path, number: int) -> None
     import_labels(store, folder / "l.csv", "ann")
 
 
-def test_without_labels_marks_hold_in_the_eyes_of_the_judge(store: Store, runs: dict[str, Any]) -> None:
+def test_marks_without_labels_hold_for_this_judge_only(store: Store, runs: dict[str, Any]) -> None:
     board = board_of(store, runs, "last")
     assert (board.eyes("overall"), overall_of(board, "mine").won, board.corrected) == (THIS_JUDGE_ONLY, True, frozenset())
     assert overall_of(board, "mine").people is None
     assert board.to_json()["eyes"]["overall"] == THIS_JUDGE_ONLY
 
 
-def test_labels_take_off_what_the_judge_favors(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
+def test_labels_correct_a_judge_that_favors_a_method(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     label(store, runs, tmp_path, 3 * COUNT - 20)
     board = board_of(store, runs, "last")
     pairing = overall_of(board, "mine")

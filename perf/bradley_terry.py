@@ -101,7 +101,7 @@ def sklearn_round(data: Columns, matrix: csr_array, weights: np.ndarray) -> np.n
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark.
+    """Compare the Bradley–Terry fit with plain NumPy and scikit-learn.
 
     Returns:
         1 if a target was missed or results differ, else 0.

@@ -84,7 +84,7 @@ def _forget(device: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark.
+    """Time CLaRa's compression and decoding.
 
     Returns:
         1 if the target was missed, else 0.

@@ -155,7 +155,7 @@ def search(vectors: int, dimension: int, turns: int, device: str) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmarks.
+    """Measure encoders, cross-encoders and vector search.
 
     Returns:
         1 if a target was missed or results differ, else 0.

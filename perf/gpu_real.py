@@ -89,7 +89,7 @@ class Sizes:
 
     @classmethod
     def tiny(cls) -> Sizes:
-        """Return sizes that take seconds on a CPU."""
+        """Return benchmark sizes so small that all parts take seconds on a CPU."""
         return cls("cpu", True, 2, 4, 12, 6, 12)
 
 

@@ -165,7 +165,7 @@ def restart_alone(index: HippoIndex, query: Query) -> Ranking:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark.
+    """Measure graph RAG: building, asking and recall.
 
     Returns:
         1 if a target was missed, else 0.

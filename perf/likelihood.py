@@ -175,7 +175,7 @@ def measure(name: str, model: CausalModel, chunk: int, quick: bool, few: bool = 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmarks.
+    """Measure log-likelihood scoring against the plain loop.
 
     Returns:
         1 if a target was missed or results differ, else 0.

@@ -66,7 +66,7 @@ def by_sknetwork(matrix: csr_matrix, tolerance: float, start: np.ndarray) -> np.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark.
+    """Compare personalized PageRank with networkx and scikit-network.
 
     Returns:
         1 if a target was missed or results differ, else 0.

@@ -220,7 +220,7 @@ def real(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark.
+    """Time rerankers.
 
     Returns:
         1 if the target was missed, else 0.

@@ -307,7 +307,7 @@ def rankings_against_pytrec_eval(report: Bench, size: int, depth: int, turns: in
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmarks.
+    """Compare metrics with official scripts and packages.
 
     Returns:
         1 if a target was missed or results differ, else 0.

@@ -34,7 +34,7 @@ def scores(methods: int, questions: int, seed: int = 0) -> np.ndarray:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark.
+    """Compare intervals of all pairs of methods with SciPy.
 
     Returns:
         1 if the target was missed or results differ, else 0.

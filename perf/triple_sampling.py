@@ -68,7 +68,7 @@ class Loop:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark.
+    """Measure the sampling of triples against a plain loop.
 
     Returns:
         1 if a target was missed or something wrong was drawn, else 0.

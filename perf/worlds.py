@@ -108,7 +108,7 @@ def _recall(top, evidence) -> float:  # type: ignore[no-untyped-def]
 
 
 def measure() -> dict[str, float]:
-    """Measure all figures, by name."""
+    """Measure generation speed, loading time and difficulty of the synthetic worlds; figures by name."""
     return {**speed(), **loading(), **difficulty()}
 
 

@@ -356,7 +356,7 @@ class Grounding:
         return read_reply(part, reply)
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
-        """Compute both measures from the calls about an item; `judge_grounding` lists the cases without calls."""
+        """Compute faithfulness and factual correctness from the calls about an item; `judge_grounding` lists the cases without calls."""
         known = settled(item)
         read = rounds(calls)
         if FAITHFULNESS.name not in known:
@@ -502,7 +502,7 @@ class RuleGrounding(Ruled[RuleGroundingConfig]):
         ]
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
-        """Compute both measures from the rules' verdicts."""
+        """Compute faithfulness and factual correctness from the rules' verdicts."""
         read = {call.part: call.parsed for call in calls}
         scores = settled(item)
         if not _references(item.question):

@@ -85,7 +85,7 @@ class Shape:
 def stated(
     reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None, absent: tuple[UserError, ...]
 ) -> Shape:
-    """Estimate the shape of missing data from their card and typical lengths."""
+    """Estimate number and lengths of questions and passages of missing data, from their card and typical values."""
     base = base_of(reference, config)
     source = reference if base is None else base[0]
     usual, questions = typical(source), stated_questions(source)
@@ -157,7 +157,7 @@ SAMPLED, GENERATED, ROWS = 20, 6, 500
 def shape_of(
     reference: DataReference, config: DatasetConfig, setting: Setting | None = None, limit: int | None = None, *, full: bool = False
 ) -> Shape:
-    """Determine the shape of a benchmark; `full` loads or generates all of its data if possible, as fingerprints need it."""
+    """Determine number and lengths of a benchmark's questions and passages; `full` loads or generates all of its data if possible, as fingerprints need it."""
     result = _shape_of(reference, config, setting, limit, full=full)
     # Splits of a dataset share a corpus that is a file of its own; of few questions less may be indexed.
     return replace(result, key=str(getattr(config, "corpus", None) or f"{reference} {config.model_dump_json()} {result.corpus}"))
